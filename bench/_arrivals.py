@@ -16,8 +16,10 @@ from typing import Final, Protocol, TypeAlias
 from _node import front, metric
 
 from kdns.netlink.io.ipvs import ipvs
-from kdns.netlink.io.protocol import attributes, messages, netlink_socket
+from kdns.netlink.io.requests import netlink_socket
 from kdns.netlink.io.xtables import legacy_size
+from kdns.netlink.ipvs import VirtualServerKey
+from kdns.netlink.protocol import attributes, messages
 from kdns.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES, NFT_MSG_NEWGEN, NFTA_TABLE_NAME
 
 PATIENCE_S: Final = 60.0
@@ -122,7 +124,9 @@ def legacy_tables() -> Iterator[Arrival]:
 def destinations() -> Iterator[Arrival]:
     """How many destinations of the virtual server take connections."""
     with ipvs() as kernel:
-        yield _Number(lambda n: sum(each.weight > 0 for each in kernel.destinations(front(n)).values()), 0.0002)
+        yield _Number(
+            lambda n: sum(each.weight > 0 for each in kernel.destinations(VirtualServerKey(*front(n))).values()), 0.0002
+        )
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 from _node import ENDPOINTS, FIRST_IP, NodeUnderTest, cpu_s, memory_mib, node
 
-from kdns.netlink.io.protocol import attribute_spans, attributes, messages, netlink_socket
+from kdns.netlink.io.requests import netlink_socket
+from kdns.netlink.protocol import attribute_spans, attributes, messages
 from kdns.netlink.uapi import (
     NETLINK_NETFILTER,
     NFNLGRP_NFTABLES,

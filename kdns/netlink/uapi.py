@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+# socket.h, in.h
+AF_UNSPEC: Final = 0
+AF_INET: Final = 2
+AF_INET6: Final = 10
+IPPROTO_TCP: Final = 6
+IPPROTO_UDP: Final = 17
+IPPROTO_SCTP: Final = 132
+
 # netlink.h
 NETLINK_ROUTE: Final = 0
 NETLINK_SOCK_DIAG: Final = 4

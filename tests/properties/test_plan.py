@@ -35,9 +35,9 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, family_of
+from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.ipvs import Change, Ipvs
 from kdns.proxy.ipvs.text import ipvs_text
-from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.branches import LISTS

@@ -11,7 +11,8 @@ from typing import Final
 
 from kdns.errors import InputError, ListenError
 from kdns.net import HostPort, is_ipv6, is_link_local_ipv6, join_host_port
-from kdns.netlink.io.addresses import InterfaceAddress, interface_addresses
+from kdns.netlink.addresses import InterfaceAddress
+from kdns.netlink.io.addresses import interface_addresses
 from kdns.runtime.connections import BACKLOG, bind_failure
 
 KERNEL_SEND_BYTES: Final = 32 << 10

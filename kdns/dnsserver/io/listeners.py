@@ -21,7 +21,7 @@ from kdns.dnsserver.io.udp import Misses, UdpListener
 from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import ListenError
 from kdns.fair_queue import FairShares
-from kdns.netlink.io.addresses import InterfaceAddress
+from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.connections import shared_ports
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from kdns.dnsserver.io.local_files import LocalFiles
 from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
-from kdns.netlink.io.addresses import InterfaceAddress
+from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.files.watched import WatchedFile
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import plain_page

@@ -9,37 +9,24 @@ import socket
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from kdns.net import Address, is_ipv6, is_link_local_ipv6, packed, unpacked
-from kdns.netlink.io.protocol import (
-    InterruptedDumpError,
-    attribute,
-    attributes,
-    messages,
-    netlink_socket,
-    requests,
+from kdns.net import Address, is_ipv6, is_link_local_ipv6
+from kdns.netlink.addresses import (
+    LIST_ALL,
+    InterfaceAddress,
+    addition,
+    address_of,
+    deletion,
+    index_of,
 )
+from kdns.netlink.io.requests import InterruptedDumpError, netlink_socket, requests
 from kdns.netlink.links import NODE_LOCAL_LINK, VIRTUAL_LINK
-from kdns.netlink.uapi import (
-    IFA_ADDRESS,
-    IFA_F_NODAD,
-    IFA_LOCAL,
-    NETLINK_ROUTE,
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    RTM_DELADDR,
-    RTM_GETADDR,
-    RTM_NEWADDR,
-    RTNLGRP_IPV4_IFADDR,
-    RTNLGRP_IPV6_IFADDR,
-)
+from kdns.netlink.protocol import messages
+from kdns.netlink.uapi import NETLINK_ROUTE, RTM_DELADDR, RTM_GETADDR, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
 
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
-_IFADDRMSG: Final = struct.Struct("=BBBBI")
-"""Address family, prefix length, flags, scope, interface index."""
 _IFREQ_BYTES: Final = 40
 _IFFLAGS: Final = struct.Struct("=16xH")
 _SIOCGIFFLAGS: Final = 0x8913
@@ -52,14 +39,6 @@ _SETTLE_S: Final = 0.2
 """Addresses come in groups, so they are listed once after this time."""
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceAddress:
-    """One address of an interface."""
-
-    interface: str
-    address: str
-
-
 async def interface_addresses() -> tuple[InterfaceAddress, ...]:
     """All addresses of the machine, IPv4 first; OSError where the kernel does not list them."""
     return await asyncio.to_thread(_interface_addresses)
@@ -67,29 +46,24 @@ async def interface_addresses() -> tuple[InterfaceAddress, ...]:
 
 def _interface_addresses() -> tuple[InterfaceAddress, ...]:
     names = dict(socket.if_nameindex())
-    found: list[InterfaceAddress] = []
-    for body in _listed():
-        _, _, _, _, index = _IFADDRMSG.unpack_from(body)
-        row = attributes(body, _IFADDRMSG.size)
-        packed = row.get(IFA_LOCAL) or row.get(IFA_ADDRESS)  # with both, IFA_ADDRESS is the peer's, as on a tunnel
-        if packed:
-            found.append(InterfaceAddress(names.get(index, ""), unpacked(packed)))
-    return tuple(sorted(found, key=lambda each: is_ipv6(each.address)))
+    listed = (address_of(body) for body in _listed())
+    rows = (InterfaceAddress(names.get(each.interface, ""), each.local) for each in listed if each.local)
+    return tuple(sorted(rows, key=lambda row: is_ipv6(row.address)))
 
 
 def _listed() -> list[bytes]:
-    """The messages of a list of all addresses."""
+    """Returns the messages of a list of all addresses."""
     with requests(NETLINK_ROUTE) as kernel:
         for attempt in range(_ATTEMPTS):
-            found: list[bytes] = []
+            bodies: list[bytes] = []
             try:
-                kernel.dump(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0), found.append)
+                kernel.dump(RTM_GETADDR, LIST_ALL, bodies.append)
             except InterruptedDumpError:
                 if attempt + 1 == _ATTEMPTS:
                     raise
             else:
                 break
-    return found
+    return bodies
 
 
 async def node_addresses() -> tuple[Address, ...]:
@@ -130,30 +104,23 @@ def is_link_up(index: int) -> bool:
 
 
 def link_addresses(index: int) -> set[str]:
-    """The addresses of one link, without IPv6 link-local ones. Blocks."""
-    own = (body for body in _listed() if _IFADDRMSG.unpack_from(body)[4] == index)
-    found = {unpacked(attributes(body, _IFADDRMSG.size)[IFA_ADDRESS]) for body in own}
-    return {each for each in found if not is_link_local_ipv6(ip_address(each))}
+    """Returns the addresses of one link, without IPv6 link-local ones. Blocks."""
+    own = {address_of(body).peer for body in _listed() if index_of(body) == index}
+    return {each for each in own if not is_link_local_ipv6(ip_address(each))}
 
 
 def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) -> dict[str, int]:
-    """Add addresses to a link and delete others; the errors of those that the kernel refuses. Blocks.
+    """Adds addresses to a link and deletes others; returns the errors of those that the kernel refuses. Blocks.
 
-    Those that are there already, or not there any more, are no matter.
+    Existing new addresses and missing old ones are ignored.
     """
-    wanted = [(each, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL) for each in new] + [(each, RTM_DELADDR, 0) for each in old]
-    changes = [(kind, flags, _of_link(index, address)) for address, kind, flags in wanted]
+    additions, deletions = tuple(new), tuple(old)
+    changes = [*(addition(index, each) for each in additions), *(deletion(index, each) for each in deletions)]
     with requests(NETLINK_ROUTE) as kernel:
         refused = kernel.do_all(changes)
-    is_done = {RTM_NEWADDR: errno.EEXIST, RTM_DELADDR: errno.EADDRNOTAVAIL}
-    return {wanted[at][0]: error for at, error in refused.items() if error != is_done[wanted[at][1]]}
-
-
-def _of_link(index: int, address: str) -> bytes:
-    """An address of a link, and of no network. Without duplicate address detection: it is on every node."""
-    value = packed(address)
-    family, bits, flags = (socket.AF_INET6, 128, IFA_F_NODAD) if is_ipv6(address) else (socket.AF_INET, 32, 0)
-    return _IFADDRMSG.pack(family, bits, flags, 0, index) + attribute(IFA_LOCAL, value) + attribute(IFA_ADDRESS, value)
+    expected = [*(errno.EEXIST,) * len(additions), *(errno.EADDRNOTAVAIL,) * len(deletions)]
+    addresses = additions + deletions
+    return {addresses[at]: error for at, error in refused.items() if error != expected[at]}
 
 
 @contextmanager
@@ -199,9 +166,9 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
 
 
 def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
-    """Whether a datagram says that one of these addresses is gone from some link."""
-    rows = (attributes(each.body, _IFADDRMSG.size) for each in messages(buffer) if each.kind == RTM_DELADDR)
-    return any(unpacked(value) in addresses for row in rows if (value := row.get(IFA_LOCAL) or row.get(IFA_ADDRESS)))
+    """Returns whether a datagram reports that some link has lost one of these addresses."""
+    removed = (address_of(each.body).local for each in messages(buffer) if each.kind == RTM_DELADDR)
+    return any(each in addresses for each in removed)
 
 
 def _concerns_node(buffer: bytes) -> bool:
@@ -210,4 +177,4 @@ def _concerns_node(buffer: bytes) -> bool:
     for name in _OF_SERVICES:
         with suppress(OSError):
             indices.add(socket.if_nametoindex(name))
-    return any(_IFADDRMSG.unpack_from(each.body)[4] not in indices for each in messages(buffer))
+    return any(index_of(each.body) not in indices for each in messages(buffer))

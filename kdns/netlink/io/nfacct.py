@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from kdns.netlink.io.protocol import NFGENMSG, attribute, attributes, requests, text_of
+from kdns.netlink.io.requests import requests
+from kdns.netlink.protocol import NFGENMSG, attributes, text_attribute, text_of
 from kdns.netlink.uapi import (
+    AF_UNSPEC,
     NETLINK_NETFILTER,
     NFACCT_NAME,
     NFACCT_PKTS,
@@ -20,7 +21,7 @@ from kdns.netlink.uapi import (
 )
 
 _NEW, _GET = (NFNL_SUBSYS_ACCT << 8 | kind for kind in (NFNL_MSG_ACCT_NEW, NFNL_MSG_ACCT_GET))
-_HEADER: Final = NFGENMSG.pack(socket.AF_UNSPEC, 0, 0)
+_HEADER: Final = NFGENMSG.pack(AF_UNSPEC, 0, 0)
 
 
 def ensure_counters(names: Iterable[str]) -> None:
@@ -28,7 +29,7 @@ def ensure_counters(names: Iterable[str]) -> None:
     with requests(NETLINK_NETFILTER) as kernel:
         for name in names:
             with suppress(FileExistsError):
-                kernel.do(_NEW, _HEADER + attribute(NFACCT_NAME, name.encode() + b"\0"), NLM_F_CREATE | NLM_F_EXCL)
+                kernel.do(_NEW, _HEADER + text_attribute(NFACCT_NAME, name), NLM_F_CREATE | NLM_F_EXCL)
 
 
 def packets() -> dict[str, int]:

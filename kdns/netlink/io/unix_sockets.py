@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 from contextlib import suppress
 from typing import Final
 
-from kdns.netlink.io.protocol import attributes, requests
+from kdns.netlink.io.requests import requests
+from kdns.netlink.protocol import attributes, integer_of
 from kdns.netlink.uapi import (
     NETLINK_SOCK_DIAG,
     SOCK_DIAG_BY_FAMILY,
@@ -31,7 +31,7 @@ def user_of(name: str) -> int | None:
         row = attributes(body, _RESPONSE_BYTES)
         is_stream = body[1] == socket.SOCK_STREAM
         if is_stream and row.get(UNIX_DIAG_NAME) == name.encode() and (user := row.get(UNIX_DIAG_UID)):
-            found.append(int.from_bytes(user, sys.byteorder))
+            found.append(integer_of(user))
 
     shown = UDIAG_SHOW_NAME | UDIAG_SHOW_UID
     with suppress(OSError), requests(NETLINK_SOCK_DIAG) as kernel:

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import socket
 import struct
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final
 
 from kdns.net import Family
 from kdns.netlink.io.nftables import count_rules, nft_chains, read_again
-
-Backend: TypeAlias = Literal["nft", "legacy"]
-"""The kernel's side of iptables: the program iptables-nft or iptables-legacy."""
+from kdns.netlink.xtables import HOOKS, Backend, TableContent, TableSize, chains_in, content_of_entries
 
 _PROC: Final[dict[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
 _LEVELS: Final = {"IPv4": (socket.AF_INET, socket.SOL_IP), "IPv6": (socket.AF_INET6, socket.IPPROTO_IPV6)}
@@ -31,34 +26,6 @@ _INFO: Final = struct.Struct("=32sI5I5III")
 """struct ipt_getinfo: name, hooks, where the chain of each hook begins, where its policy is, entries and bytes."""
 _REQUEST: Final = struct.Struct("=32sI4x")
 _ATTEMPTS: Final = 20
-_HOOKS: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-_ENTRY_BYTES: Final = {"IPv4": 112, "IPv6": 168}
-"""The size of struct ipt_entry and ip6t_entry."""
-_OFFSETS_AT: Final = {"IPv4": 88, "IPv6": 140}
-"""Where an entry has the offsets of its target and of the next entry."""
-_OFFSETS: Final = struct.Struct("=HH")
-_VERDICT: Final = struct.Struct("=i")
-_VERDICT_AT: Final = 32
-_HEADER: Final = re.compile(rb"@\0ERROR\0{25}([^\0]{1,29})\0")
-"""The target of an entry that begins a chain, with the chain's name. The table ends with one that is called ERROR."""
-_HEADER_BYTES: Final = 64
-_VERDICT_CHAIN: Final = re.compile(rb"\x02\0([!-~]{1,127})\0")
-"""An attribute of type 2 that holds a name: in a verdict (NFTA_VERDICT_CHAIN) that of the chain."""
-
-
-class TableSize(NamedTuple):
-    """Entries and bytes of a table of iptables-legacy: whoever changes rules changes at least one of them, mostly."""
-
-    entries: int
-    octets: int
-
-
-@dataclass(slots=True)
-class TableContent:
-    """One table: the number of rules by chain, and jumps of built-in chains as (chain, target)."""
-
-    rules: Counter[str] = field(default_factory=Counter)
-    jumps: set[tuple[str, str]] = field(default_factory=set)
 
 
 def legacy_tables(family: Family) -> list[str]:
@@ -93,38 +60,8 @@ def _legacy_content(family: Family, table: str) -> TableContent:
         request = bytearray(_REQUEST.size + octets)  # the table may have 100 MiB: it is copied nowhere
         _REQUEST.pack_into(request, 0, table.encode(), octets)
         entries = memoryview(_option(sock, level, _GET_ENTRIES, request))[_REQUEST.size :]
-    built_in = [(begins[hook], ends[hook], _HOOKS[hook]) for hook in range(5) if hooks & 1 << hook]
+    built_in = [(begins[hook], ends[hook], HOOKS[hook]) for hook in range(5) if hooks & 1 << hook]
     return content_of_entries(family, entries, built_in)
-
-
-def content_of_entries(family: Family, entries: memoryview, built_in: list[tuple[int, int, str]]) -> TableContent:
-    """The content of a table's entries; built-in chains with the offsets of their first entry and of their policy."""
-    size, offsets_at = _ENTRY_BYTES[family], _OFFSETS_AT[family]
-    content = TableContent(Counter({name: 0 for *_, name in built_in}))
-    heads = {each.start() + _HEADER_BYTES: each[1].decode(errors="replace") for each in _HEADER.finditer(entries)}
-    starts, names = list(heads), list(heads.values())
-    unpack = _OFFSETS.unpack_from
-    for begin, end, name in built_in:
-        at = begin
-        while at < end:
-            target, length = unpack(entries, at + offsets_at)
-            if entries[at + target + 2] == 0:  # a standard target has no name
-                (verdict,) = _VERDICT.unpack_from(entries, at + target + _VERDICT_AT)
-                if verdict in heads:
-                    content.jumps.add((name, heads[verdict]))
-            content.rules[name] += 1
-            at += length
-    for number, (start, name) in enumerate(zip(starts[:-1], names[:-1], strict=True)):
-        end, at, count = (
-            starts[number + 1] - _HEADER_BYTES - size,
-            start,
-            -1,
-        )  # a chain's last entry is the return from it
-        while at < end:
-            at += unpack(entries, at + offsets_at)[1]
-            count += 1
-        content.rules[name] = count
-    return content
 
 
 def chains_by_table(backend: Backend, family: Family) -> dict[str, list[str]]:
@@ -148,16 +85,11 @@ def nft_content(family: Family, table: str) -> TableContent:
 
     def add(chain: str, rule: bytes) -> None:
         content.rules[chain] += 1
-        if chain in _HOOKS:
+        if chain in HOOKS:
             content.jumps |= {(chain, target) for target in chains_in(rule)}
 
     count_rules(family, table, add)
     return content
-
-
-def chains_in(rule: bytes) -> Iterator[str]:
-    """The chains that a rule's message leads to; it may yield other texts of the rule too."""
-    return (each[1].decode(errors="replace") for each in _VERDICT_CHAIN.finditer(rule))
 
 
 def _info(family: Family, table: str) -> tuple[int, ...]:

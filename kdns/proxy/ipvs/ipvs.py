@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kdns.net import VERSION, Network, is_loopback, parse_unmapped_address
+from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.iptables.rules import Rule
 from kdns.proxy.ipvs.frame import Frame, changed_out_filter, frame, out_filter
 from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, Placed, empty_sets, front_entries, port_entries
-from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey, virtual_server
+from kdns.proxy.ipvs.virtual_servers import virtual_server
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
 

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Family, join_host_port
+from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
+from kdns.netlink.links import VIRTUAL_LINK
+from kdns.netlink.uapi import IP_VS_SVC_F_SCHED2
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.text import RESTORE
 from kdns.proxy.ipvs.ipvs import Ipvs
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_SIZE, PORT_RANGE, IpSet
-from kdns.proxy.ipvs.virtual_servers import MH_PORT, VirtualServer, VirtualServerKey
 from kdns.proxy.plan.plan import Plan, printable
-
-LINK: Final = "kube-ipvs0"
-"""The link that has the addresses of Services."""
 
 _INET: Final[dict[Family, str]] = {"IPv4": "inet", "IPv6": "inet6"}
 _PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
@@ -43,9 +42,9 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
         yield f"# {printable(f'{front.port.name}, {front.kind.value}')}" if front else "#"
         yield from _virtual_server(key, server)
     yield ""
-    yield f"# {family}: ip -batch -, after ip link add {LINK} type dummy"
+    yield f"# {family}: ip -batch -, after ip link add {VIRTUAL_LINK} type dummy"
     bits = 32 if VERSION[family] == VERSION["IPv4"] else 128
-    yield from (f"address add {address}/{bits} dev {LINK}" for address in sorted(ipvs.addresses))
+    yield from (f"address add {address}/{bits} dev {VIRTUAL_LINK}" for address in sorted(ipvs.addresses))
 
 
 def _created(each: IpSet) -> str:
@@ -57,8 +56,8 @@ def _created(each: IpSet) -> str:
 
 def _virtual_server(key: VirtualServerKey, server: VirtualServer) -> Iterator[str]:
     at = f"{_PROTOCOLS[key.protocol]} {join_host_port(key.address, key.port)}"
-    hashes_ports = " -b mh-port" if server.flags & MH_PORT else ""
-    persistence = f" -p {server.persistence_s}" if server.persistence_s else ""
-    yield f"-A {at} -s {server.scheduler}{hashes_ports}{persistence}"
-    for each in server.destinations:
-        yield f"-a {at} -r {join_host_port(each.address, each.port)} -m -w {each.weight}"
+    hashes_ports = " -b mh-port" if server.options.flags & IP_VS_SVC_F_SCHED2 else ""
+    persistence = f" -p {server.options.persistence_s}" if server.options.persistence_s else ""
+    yield f"-A {at} -s {server.options.scheduler}{hashes_ports}{persistence}"
+    for name, destination in server.destinations.items():
+        yield f"-a {at} -r {join_host_port(*name)} -m -w {destination.weight}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer
+from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.plan.branches import LISTS, Branches, Verdict
 from kdns.proxy.plan.plan import Front
 
-PERSISTENT: Final = 0x0001
-"""IP_VS_SVC_F_PERSISTENT: a client keeps its endpoint."""
-MH_PORT: Final = 0x0010
-"""IP_VS_SVC_F_SCHED_MH_PORT: scheduler mh hashes the client's port beside its address (ipvsadm's mh-port)."""
-SCHEDULER_FLAGS: Final = {"mh": MH_PORT}
+SCHEDULER_FLAGS: Final = {"mh": IP_VS_SVC_F_SCHED2}
 """Flags that kube-proxy sets for a scheduler: without it, mh sends all connections of a client to one endpoint."""
 SCHEDULERS: Final = {
     "rr": "each in turn",
@@ -31,32 +28,7 @@ SCHEDULERS: Final = {
     "twos": "the one with fewer connections of two that are drawn",
 }
 """The kernel's schedulers, and which endpoint each chooses where all have the same weight."""
-
-
-class VirtualServerKey(NamedTuple):
-    """Destination of packets; the address is in canonical form."""
-
-    address: str
-    port: int
-    protocol: str
-
-
-class Destination(NamedTuple):
-    """A real server: an endpoint. Weight 0 gets no new connections; here every endpoint has the weight 1."""
-
-    address: str
-    port: int
-    weight: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualServer:
-    """What the kernel does at one destination. `persistence_s`: 0 for none; each client is one for itself."""
-
-    scheduler: str
-    destinations: tuple[Destination, ...]
-    flags: int = 0
-    persistence_s: int = 0
+_ENDPOINT: Final = Destination()
 
 
 def chosen_by(scheduler: str) -> str:
@@ -74,7 +46,7 @@ def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
     verdict = list_verdict(front.branches)
     if verdict is None:
         return None
-    destinations = tuple(Destination(each.address, each.port) for each in front.port.list_of(verdict))
     flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s
-    flags |= PERSISTENT if affinity_s else 0
-    return VirtualServer(scheduler, destinations, flags, affinity_s)
+    flags |= IP_VS_SVC_F_PERSISTENT if affinity_s else 0
+    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.list_of(verdict)}
+    return VirtualServer(ServerOptions(scheduler, flags, affinity_s), destinations)

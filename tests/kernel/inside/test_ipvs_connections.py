@@ -20,8 +20,10 @@ from world import World
 
 from kdns.errors import InputError
 from kdns.netlink.io.addresses import link_addresses
-from kdns.netlink.io.ipset import SetType, ipsets
-from kdns.netlink.io.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Timeouts, Verb, ipvs
+from kdns.netlink.io.ipset import ipsets
+from kdns.netlink.io.ipvs import ipvs
+from kdns.netlink.ipset import SetType
+from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.io import clean_up, pace, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
@@ -62,12 +64,12 @@ class Open:
 def there(vip: str, protocol: str = "TCP", port: int = 80) -> dict[str, tuple[int, int]]:
     """The destinations of a virtual server: weight and open connections by endpoint."""
     with ipvs() as kernel:
-        found: dict[DestinationKey, Destination] = kernel.destinations((vip, port, protocol))
+        found: dict[DestinationKey, Destination] = kernel.destinations(VirtualServerKey(vip, port, protocol))
     names = {address: name for name, addresses in ENDPOINTS.items() for address in addresses}
     return {names[address]: (each.weight, each.active) for (address, _), each in sorted(found.items())}
 
 
-def servers() -> set[ServerKey]:
+def servers() -> set[VirtualServerKey]:
     with ipvs() as kernel:
         return set(kernel.servers())
 
@@ -137,7 +139,7 @@ def test_what_has_no_connection_goes_at_once(node: Node, run: Run) -> None:
         assert "10.96.0.2" in link_addresses(index)
         await node.change(endpoints(1, "p2"))
         await node.become(service(1, endpoints(1, "p2")))
-        assert ("10.96.0.2", 80, "TCP") not in servers()
+        assert VirtualServerKey("10.96.0.2", 80, "TCP") not in servers()
         assert not {"10.96.0.2", "198.51.100.2", "fd00:96::2"} & link_addresses(index)
 
     run(all_of_it())
@@ -159,14 +161,16 @@ def test_what_has_connections_goes_when_they_have_ended(world: World, node: Node
             each.socket.close()
         index = socket.if_nametoindex(VIRTUAL_LINK)
         with node.mode.watch(pytest.fail):
-            await until(lambda: set(there("10.96.0.1")) == {"p2"} and ("10.96.0.2", 80, "TCP") not in servers())
+            await until(
+                lambda: set(there("10.96.0.1")) == {"p2"} and VirtualServerKey("10.96.0.2", 80, "TCP") not in servers()
+            )
             await until(lambda: "10.96.0.2" not in link_addresses(index))
 
     run(all_of_it())
 
 
 def test_connections_survive_a_restart(world: World, node: Node, run: Run) -> None:
-    foreign, excluded = ("10.99.0.1", 80, "TCP"), ("10.98.0.1", 80, "TCP")
+    foreign, excluded = VirtualServerKey("10.99.0.1", 80, "TCP"), VirtualServerKey("10.98.0.1", 80, "TCP")
 
     async def all_of_it() -> None:
         await node.become(service(1, endpoints(1, "p1")), service(2, endpoints(2, "r1")))
@@ -267,13 +271,13 @@ def test_a_clean_up_lets_connections_end(world: World, node: Node, run: Run) -> 
 
     async def all_of_it() -> None:
         await node.become(service(1, endpoints(1, "p1")), service(2, endpoints(2, "r1")))
-        foreign = ("10.99.0.1", 80, "TCP")
+        foreign = VirtualServerKey("10.99.0.1", 80, "TCP")
         with ipvs() as kernel:
             kernel.carry_out([Operation(Verb.NEW_SERVER, foreign, options=ServerOptions("rr"))])
         one = await Open(world).connect()
         assert await remove_ipvs(SETTINGS, node.mode.footprint) == []
         assert await remove_ipvs(SETTINGS, other_mode) == []
-        assert servers() == {("10.96.0.1", 80, "TCP"), foreign}
+        assert servers() == {VirtualServerKey("10.96.0.1", 80, "TCP"), foreign}
         assert there("10.96.0.1") == {"p1": (0, 1)}
         index = socket.if_nametoindex(VIRTUAL_LINK)
         assert link_addresses(index) == {"10.96.0.1"}

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import pytest
 
 from kdns.net import FAMILIES, Family
-from kdns.netlink.io.xtables import Backend
+from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.frame import Features
 from kdns.proxy.iptables.io.capture import IptablesCapture
 from kdns.proxy.iptables.io.clean_up import remove_chains

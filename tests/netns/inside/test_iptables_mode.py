@@ -19,7 +19,7 @@ from kdns.cluster.objects import Key, Object, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
-from kdns.netlink.io.xtables import Backend
+from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.frame import Features
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import requirements as floors

@@ -23,7 +23,7 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
-from kdns.netlink.io.xtables import Backend
+from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.frame import OWNER
 from kdns.proxy.iptables.io.programs import BACKENDS, KUBELETS, TRIAL, Programs, installed, rule_words

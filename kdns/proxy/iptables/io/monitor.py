@@ -19,9 +19,9 @@ from typing import Final
 from kdns import logs
 from kdns.net import Family
 from kdns.netlink.io import xtables
-from kdns.netlink.io.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
-from kdns.netlink.io.transactions import Author, TransactionReader, TransactionSocket
-from kdns.netlink.io.xtables import TableSize
+from kdns.netlink.io.transactions import TransactionSocket
+from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
+from kdns.netlink.transactions import Author, TransactionReader
 from kdns.netlink.uapi import (
     NFT_MSG_DELCHAIN,
     NFT_MSG_DELRULE,
@@ -31,6 +31,7 @@ from kdns.netlink.uapi import (
     NFTA_RULE_CHAIN,
     NFTA_TABLE_NAME,
 )
+from kdns.netlink.xtables import TableSize, chains_in
 from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT
@@ -72,7 +73,7 @@ def changes_rules(message: Message) -> bool:
         return True
     if kind not in _REMOVALS:
         return False
-    leading = xtables.chains_in(body) if kind == NFT_MSG_DELRULE else ()
+    leading = chains_in(body) if kind == NFT_MSG_DELRULE else ()
     return (table, chain) == _LOOPBACK or any(is_own(table, each) or (table, each) == _LOOPBACK for each in leading)
 
 

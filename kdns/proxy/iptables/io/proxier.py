@@ -12,10 +12,10 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
+from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.frame import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, remove_chains
 from kdns.proxy.iptables.io.counters import IptablesCounters
-from kdns.proxy.iptables.io.expected import ExpectedRules
 from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor
 from kdns.proxy.iptables.io.programs import Programs, rule_words
 from kdns.proxy.iptables.names import FIXED, NAT

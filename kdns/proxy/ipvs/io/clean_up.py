@@ -24,14 +24,15 @@ from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES, Network, family_of_text, join_host_port, parse_network
+from kdns.net import FAMILIES, Network, family_of_text, parse_network
 from kdns.netlink.io import ipvs as netlink_ipvs
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.conntrack import delete_flows, udp_flows
 from kdns.netlink.io.ipset import ipsets
-from kdns.netlink.io.ipvs import Ipvs, Operation, ServerKey, Verb, ipvs
+from kdns.netlink.io.ipvs import Ipvs, ipvs
+from kdns.netlink.ipvs import Operation, Verb, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.ipvs.io.draining import DRAIN_S, is_used
+from kdns.proxy.ipvs.draining import DRAIN_S
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
 from kdns.proxy.ipvs.sets import (
     CLUSTER_IP,
@@ -67,7 +68,7 @@ class Leftovers:
 
     link: int = 0
     addresses: frozenset[str] = frozenset()
-    servers: list[ServerKey] = field(default_factory=list)
+    servers: list[VirtualServerKey] = field(default_factory=list)
     sets: list[str] = field(default_factory=list)
     is_over: bool = False
     """Somebody else has taken over."""
@@ -77,7 +78,7 @@ class Leftovers:
 
     def words(self) -> list[str]:
         """What it is, in words."""
-        found = [f"virtual server {join_host_port(key[0], key[1])}/{key[2]}" for key in self.servers[:_NAMED]]
+        found = [f"virtual server {key}" for key in self.servers[:_NAMED]]
         if len(self.servers) > _NAMED:
             found.append(f"{len(self.servers) - _NAMED} more virtual servers")
         found += [f"link {VIRTUAL_LINK}"] if self.link else []
@@ -126,7 +127,7 @@ def find(excluded: Collection[Network]) -> Leftovers:
         left.link = socket.if_nametoindex(VIRTUAL_LINK)
         left.addresses = frozenset(link_addresses(left.link))
     node_ports: set[tuple[str, int]] = set()
-    fronts: set[ServerKey] = set()
+    fronts: set[VirtualServerKey] = set()
     if _IP_SET.exists():
         with ipsets() as kernel:
             own = {set_name(name, family): name for name in TYPES for family in FAMILIES}
@@ -142,32 +143,32 @@ def find(excluded: Collection[Network]) -> Leftovers:
     if netlink_ipvs.PROC.exists() and (left.link or left.sets):
         with ipvs() as kernel_of_servers:
 
-            def is_ours(key: ServerKey) -> bool:
-                is_told = key[0] in left.addresses or key in fronts or (key[2], key[1]) in node_ports
-                return is_told or _has_left(kernel_of_servers, key)
+            def is_ours(key: VirtualServerKey) -> bool:
+                is_recorded = key.address in left.addresses or key in fronts or (key.protocol, key.port) in node_ports
+                return is_recorded or _has_left(kernel_of_servers, key)
 
             left.servers = [
                 key
                 for key in kernel_of_servers.servers()
-                if not any(ip_address(key[0]) in network for network in excluded) and is_ours(key)
+                if not any(ip_address(key.address) in network for network in excluded) and is_ours(key)
             ]
     return left
 
 
-def _front(entry: str) -> ServerKey | None:
+def _front(entry: str) -> VirtualServerKey | None:
     """The virtual server of 10.96.0.1,tcp:80; None where another program's set has other entries."""
     address, _, rest = entry.partition(",")
     protocol, _, port = rest.partition(":")
-    return (address, int(port), protocol.upper()) if port.isdigit() else None
+    return VirtualServerKey(address, int(port), protocol.upper()) if port.isdigit() else None
 
 
-def _has_left(kernel: Ipvs, key: ServerKey) -> bool:
+def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
     """Whether only connections of before need it: nothing else tells whose it is at an address of the node itself."""
     there = kernel.destinations(key).values()
     return bool(there) and all(each.masquerades and not each.weight for each in there)
 
 
-async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:
+async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
     """Let the connections of these virtual servers end, and remove everything then."""
     until_s = time.monotonic() + DRAIN_S
     while waiting and time.monotonic() < until_s:
@@ -177,16 +178,16 @@ async def _drain(left: Leftovers, waiting: list[ServerKey]) -> None:
         log.info("rules of before removed", removed=removed)
 
 
-def _begin_draining(left: Leftovers) -> list[ServerKey]:
+def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
     """Take no new connections; the virtual servers that have some.
 
     Flows of UDP are forgotten while their virtual servers are there still: the next packet of each begins a flow of the
     other mode. A packet of a connection whose virtual server has gone would be dropped, and sendto(2) fail with EPERM.
     """
-    lasting = [key for key in left.servers if key[2] != "UDP"]
+    lasting = [key for key in left.servers if key.protocol != "UDP"]
     _forget_udp_flows(left)
     with ipvs() as kernel:
-        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key[2] == "UDP"])
+        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key.protocol == "UDP"])
         kernel.carry_out(
             [
                 Operation(Verb.SET_DESTINATION, key, destination, 0)
@@ -198,7 +199,7 @@ def _begin_draining(left: Leftovers) -> list[ServerKey]:
     return _without_idle(left, lasting)
 
 
-def _without_idle(left: Leftovers, keys: Sequence[ServerKey]) -> list[ServerKey]:
+def _without_idle(left: Leftovers, keys: Sequence[VirtualServerKey]) -> list[VirtualServerKey]:
     """Those of the virtual servers that have connections; the others are deleted, and addresses that none has."""
     with _turn, ipvs() as kernel:
         if left.is_over:
@@ -206,18 +207,18 @@ def _without_idle(left: Leftovers, keys: Sequence[ServerKey]) -> list[ServerKey]
         busy = [key for key in keys if _has_connections(kernel, key)]
         kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in keys if key not in set(busy)])
         if left.link:
-            free = left.addresses - {key[0] for key in busy}
+            free = left.addresses - {key.address for key in busy}
             change_link_addresses(left.link, (), sorted(free))
             left.addresses -= free
     return busy
 
 
-def _has_connections(kernel: Ipvs, key: ServerKey) -> bool:
-    return any(map(is_used, kernel.destinations(key).values()))
+def _has_connections(kernel: Ipvs, key: VirtualServerKey) -> bool:
+    return any(each.is_used for each in kernel.destinations(key).values())
 
 
 def _forget_udp_flows(left: Leftovers) -> None:
-    udp = {key[:2] for key in left.servers if key[2] == "UDP"}
+    udp = {key[:2] for key in left.servers if key.protocol == "UDP"}
     for family in FAMILIES if udp else ():
         own = {each for each in udp if family_of_text(each[0]) == family}
         with suppress(OSError):

@@ -9,8 +9,9 @@ from heapq import nlargest
 from typing import Final
 
 from kdns.net import FAMILIES, family_of_text
-from kdns.netlink.io.ipvs import ServerKey, ipvs
-from kdns.proxy.ipvs.io.draining import Draining
+from kdns.netlink.io.ipvs import ipvs
+from kdns.netlink.ipvs import VirtualServerKey
+from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.runtime.metrics import Gauges, Sample
@@ -48,7 +49,7 @@ class IpvsCounters:
                 self._servers = len(servers)
                 self._read(plan, servers)
 
-    def _read(self, plan: Plan, servers: dict[ServerKey, int]) -> None:
+    def _read(self, plan: Plan, servers: dict[VirtualServerKey, int]) -> None:
         for family in FAMILIES:
             half, counts = plan.of(family), Counter[FrontKey]()
             for (address, port, protocol), connections in servers.items():
@@ -60,6 +61,6 @@ class IpvsCounters:
         self._samples = [Sample((*name, family), count) for (name, family), count in highest]
 
 
-def _connections() -> dict[ServerKey, int]:
+def _connections() -> dict[VirtualServerKey, int]:
     with ipvs() as kernel:
         return kernel.connections()

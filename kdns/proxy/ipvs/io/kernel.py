@@ -16,11 +16,11 @@ from typing import Final, TypeAlias
 from kdns import logs
 from kdns.net import is_ipv6, join_host_port
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
-from kdns.netlink.io.ipvs import Failures, Ipvs, Operation, ServerKey, all_destinations, ipvs
+from kdns.netlink.io.ipvs import Failures, Ipvs, all_destinations, ipvs
+from kdns.netlink.ipvs import Operation, VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.ipvs.io.draining import Draining
-from kdns.proxy.ipvs.io.operations import Present, decide, options_of, present_of
-from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
+from kdns.proxy.ipvs.draining import Draining
+from kdns.proxy.ipvs.operations import decide
 from kdns.proxy.node.io.host_settings import set_sysctl
 
 Refused: TypeAlias = dict[tuple[object, ...], str]
@@ -61,7 +61,7 @@ class VirtualServers:
         self.without_ipv6.clear()
         with ipvs() as kernel:
             there = read_servers(kernel)
-            gone = stale([VirtualServerKey(*key) for key in there])
+            gone = stale(there)
             decision = decide(
                 (
                     *((key, there.get(key), server) for key, server in wanted.items()),
@@ -69,7 +69,7 @@ class VirtualServers:
                 )
             )
             self._note(kernel.carry_out(decision.operations))
-            self.draining.restart(decision.leaving, decision.gone, self.now_s())
+            self.draining.restart(decision.draining, decision.obsolete, self.now_s())
             present = frozenset(addresses)
             self._addresses(link, present, link_addresses(link))
             self._delete_drained(kernel, link, present.__contains__)
@@ -80,13 +80,13 @@ class VirtualServers:
         with ipvs() as kernel:
             for key, (_, after) in servers.items():
                 if after:
-                    self.draining.wanted(key, (each[:2] for each in after.destinations))
-            decision = decide((key, present_of(before), after) for key, (before, after) in servers.items())
+                    self.draining.keep(key, after.destinations)
+            decision = decide((key, *pair) for key, pair in servers.items())
             self._note(kernel.carry_out(decision.operations))
-            self.draining.add(decision.leaving, decision.gone, self.now_s())
+            self.draining.add(decision.draining, decision.obsolete, self.now_s())
             self._addresses(link, frozenset(new), old)
-            if decision.leaving:
-                self._delete_drained(kernel, link, is_wanted, only=decision.leaving)
+            if decision.draining:
+                self._delete_drained(kernel, link, is_wanted, only=decision.draining)
 
     def check_draining(self, is_wanted: IsWanted, link: int) -> None:
         """Delete what has no connections any more."""
@@ -121,12 +121,12 @@ class VirtualServers:
         return {each: error for each, error in refused.items() if each not in off}
 
     def _delete_drained(
-        self, kernel: Ipvs, link: int, is_wanted: IsWanted, only: Iterable[ServerKey] | None = None
+        self, kernel: Ipvs, link: int, is_wanted: IsWanted, only: Iterable[VirtualServerKey] | None = None
     ) -> None:
         keys = self.draining.servers if only is None else list(only)
         before = self.draining.addresses
         found = all_destinations() if len(keys) > _FEW else {key: kernel.destinations(key) for key in keys}
-        kernel.carry_out(list(self.draining.checked({key: found.get(key, {}) for key in keys}, self.now_s())))
+        kernel.carry_out(list(self.draining.due({key: found.get(key, {}) for key in keys}, self.now_s())))
         if free := [each for each in before - self.draining.addresses if not is_wanted(each)]:
             change_link_addresses(link, (), sorted(free))
 
@@ -149,36 +149,36 @@ def refusal(refused: Refused, servers: Servers, addresses: Iterable[str]) -> str
     if not refused:
         return ""
     for key, server in servers.items():
-        names = (key, *((key, (each.address, each.port)) for each in server.destinations))
+        names = (key, *((key, each) for each in server.destinations))
         if name := next((each for each in names if each in refused), None):
             return refused[name]
     return next((f"address {each}: {refused[each,]}" for each in addresses if (each,) in refused), "")
 
 
-def read_servers(kernel: Ipvs) -> dict[ServerKey, Present]:
+def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
     """Every virtual server with its destinations."""
     servers = kernel.servers()
     if not servers:
         return {}
     destinations = all_destinations() if len(servers) > _FEW else {key: kernel.destinations(key) for key in servers}
-    return {key: Present(options, destinations.get(key, {})) for key, options in servers.items()}
+    return {key: VirtualServer(options, destinations.get(key, {})) for key, options in servers.items()}
 
 
 def changed_servers(kernel: Ipvs, sample: Servers) -> str:
     """What is not as it was made, in words; "" for nothing."""
     for key, server in sample.items():
-        name = f"virtual server {join_host_port(key.address, key.port)}/{key.protocol}"
+        name = f"virtual server {key}"
         options = kernel.server(key)
         if options is None:
             return f"{name} is gone"
-        if options != options_of(server):
+        if options != server.options:
             return f"{name} has other settings"
         there = kernel.destinations(key)
-        for each in server.destinations:
-            found = there.get(each[:2])
-            if found is None or found.weight != each.weight or not found.masquerades:
-                return f"{name} does not have {join_host_port(each.address, each.port)} with weight {each.weight}"
-        wanted = {each[:2] for each in server.destinations}
-        if more := next((each for each, found in there.items() if found.weight and each not in wanted), None):
+        for each, destination in server.destinations.items():
+            found = there.get(each)
+            if found is None or found.weight != destination.weight or not found.masquerades:
+                return f"{name} does not have {join_host_port(*each)} with weight {destination.weight}"
+        surplus = (each for each, found in there.items() if found.weight and each not in server.destinations)
+        if more := next(surplus, None):
             return f"{name} has {join_host_port(*more)}, which is none of its endpoints"
     return ""

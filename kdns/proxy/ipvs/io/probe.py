@@ -11,8 +11,10 @@ from typing import Final
 
 from kdns.errors import BusyError, InputError
 from kdns.netlink.io import ipvs as netlink_ipvs
-from kdns.netlink.io.ipset import SetType, ipsets
-from kdns.netlink.io.ipvs import Ipvs, Operation, ServerOptions, Verb, ipvs
+from kdns.netlink.io.ipset import ipsets
+from kdns.netlink.io.ipvs import Ipvs, ipvs
+from kdns.netlink.ipset import SetType
+from kdns.netlink.ipvs import Operation, ServerOptions, Verb, VirtualServerKey
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.ipvs.io import sysctls
@@ -24,14 +26,14 @@ from kdns.proxy.settings.settings import Settings
 from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.subprocesses import run_program
 
-_DUMMY: Final = ("198.51.100.0", 20000, "TCP")
+_DUMMY: Final = VirtualServerKey("198.51.100.0", 20000, "TCP")
 """A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
 _IPSET_PROTOCOL: Final = 6
 _RULES: Final = (
     "*filter",
     ":KUBE-CHECK - [0:0]",
     f"-A KUBE-CHECK -m set --match-set {TRIAL} dst,dst -j RETURN",
-    f"-A KUBE-CHECK -m ipvs --vaddr {_DUMMY[0]} --vproto tcp --vport {_DUMMY[1]} -j DROP",
+    f"-A KUBE-CHECK -m ipvs --vaddr {_DUMMY.address} --vproto tcp --vport {_DUMMY.port} -j DROP",
     "COMMIT",
 )
 
@@ -81,7 +83,7 @@ def _scheduler(kernel: Ipvs, scheduler: str) -> str:
     if failures:
         return f"the kernel refuses a virtual server: {netlink_ipvs.reason(failures)}"
     if made is None or made.scheduler != scheduler:
-        return f"the kernel does not show the virtual server {_DUMMY[0]}:{_DUMMY[1]}, which it has taken"
+        return f"the kernel does not show the virtual server {_DUMMY.address}:{_DUMMY.port}, which it has taken"
     return ""
 
 

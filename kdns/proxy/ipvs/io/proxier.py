@@ -24,21 +24,21 @@ from kdns.netlink.io import xtables
 from kdns.netlink.io.addresses import is_link_up, link_addresses
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
+from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
+from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.io.clean_up import remove_chains
-from kdns.proxy.iptables.io.expected import ExpectedRules
 from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.iptables.names import IPVS_CHAINS
 from kdns.proxy.iptables.rules import Jump, inserted
+from kdns.proxy.ipvs.draining import CHECK_S
 from kdns.proxy.ipvs.frame import JUMPS, Frame
 from kdns.proxy.ipvs.io import link, sets
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
-from kdns.proxy.ipvs.io.draining import CHECK_S
 from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers, refusal
 from kdns.proxy.ipvs.io.pace import Pace
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
-from kdns.proxy.ipvs.virtual_servers import VirtualServer, VirtualServerKey
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.plan.stale_flows import serving

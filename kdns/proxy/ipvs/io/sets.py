@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kdns.errors import ApplyError
-from kdns.netlink.io.ipset import Header, IpSets, SetType, error_text
+from kdns.netlink.io.ipset import IpSets, error_text
+from kdns.netlink.ipset import Header, SetType
 from kdns.proxy.ipvs.sets import BITMAP_PORT, MAX_NAME, IpSet
 
 TRIAL: Final = "KDNS-CHECK"

@@ -8,7 +8,8 @@ from typing import Final
 from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import parse_network
-from kdns.netlink.io.ipvs import Timeouts, ipvs
+from kdns.netlink.io.ipvs import ipvs
+from kdns.netlink.ipvs import Timeouts
 from kdns.proxy.iptables.io.programs import choose, families
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls

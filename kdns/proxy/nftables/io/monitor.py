@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from kdns import logs
-from kdns.netlink.io.transactions import TransactionReader, TransactionSocket, changes_table
+from kdns.netlink.io.transactions import TransactionSocket
+from kdns.netlink.transactions import TransactionReader, changes_table
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.objects import TABLE
 

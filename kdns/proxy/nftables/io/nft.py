@@ -19,9 +19,9 @@ from typing import Final
 
 from kdns.errors import ApplyError, BusyError
 from kdns.netlink.io.nftables import tables
-from kdns.netlink.io.protocol import requests
+from kdns.netlink.io.requests import requests
 from kdns.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
-from kdns.proxy.nftables.io.elements import Request
+from kdns.proxy.nftables.elements import Request
 from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.subprocesses import run_program
 from kdns.runtime.tasks import uninterrupted

@@ -12,9 +12,9 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io.nftables import object_names, rule_counts
+from kdns.proxy.nftables.elements import Request, element_requests, flushed
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.counters import NftablesCounters
-from kdns.proxy.nftables.io.elements import Request, element_requests, flushed
 from kdns.proxy.nftables.io.monitor import TablesMonitor
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.table import Table

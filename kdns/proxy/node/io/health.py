@@ -17,8 +17,8 @@ from kdns.cluster.objects import Key, Node
 from kdns.cluster.state import State
 from kdns.errors import ListenError
 from kdns.net import FAMILIES
+from kdns.proxy.node.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
 from kdns.proxy.node.io.events import EventRecorder
-from kdns.proxy.plan.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.runtime.connections import Connections

@@ -12,7 +12,7 @@ from kdns.dnsserver.io import interfaces
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.net import packed
-from kdns.netlink.io.addresses import InterfaceAddress
+from kdns.netlink.addresses import InterfaceAddress
 from kdns.plugins.directives import configure
 
 

@@ -11,9 +11,11 @@ from ipaddress import ip_address
 
 import pytest
 
+from kdns.netlink.addresses import InterfaceAddress
 from kdns.netlink.io import addresses
-from kdns.netlink.io.addresses import InterfaceAddress, interface_addresses, link_addresses, node_addresses
-from kdns.netlink.io.protocol import InterruptedDumpError, attribute
+from kdns.netlink.io.addresses import interface_addresses, link_addresses, node_addresses
+from kdns.netlink.io.requests import InterruptedDumpError
+from kdns.netlink.protocol import attribute
 from kdns.netlink.uapi import IFA_ADDRESS, IFA_LOCAL, NETLINK_ROUTE, RTM_GETADDR
 
 LO = socket.if_nametoindex("lo")

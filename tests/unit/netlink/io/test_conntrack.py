@@ -10,7 +10,7 @@ import pytest
 
 from kdns.netlink.conntrack import Flow
 from kdns.netlink.io import conntrack
-from kdns.netlink.io.protocol import Change
+from kdns.netlink.protocol import Change
 
 
 class Kernel:

@@ -11,13 +11,15 @@ import pytest
 from pyroute2.netlink.generic.ipvs import ipvsmsg
 
 from kdns.netlink.io import ipvs
-from kdns.netlink.io.ipvs import Destination, Ipvs, Operation, ServerOptions, Timeouts, Verb, bodies, reason
-from kdns.netlink.io.protocol import Change, Requests, attribute
+from kdns.netlink.io.ipvs import Ipvs, reason
+from kdns.netlink.io.requests import Requests
+from kdns.netlink.ipvs import Destination, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey, bodies
+from kdns.netlink.protocol import Change, attribute
 from kdns.netlink.uapi import CTRL_ATTR_FAMILY_ID, GENL_ID_CTRL
 
-WEB = ("10.96.0.1", 80, "TCP")
-DNS6 = ("fd00::a", 53, "UDP")
-SIGNAL = ("10.96.0.2", 3868, "SCTP")
+WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
+DNS6 = VirtualServerKey("fd00::a", 53, "UDP")
+SIGNAL = VirtualServerKey("10.96.0.2", 3868, "SCTP")
 POD, POD6 = ("10.0.0.5", 8080), ("fd01::5", 5353)
 FAMILY = 31
 HEADER_BYTES = 16
@@ -88,9 +90,9 @@ def test_pyroute2_reads_what_is_meant(operation: Operation, expected: dict[str, 
 @pytest.mark.parametrize(
     "wrong",
     [
-        Operation(Verb.NEW_SERVER, ("10.96.0.1", 65536, "TCP"), options=ServerOptions("rr")),
-        Operation(Verb.DELETE_SERVER, ("10.96.0.1", 80, "ICMP")),
-        Operation(Verb.DELETE_SERVER, ("web", 80, "TCP")),
+        Operation(Verb.NEW_SERVER, VirtualServerKey("10.96.0.1", 65536, "TCP"), options=ServerOptions("rr")),
+        Operation(Verb.DELETE_SERVER, VirtualServerKey("10.96.0.1", 80, "ICMP")),
+        Operation(Verb.DELETE_SERVER, VirtualServerKey("web", 80, "TCP")),
         Operation(Verb.NEW_DESTINATION, WEB, ("10.0.0.5", -1), 1),
         Operation(Verb.SET_DESTINATION, WEB, POD, -1),
     ],

@@ -10,7 +10,8 @@ import pytest
 
 from kdns.errors import ApplyError
 from kdns.netlink.io import nftables, xtables
-from kdns.netlink.io.protocol import InterruptedDumpError, attribute
+from kdns.netlink.io.requests import InterruptedDumpError
+from kdns.netlink.protocol import attribute
 
 
 class Kernel:

@@ -73,7 +73,7 @@ def changed(change: Change) -> Iterator[str]:
     """A change as lines to read."""
     for key, (before, after) in change.virtual_servers.items():
         ends = [
-            " ".join(f"{end.address}:{end.port}" for end in each.destinations) if each else "-"
+            " ".join(f"{address}:{port}" for address, port in each.destinations) if each else "-"
             for each in (before, after)
         ]
         yield f"{key.address}:{key.port}/{key.protocol}: {' -> '.join(ends)}"

@@ -10,21 +10,15 @@ from typing import Any, Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
+from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.ipvs import Ipvs, IpvsOptions
 from kdns.proxy.ipvs.sets import MAX_NAME, TYPES, set_name
-from kdns.proxy.ipvs.virtual_servers import (
-    MH_PORT,
-    PERSISTENT,
-    SCHEDULERS,
-    Destination,
-    VirtualServer,
-    VirtualServerKey,
-    chosen_by,
-)
+from kdns.proxy.ipvs.virtual_servers import SCHEDULERS, chosen_by
 from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.planner import plan
 
-BOTH: Final = (Destination("10.1.0.2", 8080), Destination("10.1.1.2", 8080))
+BOTH: Final = {("10.1.0.2", 8080): Destination(), ("10.1.1.2", 8080): Destination()}
 
 
 def content(*objects: Any, options: IpvsOptions | None = None, **changed: Any) -> Ipvs:
@@ -42,24 +36,25 @@ def test_a_service_has_a_virtual_server_at_each_of_its_addresses_and_at_the_node
     at_nodes = {VirtualServerKey(str(own), 30001, "TCP") for own in NODE_VIEW.addresses if own.version == 4}
     assert at_nodes < set(made.virtual_servers)
     assert {key.address for key in made.virtual_servers} - {key.address for key in at_nodes} == made.addresses
-    assert set(made.virtual_servers.values()) == {VirtualServer("rr", BOTH)}
+    assert {each == VirtualServer(ServerOptions("rr"), BOTH) for each in made.virtual_servers.values()} == {True}
 
 
 @pytest.mark.parametrize(
     ("scheduler", "spec", "wanted"),
     [
-        ("lc", {}, VirtualServer("lc", BOTH)),
-        ("mh", {}, VirtualServer("mh", BOTH, MH_PORT)),
-        ("rr", {"sessionAffinity": "ClientIP"}, VirtualServer("rr", BOTH, PERSISTENT, 10800)),
+        ("lc", {}, ServerOptions("lc")),
+        ("mh", {}, ServerOptions("mh", IP_VS_SVC_F_SCHED2)),
+        ("rr", {"sessionAffinity": "ClientIP"}, ServerOptions("rr", IP_VS_SVC_F_PERSISTENT, 10800)),
         (
             "mh",
             {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
-            VirtualServer("mh", BOTH, MH_PORT | PERSISTENT, 60),
+            ServerOptions("mh", IP_VS_SVC_F_SCHED2 | IP_VS_SVC_F_PERSISTENT, 60),
         ),
     ],
 )
-def test_schedulers_and_affinity(scheduler: str, spec: dict[str, Any], wanted: VirtualServer) -> None:
-    assert set(content(web(**spec), scheduler=scheduler).virtual_servers.values()) == {wanted}
+def test_schedulers_and_affinity(scheduler: str, spec: dict[str, Any], wanted: ServerOptions) -> None:
+    made = content(web(**spec), scheduler=scheduler).virtual_servers.values()
+    assert {each.options for each in made} == {wanted}
 
 
 def test_each_scheduler_says_how_it_chooses() -> None:

@@ -19,14 +19,14 @@ from structlog.testing import capture_logs
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct, xtables
-from kdns.netlink.io.protocol import attribute, messages
-from kdns.netlink.io.transactions import Author, TransactionReader
-from kdns.netlink.io.xtables import TableContent, TableSize
+from kdns.netlink.protocol import attribute, messages
+from kdns.netlink.transactions import Author, TransactionReader
+from kdns.netlink.xtables import TableContent, TableSize
+from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.frame import JUMPS
 from kdns.proxy.iptables.io import clean_up, programs
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import requirements as floors
-from kdns.proxy.iptables.io.expected import ExpectedRules
 from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor, changes_rules
 from kdns.proxy.iptables.io.programs import Programs, choose, installed, rule_words
 from kdns.proxy.iptables.io.proxier import IptablesProxier

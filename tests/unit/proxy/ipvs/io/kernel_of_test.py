@@ -14,9 +14,9 @@ import pytest
 from kdns.errors import ApplyError
 from kdns.net import Family, is_ipv6
 from kdns.netlink.io import xtables
-from kdns.netlink.io.ipset import Header, SetType
-from kdns.netlink.io.ipvs import Destination, DestinationKey, Operation, ServerKey, ServerOptions, Verb
-from kdns.netlink.io.xtables import TableContent
+from kdns.netlink.ipset import Header, SetType
+from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Verb, VirtualServerKey
+from kdns.netlink.xtables import TableContent
 from kdns.proxy.iptables.rules import Jump
 from kdns.proxy.ipvs.io import clean_up, kernel, link, proxier
 
@@ -27,8 +27,8 @@ LINK = 7
 class KernelOfTest:
     """What there is. `done` has one word for each thing that was done, `refuses` errors by address or endpoint."""
 
-    options: dict[ServerKey, ServerOptions] = field(default_factory=dict)
-    held: dict[ServerKey, dict[DestinationKey, Destination]] = field(default_factory=dict)
+    options: dict[VirtualServerKey, ServerOptions] = field(default_factory=dict)
+    held: dict[VirtualServerKey, dict[DestinationKey, Destination]] = field(default_factory=dict)
     addresses: set[str] = field(default_factory=set)
     sets: dict[str, tuple[SetType, set[str]]] = field(default_factory=dict)
     has_link: bool = False
@@ -40,13 +40,13 @@ class KernelOfTest:
 
     # IPVS
 
-    def servers(self) -> dict[ServerKey, ServerOptions]:
+    def servers(self) -> dict[VirtualServerKey, ServerOptions]:
         return dict(self.options)
 
-    def server(self, key: ServerKey) -> ServerOptions | None:
+    def server(self, key: VirtualServerKey) -> ServerOptions | None:
         return self.options.get(key)
 
-    def destinations(self, key: ServerKey) -> dict[DestinationKey, Destination]:
+    def destinations(self, key: VirtualServerKey) -> dict[DestinationKey, Destination]:
         return dict(self.held.get(key, {}))
 
     def carry_out(self, operations: Sequence[Operation]) -> list[tuple[Operation, int]]:
@@ -75,7 +75,7 @@ class KernelOfTest:
                 self.held[each.server][each.destination] = before._replace(weight=each.weight)
         return failures
 
-    def connect(self, key: ServerKey, destination: DestinationKey, active: int) -> None:
+    def connect(self, key: VirtualServerKey, destination: DestinationKey, active: int) -> None:
         """Let there be so many connections."""
         self.held[key][destination] = self.held[key][destination]._replace(active=active)
 

@@ -11,19 +11,19 @@ from kernel_of_test import LINK, KernelOfTest, ProgramsOfTest, replace_kernel
 
 from kdns.netlink.conntrack import Flow
 from kdns.netlink.io import ipvs as netlink_ipvs
-from kdns.netlink.io.ipset import SetType
-from kdns.netlink.io.ipvs import Destination, ServerKey, ServerOptions
+from kdns.netlink.ipset import SetType
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
 from kdns.proxy.ipvs.io import clean_up, link
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint
 
-WEB: ServerKey = ("10.96.0.1", 80, "TCP")
-DNS: ServerKey = ("10.96.0.1", 53, "UDP")
-SIGNALLING: ServerKey = ("10.96.0.1", 2905, "SCTP")
-NODE_PORT: ServerKey = ("192.0.2.1", 30001, "TCP")
-FOREIGN: ServerKey = ("192.0.2.1", 8000, "TCP")
-EXCLUDED: ServerKey = ("10.98.0.1", 80, "TCP")
+WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
+DNS = VirtualServerKey("10.96.0.1", 53, "UDP")
+SIGNALLING = VirtualServerKey("10.96.0.1", 2905, "SCTP")
+NODE_PORT = VirtualServerKey("192.0.2.1", 30001, "TCP")
+FOREIGN = VirtualServerKey("192.0.2.1", 8000, "TCP")
+EXCLUDED = VirtualServerKey("10.98.0.1", 80, "TCP")
 ALL = (WEB, DNS, NODE_PORT, FOREIGN, EXCLUDED)
 POD = ("10.1.0.2", 8080)
 SETTINGS = Settings(ipvs=IPVS(exclude_cidrs=("10.98.0.0/16",)))
@@ -85,7 +85,11 @@ async def test_everything_is_removed_at_once_where_nothing_follows(kernel: Kerne
 
 async def test_virtual_servers_at_the_nodes_own_addresses(kernel: KernelOfTest) -> None:
     """An external IP that is the node's, which is in a set, and one that has left, of which its weights tell."""
-    external, left, odd = ("192.0.2.1", 80, "TCP"), ("192.0.2.1", 81, "TCP"), ("192.0.2.1", 82, "TCP")
+    external, left, odd = (
+        VirtualServerKey("192.0.2.1", 80, "TCP"),
+        VirtualServerKey("192.0.2.1", 81, "TCP"),
+        VirtualServerKey("192.0.2.1", 82, "TCP"),
+    )
     weights = {external: 1, left: 0, odd: 0}
     kernel.options |= dict.fromkeys(weights, ServerOptions("rr"))
     for key, weight in weights.items():
@@ -161,7 +165,7 @@ async def test_connections_are_not_waited_for_without_end(
 
 
 @pytest.mark.parametrize("key", [WEB, SIGNALLING])
-async def test_whatever_has_an_end_is_waited_for(kernel: KernelOfTest, key: ServerKey) -> None:
+async def test_whatever_has_an_end_is_waited_for(kernel: KernelOfTest, key: VirtualServerKey) -> None:
     kernel.options[key] = ServerOptions("rr")
     kernel.held[key] = {POD: Destination(1, 1, 0, masquerades=True)}
     assert await remove_ipvs(SETTINGS, OTHER_MODE) == []

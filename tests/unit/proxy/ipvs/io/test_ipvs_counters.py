@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.netlink.io.ipvs import ServerKey
+from kdns.netlink.ipvs import VirtualServerKey
+from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io import counters
 from kdns.proxy.ipvs.io.counters import IpvsCounters
-from kdns.proxy.ipvs.io.draining import Draining
 from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import plan
 from kdns.runtime.metrics import Gauges
@@ -18,18 +18,18 @@ from kdns.runtime.metrics import Gauges
 
 async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> None:
     of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=semantics("ipvs")))
-    counts: dict[ServerKey, int] = {
-        ("10.96.0.1", 80, "TCP"): 3,
-        ("198.51.100.1", 80, "TCP"): 4,
-        ("192.0.2.1", 30001, "TCP"): 5,
-        ("192.0.2.9", 30001, "TCP"): 6,
-        ("10.96.0.1", 80, "UDP"): 7,
-        ("fd00:96::1", 80, "TCP"): 8,
-        ("10.99.0.1", 80, "TCP"): 9,
+    counts: dict[VirtualServerKey, int] = {
+        VirtualServerKey("10.96.0.1", 80, "TCP"): 3,
+        VirtualServerKey("198.51.100.1", 80, "TCP"): 4,
+        VirtualServerKey("192.0.2.1", 30001, "TCP"): 5,
+        VirtualServerKey("192.0.2.9", 30001, "TCP"): 6,
+        VirtualServerKey("10.96.0.1", 80, "UDP"): 7,
+        VirtualServerKey("fd00:96::1", 80, "TCP"): 8,
+        VirtualServerKey("10.99.0.1", 80, "TCP"): 9,
     }
     monkeypatch.setattr(counters, "_connections", lambda: dict(counts))
     draining = Draining()
-    draining.add({("10.96.0.1", 80, "TCP"): [("10.1.0.2", 8080)]}, [], 0.0)
+    draining.add({VirtualServerKey("10.96.0.1", 80, "TCP"): [("10.1.0.2", 8080)]}, [], 0.0)
     made, metrics = IpvsCounters(draining), Gauges()
     made.register(metrics)
     await made.read(of)
@@ -40,11 +40,11 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert samples(metrics, "kdns_ipvs_virtual_servers") == {(): 7}
     assert samples(metrics, "kdns_ipvs_draining_destinations") == {(): 1}
-    counts["10.96.0.1", 80, "TCP"] = 1  # it was made anew
+    counts[VirtualServerKey("10.96.0.1", 80, "TCP")] = 1  # deleted and created
     await made.read(of)
     assert samples(metrics, "kdns_service_connections")["shop", "s1", "tcp", "TCP", "IPv4"] == 19
 
-    def refuse() -> dict[ServerKey, int]:
+    def refuse() -> dict[VirtualServerKey, int]:
         raise OSError("no IPVS")
 
     monkeypatch.setattr(counters, "_connections", refuse)

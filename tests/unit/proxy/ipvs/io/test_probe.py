@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from kdns.errors import ApplyError, InputError
-from kdns.netlink.io.ipset import SetType
-from kdns.netlink.io.ipvs import Operation, ServerKey, ServerOptions, Timeouts, Verb
+from kdns.netlink.ipset import SetType
+from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.ipvs.io import link, probe, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
@@ -29,7 +29,7 @@ class Kernel:
     ipset_error: int = 0
     ipset_protocol: int = 7
     shows: bool = True
-    there: dict[ServerKey, ServerOptions] = field(default_factory=dict)
+    there: dict[VirtualServerKey, ServerOptions] = field(default_factory=dict)
     link: str = ""
     iptables: str = ""
     sysctls: str = ""
@@ -37,10 +37,10 @@ class Kernel:
     sets: list[str] = field(default_factory=list)
     rules: str = ""
 
-    def servers(self) -> dict[ServerKey, ServerOptions]:
+    def servers(self) -> dict[VirtualServerKey, ServerOptions]:
         return dict(self.there)
 
-    def server(self, key: ServerKey) -> ServerOptions | None:
+    def server(self, key: VirtualServerKey) -> ServerOptions | None:
         return self.there.get(key) if self.shows else None
 
     def carry_out(self, operations: Sequence[Operation]) -> list[tuple[Operation, int]]:
@@ -80,7 +80,7 @@ class Kernel:
         (Kernel(), "mh", ""),
         (Kernel(schedulers=()), "", "the kernel has no scheduler rr; wanted: its module ip_vs_rr"),
         (Kernel(), "sed", "the kernel has no scheduler sed; wanted: its module ip_vs_sed"),
-        (Kernel((), there={("10.96.0.1", 80, "TCP"): ServerOptions("sed")}), "sed", ""),
+        (Kernel((), there={VirtualServerKey("10.96.0.1", 80, "TCP"): ServerOptions("sed")}), "sed", ""),
         (Kernel(shows=False), "", "the kernel does not show the virtual server 198.51.100.0:20000, which it has taken"),
         (
             Kernel(ipvs_error=errno.ENOENT),

@@ -17,7 +17,7 @@ from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import AnyChange
 from kdns.errors import ApplyError
 from kdns.net import parse_network
-from kdns.netlink.io.ipvs import Destination, ServerOptions
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
 from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.ipvs.io import kernel, pace, proxier
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
@@ -25,8 +25,8 @@ from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import Planner
 
-WEB = ("10.96.0.1", 80, "TCP")
-DNS = ("10.96.0.1", 80, "UDP")
+WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
+DNS = VirtualServerKey("10.96.0.1", 80, "UDP")
 ONE = Destination(1, 0, 0, masquerades=True)
 P1, P2 = ("10.1.0.2", 8080), ("10.1.0.3", 8080)
 
@@ -70,7 +70,7 @@ class Rig:
         self.kernel.done.clear()
         return words
 
-    def weights(self, key: tuple[str, int, str] = WEB) -> dict[tuple[str, int], int]:
+    def weights(self, key: VirtualServerKey = WEB) -> dict[tuple[str, int], int]:
         return {name: each.weight for name, each in self.kernel.held[key].items()}
 
 
@@ -95,7 +95,10 @@ async def test_a_load_goes_from_behind_to_the_front(rig: Rig) -> None:
 async def test_a_restart_leaves_what_is_right_and_removes_the_rest(rig: Rig) -> None:
     await rig.load(service(1, endpoints(1, "p1")), service(2, endpoints(2, "p2")))
     kernel = rig.kernel
-    kernel.options |= {("10.99.0.1", 80, "TCP"): ServerOptions("rr"), ("10.98.0.1", 80, "UDP"): ServerOptions("rr")}
+    kernel.options |= {
+        VirtualServerKey("10.99.0.1", 80, "TCP"): ServerOptions("rr"),
+        VirtualServerKey("10.98.0.1", 80, "UDP"): ServerOptions("rr"),
+    }
     kernel.held[WEB][P2] = Destination(1, 0, 0, masquerades=True)
     kernel.addresses.add("10.99.0.1")
     kernel.sets["KUBE-CLUSTER-IP"][1].add("10.99.0.1,tcp:80")

@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from kdns.errors import ApplyError
-from kdns.netlink.io.ipset import Header, IpSets, SetType
+from kdns.netlink.io.ipset import IpSets
+from kdns.netlink.ipset import Header, SetType
 from kdns.proxy.ipvs.io.sets import add, add_missing, changed_sets, delete, make_room, set_type
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_IP, HASH_IP_PORT, Entry, IpSet
 

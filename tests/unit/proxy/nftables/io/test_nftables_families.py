@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from kdns.errors import ApplyError
 from kdns.net import Family
+from kdns.proxy.nftables.elements import Request
 from kdns.proxy.nftables.io import nft, proxier
-from kdns.proxy.nftables.io.elements import Request
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.plan.planner import Planner
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from kdns.netlink.io.protocol import attribute
-from kdns.netlink.io.transactions import TransactionReader, TransactionSocket, changes_table
+from kdns.netlink.io.transactions import TransactionSocket
+from kdns.netlink.protocol import attribute
+from kdns.netlink.transactions import TransactionReader, changes_table
 from kdns.proxy.nftables.io import monitor as nftmonitor
 from kdns.proxy.nftables.io.monitor import TablesMonitor
 from kdns.proxy.nftables.objects import TABLE

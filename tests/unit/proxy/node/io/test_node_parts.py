@@ -24,9 +24,9 @@ from kdns.cluster.objects import EndpointSlice, Node, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import FAMILIES
+from kdns.proxy.node.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
 from kdns.proxy.node.io import host_settings
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
 from kdns.proxy.plan.modes import NFTABLES
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.service_ports import empty_plan

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from kdns.netlink.io.ipvs import Destination, DestinationKey, ServerKey
-from kdns.proxy.ipvs.io.draining import DRAIN_S, Draining
+from kdns.netlink.ipvs import Destination, DestinationKey, VirtualServerKey
+from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 
-WEB: ServerKey = ("10.96.0.1", 80, "TCP")
-API: ServerKey = ("10.96.0.2", 443, "TCP")
+WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
+API = VirtualServerKey("10.96.0.2", 443, "TCP")
 A, B = ("10.0.0.1", 8080), ("10.0.0.2", 8080)
 
 
 def found(active: int = 0, inactive: int = 0, weight: int = 0) -> Destination:
-    return Destination(weight, active, inactive, masquerades=True)
+    return Destination(weight, active, inactive)
 
 
-def due(draining: Draining, there: dict[ServerKey, dict[DestinationKey, Destination]], now_s: float = 0.0) -> list[str]:
-    return [str(each) for each in draining.checked(there, now_s)]
+def due(
+    draining: Draining, existing: dict[VirtualServerKey, dict[DestinationKey, Destination]], now_s: float = 0.0
+) -> list[str]:
+    return [str(each) for each in draining.due(existing, now_s)]
 
 
 def test_a_destination_goes_when_its_last_connection_is_gone() -> None:
@@ -36,13 +38,13 @@ def test_a_destination_goes_when_its_last_connection_is_gone() -> None:
 def test_one_that_comes_back_is_left_alone() -> None:
     draining = Draining()
     draining.add({WEB: [A, B]}, [WEB], 0.0)
-    draining.wanted(WEB, [A])
+    draining.keep(WEB, [A])
     assert draining.addresses == frozenset()
     assert due(draining, {WEB: {A: found(weight=1), B: found()}}, now_s=DRAIN_S) == [
         "delete destination 10.0.0.2:8080 of 10.96.0.1:80/TCP"
     ]
     draining.add({WEB: [A]}, [], 0.0)
-    draining.wanted(WEB, [A])
+    draining.keep(WEB, [A])
     assert draining.servers == []
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kdns.netlink.io.xtables import TableContent
+from kdns.netlink.xtables import TableContent
 from kdns.proxy.iptables.names import FIREWALL
 from kdns.proxy.iptables.rules import Jump
 

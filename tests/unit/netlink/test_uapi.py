@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from inspect import getmembers, isclass
 from typing import Any
@@ -14,7 +15,7 @@ from pyroute2.netlink.rtnl import ifaddrmsg
 
 from kdns.netlink import uapi
 
-MODULES = (netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg, generic, ipvs, ipset)
+MODULES = (socket, netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg, generic, ipvs, ipset)
 OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
 UNKNOWN_TO_PYROUTE2 = {
     "IPSET_ATTR_BITMASK",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from ipaddress import ip_network
 from typing import Final, TypeAlias
 
 from kdns.errors import ApplyError
-from kdns.net import Family
-from kdns.netlink.io.protocol import ADDRESS_FAMILY, NFGENMSG, attribute
+from kdns.net import Family, packed
+from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, PROTOCOL_NUMBERS, attribute
 from kdns.netlink.uapi import (
     NF_DROP,
     NFNL_SUBSYS_NFTABLES,
@@ -40,7 +40,8 @@ Request: TypeAlias = tuple[int, bytes]
 _KIND: Final = NFNL_SUBSYS_NFTABLES << 8
 _MESSAGE_BYTES: Final = 32 * 1024
 """A list of elements is one attribute, which has at most 64 KiB."""
-_FAMILY: Final = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
+_PROTOCOLS: Final = {name.lower(): number for name, number in PROTOCOL_NUMBERS.items()}
+_ADDRESS_BYTES: Final = {"IPv4": 4, "IPv6": 16}
 _CODE: Final = struct.Struct(">i")
 _PORT: Final = struct.Struct(">H")
 
@@ -137,7 +138,7 @@ def _value(family: Family, types: list[str], values: tuple[str | int, ...]) -> b
 def _packed(family: Family, kind: str, value: str | int) -> bytes:
     match kind:
         case "address":
-            return socket.inet_pton(_FAMILY[family], str(value))
+            return _address(family, str(value))
         case "inet_proto":
             return bytes((_PROTOCOLS[str(value)],))
         case "inet_service":
@@ -146,4 +147,9 @@ def _packed(family: Family, kind: str, value: str | int) -> bytes:
             return int(value).to_bytes(4, sys.byteorder)
 
 
-_PROTOCOLS: Final = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": socket.IPPROTO_SCTP}
+@lru_cache(1 << 16)
+def _address(family: Family, text: str) -> bytes:
+    address = packed(text)
+    if len(address) != _ADDRESS_BYTES[family]:
+        raise ValueError(f"expected an address of {family}, got {text!r}")
+    return address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.errors import ApplyError
-from kdns.proxy.nftables.io.elements import element_requests
+from kdns.proxy.nftables.elements import element_requests
 from kdns.proxy.nftables.objects import Drop, ElementKey
 from kdns.proxy.nftables.sets import ADDRESSES
 from kdns.proxy.nftables.transaction import Transaction

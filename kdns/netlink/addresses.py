@@ -1,0 +1,72 @@
+"""Addresses of interfaces: values, and the messages that list, add and delete them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kdns.net import packed, unpacked
+from kdns.netlink.protocol import Change, address_family, attribute, attributes
+from kdns.netlink.uapi import (
+    AF_INET6,
+    AF_UNSPEC,
+    IFA_ADDRESS,
+    IFA_F_NODAD,
+    IFA_LOCAL,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    RTM_DELADDR,
+    RTM_NEWADDR,
+)
+
+_IFADDRMSG: Final = struct.Struct("=BBBBI")
+"""Address family, prefix length, flags, scope, interface index."""
+LIST_ALL: Final = _IFADDRMSG.pack(AF_UNSPEC, 0, 0, 0, 0)
+"""The payload of a dump of all addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceAddress:
+    """One address of an interface."""
+
+    interface: str
+    address: str
+
+
+class IndexedAddress(NamedTuple):
+    """An address with the index of its interface. `peer` differs from `local` on a tunnel; "": not sent."""
+
+    interface: int
+    local: str
+    peer: str
+
+
+def address_of(body: bytes) -> IndexedAddress:
+    """Decodes an address. With IFA_LOCAL, IFA_ADDRESS is the peer's."""
+    row = attributes(body, _IFADDRMSG.size)
+    local, peer = row.get(IFA_LOCAL) or row.get(IFA_ADDRESS), row.get(IFA_ADDRESS)
+    return IndexedAddress(index_of(body), unpacked(local) if local else "", unpacked(peer) if peer else "")
+
+
+def index_of(body: bytes) -> int:
+    """Decodes the index of an address's interface."""
+    index: int = _IFADDRMSG.unpack_from(body)[4]
+    return index
+
+
+def addition(index: int, address: str) -> Change:
+    """Returns the request that adds an address to a link."""
+    return RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, _host_address(index, address)
+
+
+def deletion(index: int, address: str) -> Change:
+    """Returns the request that deletes an address of a link."""
+    return RTM_DELADDR, 0, _host_address(index, address)
+
+
+def _host_address(index: int, address: str) -> bytes:
+    """Encodes an address with the longest prefix. Every node has it, so duplicate address detection is off."""
+    value, family = packed(address), address_family(address)
+    bits, flags = (128, IFA_F_NODAD) if family == AF_INET6 else (32, 0)
+    return _IFADDRMSG.pack(family, bits, flags, 0, index) + attribute(IFA_LOCAL, value) + attribute(IFA_ADDRESS, value)

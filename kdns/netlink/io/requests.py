@@ -1,0 +1,200 @@
+"""Requests to the kernel over one netlink socket, dumps, and membership in multicast groups."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Final
+
+from kdns.netlink.protocol import NFGENMSG, NLMSGHDR, Change, Message, error_of, message, messages
+from kdns.netlink.uapi import (
+    AF_UNSPEC,
+    NETLINK_ADD_MEMBERSHIP,
+    NETLINK_CAP_ACK,
+    NFNL_MSG_BATCH_BEGIN,
+    NFNL_MSG_BATCH_END,
+    NLM_F_ACK,
+    NLM_F_CREATE,
+    NLM_F_DUMP,
+    NLM_F_DUMP_INTR,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+)
+
+_BUFFER_BYTES: Final = 1 << 20
+_DATAGRAM_BYTES: Final = 1 << 17
+"""More than the kernel puts into a datagram: 32 KiB of a dump."""
+_REPLY_S: Final = 5.0
+SO_SNDBUFFORCE: Final = 32
+_BATCH_REQUESTS: Final = 256
+"""Requests of one send: an answer to each fits into the default buffer of a socket."""
+_BATCH_BYTES: Final = 96 * 1024
+"""The size of one send that fits into the default buffer; a single larger request is sent alone."""
+
+
+class InterruptedDumpError(OSError):
+    """The objects changed while they were dumped: the dump may be incomplete."""
+
+
+def netlink_socket(protocol: int, *groups: int, receive_bytes: int = _BUFFER_BYTES) -> socket.socket:
+    """Opens a socket that is a member of these multicast groups; OSError if the kernel does not have the protocol."""
+    if sys.platform != "linux":
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        made.bind((0, 0))
+        for group in groups:
+            made.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+class Requests:
+    """Sends requests to the kernel, one after the other. Blocks: for threads other than the event loop's."""
+
+    def __init__(self, protocol: int) -> None:
+        self._socket = netlink_socket(protocol)
+        self._socket.settimeout(_REPLY_S)
+        self._sequence = count(1)
+        self._buffer = memoryview(bytearray(_DATAGRAM_BYTES))
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def dump(self, kind: int, body: bytes, receive: Callable[[bytes], None]) -> None:
+        """Calls `receive` with the payload of every message of a dump.
+
+        Raises OSError if the kernel refuses, InterruptedDumpError at the end of a dump that may be incomplete.
+        """
+        sequence = self._send(kind, body, NLM_F_DUMP)
+        is_interrupted = False
+        for each in self._answers(sequence, sequence):
+            is_interrupted |= bool(each.flags & NLM_F_DUMP_INTR)
+            if each.kind not in {NLMSG_DONE, NLMSG_ERROR}:
+                receive(each.body)
+                continue
+            error = error_of(each.body)
+            if is_interrupted or error == errno.EINTR:
+                raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
+            _raise(error)
+            return
+
+    def do(self, kind: int, body: bytes, flags: int = 0) -> None:
+        """Sends one request and waits for its acknowledgement; OSError if the kernel refuses."""
+        self._answer(kind, body, flags)
+
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """Returns the payload of the answer to one request; OSError if the kernel refuses, or does not answer."""
+        answer = self._answer(kind, body)
+        if not answer:
+            _raise(errno.ENODATA)
+        return answer
+
+    def _answer(self, kind: int, body: bytes, flags: int = 0) -> bytes:
+        sequence, answer = self._send(kind, body, NLM_F_ACK | flags), b""
+        for each in self._answers(sequence, sequence):
+            if each.kind == NLMSG_ERROR:
+                _raise(error_of(each.body))
+                break
+            answer = answer or each.body
+        return answer
+
+    def do_all(self, changes: Sequence[Change]) -> dict[int, int]:
+        """Carries out requests in their order, each for itself; returns the errors of refused ones by index.
+
+        The kernel reads many of them from one send, and answers those that it refuses and the last one.
+        Raises PermissionError if this process may not change anything: the kernel reads no further then.
+        """
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        refused: dict[int, int] = {}
+        start = 0
+        while start < len(changes):
+            first = next(self._sequence)
+            parts: list[bytes] = []
+            size = 0
+            for kind, flags, body in changes[start : start + _BATCH_REQUESTS]:
+                if parts and size + len(body) > _BATCH_BYTES:
+                    break
+                size += NLMSGHDR.size + len(body)
+                parts.append(message(kind, NLM_F_REQUEST | flags, first + len(parts), body))
+            last = first + len(parts) - 1
+            kind, flags, body = changes[start + len(parts) - 1]
+            parts[-1] = message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, last, body)
+            self._sequence = count(last + 1)
+            self._socket.send(b"".join(parts))
+            for sequence, error in self._errors(first, last, last):
+                if error == errno.EPERM:
+                    _raise(error)
+                refused[start + sequence - first] = error
+            start += len(parts)
+        return refused
+
+    def transact(self, subsystem: int, changes: Iterable[tuple[int, bytes]]) -> None:
+        """Carries out requests to one subsystem of netfilter as one transaction; OSError if the kernel refuses."""
+        header, first = NFGENMSG.pack(AF_UNSPEC, 0, socket.htons(subsystem)), next(self._sequence)
+        parts = [message(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first, header)]
+        for kind, body in changes:
+            last = next(self._sequence)
+            parts.append(message(kind, NLM_F_REQUEST | NLM_F_CREATE, last, body))
+        parts[-1] = message(kind, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_ACK, last, body)
+        end = next(self._sequence)
+        parts.append(message(NFNL_MSG_BATCH_END, NLM_F_REQUEST, end, header))
+        batch = b"".join(parts)
+        del parts
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        room = max(len(batch) + 4096, _BUFFER_BYTES)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)
+        except PermissionError:  # in a user namespace: net.core.wmem_max is the limit
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
+        self._socket.send(batch)
+        errors = [error for _, error in self._errors(first, end, last)]
+        _raise(errors[0] if errors else 0)
+
+    def _errors(self, first: int, end: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yields sequence number and error of the requests first…end that fail, until `last` is answered."""
+        for each in self._answers(first, end):
+            if each.kind == NLMSG_ERROR and (error := error_of(each.body)):
+                yield each.sequence, error
+            if each.sequence == last:
+                return
+
+    def _answers(self, first: int, last: int) -> Iterator[Message]:
+        """Yields the messages that answer the requests first…last; the caller knows which is the last of them."""
+        while True:
+            # One buffer serves all datagrams: to allocate one for each takes longer than everything else.
+            for each in messages(bytes(self._buffer[: self._socket.recv_into(self._buffer)])):
+                if first <= each.sequence <= last:
+                    yield each
+
+    def _send(self, kind: int, body: bytes, flags: int) -> int:
+        sequence = next(self._sequence)
+        self._socket.send(message(kind, NLM_F_REQUEST | flags, sequence, body))
+        return sequence
+
+
+@contextmanager
+def requests(protocol: int) -> Iterator[Requests]:
+    """Opens a socket for requests and closes it at the end."""
+    made = Requests(protocol)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _raise(error: int) -> None:
+    """Raises the error; 0 is success."""
+    if error:
+        raise OSError(error, os.strerror(error))

@@ -1,0 +1,325 @@
+"""IPVS over generic netlink (linux/ip_vs.h): virtual servers, their destinations, and the messages that have them.
+
+A first load has 60,000 messages, which differ in a few bytes each: two structs pack them. Addresses always take 16
+bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.net import join_host_port, packed, unpacked
+from kdns.netlink.protocol import (
+    GENLMSGHDR,
+    PROTOCOL_NAMES,
+    PROTOCOL_NUMBERS,
+    address_family,
+    attribute,
+    attributes,
+    integer_of,
+    text_attribute,
+    text_of,
+)
+from kdns.netlink.uapi import (
+    AF_INET,
+    AF_INET6,
+    IP_VS_CONN_F_MASQ,
+    IP_VS_SVC_F_PERSISTENT,
+    IP_VS_SVC_F_SCHED1,
+    IP_VS_SVC_F_SCHED2,
+    IPVS_CMD_ATTR_DEST,
+    IPVS_CMD_ATTR_SERVICE,
+    IPVS_CMD_ATTR_TIMEOUT_TCP,
+    IPVS_CMD_ATTR_TIMEOUT_TCP_FIN,
+    IPVS_CMD_ATTR_TIMEOUT_UDP,
+    IPVS_CMD_DEL_DEST,
+    IPVS_CMD_DEL_SERVICE,
+    IPVS_CMD_NEW_DEST,
+    IPVS_CMD_NEW_SERVICE,
+    IPVS_CMD_SET_DEST,
+    IPVS_CMD_SET_SERVICE,
+    IPVS_DEST_ATTR_ACTIVE_CONNS,
+    IPVS_DEST_ATTR_ADDR,
+    IPVS_DEST_ATTR_ADDR_FAMILY,
+    IPVS_DEST_ATTR_FWD_METHOD,
+    IPVS_DEST_ATTR_INACT_CONNS,
+    IPVS_DEST_ATTR_L_THRESH,
+    IPVS_DEST_ATTR_PORT,
+    IPVS_DEST_ATTR_U_THRESH,
+    IPVS_DEST_ATTR_WEIGHT,
+    IPVS_GENL_VERSION,
+    IPVS_STATS_ATTR_CONNS,
+    IPVS_SVC_ATTR_ADDR,
+    IPVS_SVC_ATTR_AF,
+    IPVS_SVC_ATTR_FLAGS,
+    IPVS_SVC_ATTR_FWMARK,
+    IPVS_SVC_ATTR_NETMASK,
+    IPVS_SVC_ATTR_PORT,
+    IPVS_SVC_ATTR_PROTOCOL,
+    IPVS_SVC_ATTR_SCHED_NAME,
+    IPVS_SVC_ATTR_STATS,
+    IPVS_SVC_ATTR_STATS64,
+    IPVS_SVC_ATTR_TIMEOUT,
+)
+
+_OF_SETTINGS: Final = IP_VS_SVC_F_PERSISTENT | IP_VS_SVC_F_SCHED1 | IP_VS_SVC_F_SCHED2
+"""The flags that are settings; others are the state of the virtual server."""
+_NETMASK: Final[Mapping[int, bytes]] = {AF_INET: b"\xff\xff\xff\xff", AF_INET6: struct.pack("=I", 128)}
+"""Clients with affinity are distinguished by their whole address: a mask for IPv4, a number of bits for IPv6."""
+
+_IDENTITY: Final = struct.Struct("=HHH2x HHH2x HH16s HH2s2x")
+_DESTINATION: Final = struct.Struct("=HH HH16s HH2s2x HHI HHI HHI HHI HHH2x")
+_DESTINATION_KEY: Final = struct.Struct("=HH HH16s HH2s2x HHH2x")
+_PORT: Final = struct.Struct(">H")
+
+
+class VirtualServerKey(NamedTuple):
+    """A virtual server: its address in canonical form, port and protocol (TCP, UDP, SCTP)."""
+
+    address: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"{join_host_port(self.address, self.port)}/{self.protocol}"
+
+
+DestinationKey: TypeAlias = tuple[str, int]
+"""A destination, which operators call real server: its address in canonical form, and port."""
+
+
+class ServerOptions(NamedTuple):
+    """Options of a virtual server: scheduler, flags (IP_VS_SVC_F_…), and seconds of persistence (0: none)."""
+
+    scheduler: str
+    flags: int = 0
+    persistence_s: int = 0
+
+
+class Destination(NamedTuple):
+    """Weight (0: no new connections), established and closing connections, and whether IPVS masquerades them."""
+
+    weight: int = 1
+    active: int = 0
+    inactive: int = 0
+    masquerades: bool = True
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the destination has connections, closing ones included."""
+        return bool(self.active or self.inactive)
+
+
+class VirtualServer(NamedTuple):
+    """A virtual server, desired or of the kernel."""
+
+    options: ServerOptions
+    destinations: Mapping[DestinationKey, Destination]
+
+
+class Verb(Enum):
+    """What is done with a virtual server or one of its destinations."""
+
+    NEW_SERVER = IPVS_CMD_NEW_SERVICE
+    SET_SERVER = IPVS_CMD_SET_SERVICE
+    DELETE_SERVER = IPVS_CMD_DEL_SERVICE
+    NEW_DESTINATION = IPVS_CMD_NEW_DEST
+    SET_DESTINATION = IPVS_CMD_SET_DEST
+    DELETE_DESTINATION = IPVS_CMD_DEL_DEST
+
+
+class Operation(NamedTuple):
+    """One change. `options` are those of NEW_SERVER and SET_SERVER; `destination` and `weight` are of a destination."""
+
+    verb: Verb
+    server: VirtualServerKey
+    destination: DestinationKey | None = None
+    weight: int = 0
+    options: ServerOptions | None = None
+
+    def __str__(self) -> str:
+        verb = self.verb.name.lower().replace("_", " ")
+        subject = f" {join_host_port(*self.destination)} of" if self.destination else ""
+        scheduler = f" with scheduler {self.options.scheduler}" if self.options else ""
+        return f"{verb}{subject} {self.server}{scheduler}"
+
+
+class Timeouts(NamedTuple):
+    """Seconds until an idle connection expires; 0 keeps the kernel's value."""
+
+    tcp_s: int = 0
+    tcp_fin_s: int = 0
+    udp_s: int = 0
+
+
+_TIMEOUT_KINDS: Final = (IPVS_CMD_ATTR_TIMEOUT_TCP, IPVS_CMD_ATTR_TIMEOUT_TCP_FIN, IPVS_CMD_ATTR_TIMEOUT_UDP)
+
+
+def bodies(operations: Iterable[Operation]) -> Iterator[bytes]:
+    """Yields the payloads of operations; b"" for one with an address, port or weight that its field does not hold."""
+    last: VirtualServerKey | None = None
+    identity = b""
+    for operation in operations:
+        try:
+            if operation.server is not last:
+                identity, last = identity_of(operation.server), operation.server
+            yield _body(operation, identity)
+        except (struct.error, ValueError):
+            yield b""
+
+
+def _body(operation: Operation, identity: bytes) -> bytes:
+    verb, server, destination, weight, options = operation
+    header = _HEADERS[verb]
+    if destination is None:
+        if options is None:
+            return header + identity
+        return header + attribute(IPVS_CMD_ATTR_SERVICE, identity[4:] + _encoded(server, options))
+    family = address_family(destination[0])
+    address, port = _packed(destination[0]), _PORT.pack(destination[1])
+    place = (_DESTINATION_KEY.size, IPVS_CMD_ATTR_DEST, 20, IPVS_DEST_ATTR_ADDR, address, 6, IPVS_DEST_ATTR_PORT, port)
+    if verb is Verb.DELETE_DESTINATION:
+        return header + identity + _DESTINATION_KEY.pack(*place, 6, IPVS_DEST_ATTR_ADDR_FAMILY, family)
+    # fmt: off
+    return header + identity + _DESTINATION.pack(
+        _DESTINATION.size, *place[1:],
+        8, IPVS_DEST_ATTR_FWD_METHOD, IP_VS_CONN_F_MASQ,
+        8, IPVS_DEST_ATTR_WEIGHT, weight,
+        8, IPVS_DEST_ATTR_U_THRESH, 0,
+        8, IPVS_DEST_ATTR_L_THRESH, 0,
+        6, IPVS_DEST_ATTR_ADDR_FAMILY, family,
+    )
+    # fmt: on
+
+
+def header(command: int) -> bytes:
+    """Returns the header of a message."""
+    return GENLMSGHDR.pack(command, IPVS_GENL_VERSION, 0)
+
+
+_HEADERS: Final = {verb: header(verb.value) for verb in Verb}
+
+
+def identity_of(key: VirtualServerKey) -> bytes:
+    """Encodes IPVS_CMD_ATTR_SERVICE with the attributes that identify a virtual server."""
+    address, port, protocol = key
+    if protocol not in PROTOCOL_NUMBERS:
+        raise ValueError(f"expected one of {', '.join(PROTOCOL_NUMBERS)}, got {protocol!r}")
+    # fmt: off
+    content = _IDENTITY.pack(
+        6, IPVS_SVC_ATTR_AF, address_family(address),
+        6, IPVS_SVC_ATTR_PROTOCOL, PROTOCOL_NUMBERS[protocol],
+        20, IPVS_SVC_ATTR_ADDR, _packed(address),
+        6, IPVS_SVC_ATTR_PORT, _PORT.pack(port),
+    )
+    # fmt: on
+    return attribute(IPVS_CMD_ATTR_SERVICE, content)
+
+
+def _encoded(key: VirtualServerKey, options: ServerOptions) -> bytes:
+    return b"".join(
+        (
+            text_attribute(IPVS_SVC_ATTR_SCHED_NAME, options.scheduler),
+            attribute(IPVS_SVC_ATTR_FLAGS, struct.pack("=II", options.flags, 0xFFFFFFFF)),
+            attribute(IPVS_SVC_ATTR_TIMEOUT, struct.pack("=I", options.persistence_s)),
+            attribute(IPVS_SVC_ATTR_NETMASK, _NETMASK[address_family(key[0])]),
+        )
+    )
+
+
+def _server_key(row: dict[int, bytes]) -> VirtualServerKey | None:
+    if IPVS_SVC_ATTR_FWMARK in row:
+        return None
+    protocol = PROTOCOL_NAMES.get(integer_of(row[IPVS_SVC_ATTR_PROTOCOL]))
+    address = _address(integer_of(row[IPVS_SVC_ATTR_AF]), row[IPVS_SVC_ATTR_ADDR])
+    return VirtualServerKey(address, int.from_bytes(row[IPVS_SVC_ATTR_PORT], "big"), protocol) if protocol else None
+
+
+def _options(row: dict[int, bytes]) -> ServerOptions:
+    flags = integer_of(row[IPVS_SVC_ATTR_FLAGS][:4]) & _OF_SETTINGS
+    persistence_s = integer_of(row[IPVS_SVC_ATTR_TIMEOUT]) if flags & IP_VS_SVC_F_PERSISTENT else 0
+    scheduler = text_of(row.get(IPVS_SVC_ATTR_SCHED_NAME, b""))
+    return ServerOptions(scheduler, flags, persistence_s)
+
+
+@lru_cache(1 << 16)
+def _packed(address: str) -> bytes:
+    value = packed(address)
+    if not value:
+        raise ValueError(f"expected an IP address, got {address!r}")
+    return value + bytes(16 - len(value))
+
+
+def _address(family: int, value: bytes) -> str:
+    return unpacked(value[:4] if family == AF_INET else value[:16])
+
+
+def server_of(body: bytes) -> tuple[VirtualServerKey, ServerOptions] | None:
+    """Decodes a virtual server; None for one of a firewall mark, and for protocols that Services do not have."""
+    row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_SERVICE])
+    key = _server_key(row)
+    return (key, _options(row)) if key else None
+
+
+def connections_of(body: bytes) -> tuple[VirtualServerKey, int] | None:
+    """Decodes how many connections a virtual server has scheduled since it was created; None as in `server_of`."""
+    row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_SERVICE])
+    stats = row.get(IPVS_SVC_ATTR_STATS64) or row.get(IPVS_SVC_ATTR_STATS, b"")
+    key = _server_key(row)
+    return (key, integer_of(attributes(stats).get(IPVS_STATS_ATTR_CONNS, b""))) if key else None
+
+
+def destination_of(body: bytes, server: VirtualServerKey) -> tuple[DestinationKey, Destination]:
+    """Decodes a destination of a virtual server."""
+    row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_DEST])
+    family = address_family(server.address)
+    if IPVS_DEST_ATTR_ADDR_FAMILY in row:
+        family = integer_of(row[IPVS_DEST_ATTR_ADDR_FAMILY])
+    address, port = _address(family, row[IPVS_DEST_ATTR_ADDR]), int.from_bytes(row[IPVS_DEST_ATTR_PORT], "big")
+    return (address, port), Destination(
+        integer_of(row[IPVS_DEST_ATTR_WEIGHT]),
+        integer_of(row[IPVS_DEST_ATTR_ACTIVE_CONNS]),
+        integer_of(row[IPVS_DEST_ATTR_INACT_CONNS]),
+        integer_of(row[IPVS_DEST_ATTR_FWD_METHOD]) & 7 == IP_VS_CONN_F_MASQ,
+    )
+
+
+def timeouts_of(body: bytes) -> Timeouts:
+    """Decodes the timeouts."""
+    row = attributes(body, GENLMSGHDR.size)
+    return Timeouts(*(integer_of(row[kind]) for kind in _TIMEOUT_KINDS))
+
+
+def timeout_attributes(timeouts: Timeouts) -> bytes:
+    """Encodes the timeouts."""
+    values = zip(_TIMEOUT_KINDS, timeouts, strict=True)
+    return b"".join(attribute(kind, struct.pack("=I", value)) for kind, value in values)
+
+
+def proc_destinations(lines: Iterable[str]) -> dict[VirtualServerKey, dict[DestinationKey, Destination]]:
+    """Reads /proc/net/ip_vs: the destinations of every virtual server that has an address."""
+    servers: dict[VirtualServerKey, dict[DestinationKey, Destination]] = {}
+    destinations: dict[DestinationKey, Destination] = {}
+    for line in lines:
+        first, *rest = line.split()
+        if first == "->" and rest[4:] and rest[2].isdigit():
+            weight, active, inactive = map(int, rest[2:5])
+            destinations[_proc_address(rest[0])] = Destination(weight, active, inactive, rest[1] == "Masq")
+        elif first in PROTOCOL_NUMBERS:
+            destinations = servers.setdefault(VirtualServerKey(*_proc_address(rest[0]), first), {})
+        else:
+            destinations = {}
+    return servers
+
+
+def _proc_address(text: str) -> tuple[str, int]:
+    """Decodes the address and port of 0A600001:0050 or [fd00:0000:…:0001]:0050."""
+    address, _, port = text.rpartition(":")
+    if address.startswith("["):
+        return str(ip_address(address[1:-1])), int(port, 16)
+    return unpacked(bytes.fromhex(address)), int(port, 16)

@@ -1,0 +1,116 @@
+"""Transactions of nftables, which the kernel reports to a netlink group: their messages and authors, and filters.
+
+The messages of a transaction are sent before it returns to its caller, and come together; its end (NFT_MSG_NEWGEN)
+names its process.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from kdns.netlink.protocol import NFGENMSG, Message, attributes, messages, text_attribute, text_of
+from kdns.netlink.uapi import (
+    NFNL_SUBSYS_NFTABLES,
+    NFT_MSG_NEWGEN,
+    NFTA_GEN_PROC_NAME,
+    NFTA_GEN_PROC_PID,
+    NFTA_TABLE_NAME,
+)
+
+_KIND_AT: Final = 4
+_PORT_AT: Final = 12
+_ATTRIBUTES_AT: Final = 20
+_PORT: Final = struct.Struct("=I")
+_LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
+_ALL: Final = 0xFFFFFFFF
+
+Instruction: TypeAlias = tuple[int, int, int, int]
+"""One instruction of a socket filter: code, jumps if true and if false, operand."""
+
+
+class Author(NamedTuple):
+    """The process that carried out a transaction, and the port of its netlink socket.
+
+    The port is the process's id in its own PID namespace, unless another socket had that one already.
+    """
+
+    process: str
+    pid: int
+    port: int
+
+    def __str__(self) -> str:
+        return f"by {self.process} (process {self.pid})"
+
+
+def changes_table(name: str) -> Callable[[Message], bool]:
+    """Whether a message changes this table, in whatever address family."""
+    table = name.encode() + b"\0"  # the first attribute of every object is the name of its table
+    return lambda message: attributes(message.body, NFGENMSG.size).get(NFTA_TABLE_NAME) == table
+
+
+class TransactionReader:
+    """Reads the messages of all transactions, and finds those with a message for which `matches` is true.
+
+    What comes from the netlink ports `passed_over` is not looked at.
+    """
+
+    def __init__(self, matches: Callable[[Message], bool], passed_over: Collection[int] = ()) -> None:
+        self.is_match = False
+        """Whether a message of the transaction whose end has not come yet matches."""
+        self.has_others = False
+        """Whether a transaction without a match has ended since this was set to False."""
+        self._matches, self._passed_over = matches, passed_over
+
+    def read(self, buffer: bytes) -> Iterator[Author]:
+        """Who carried out the matching transactions that end in this datagram."""
+        if self._passed_over and _PORT.unpack_from(buffer, _PORT_AT)[0] in self._passed_over:
+            self.is_match = False
+            return
+        for message in messages(buffer):
+            if message.kind >> 8 != NFNL_SUBSYS_NFTABLES:
+                continue
+            if message.kind & 0xFF == NFT_MSG_NEWGEN:
+                if self.is_match:
+                    row = attributes(message.body, NFGENMSG.size)
+                    name = text_of(row.get(NFTA_GEN_PROC_NAME, b""))
+                    yield Author(name, int.from_bytes(row.get(NFTA_GEN_PROC_PID, b""), "big"), message.port)
+                self.has_others |= not self.is_match
+                self.is_match = False
+            elif not self.is_match:
+                self.is_match = self._matches(message)
+
+
+def port_filter(port: int) -> tuple[Instruction, ...]:
+    """A filter that drops what comes from one netlink port."""
+    (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
+    return (
+        (_LOAD_WORD, 0, 0, _PORT_AT),
+        (_JUMP_IF_EQUAL, 0, 1, loaded),
+        (_RETURN, 0, 0, 0),
+        (_RETURN, 0, 0, _ALL),
+    )
+
+
+def table_filter(name: str) -> tuple[Instruction, ...]:
+    """A filter that accepts datagrams whose first message is about this table, and the ends of all transactions."""
+    (end,) = struct.unpack(">H", struct.pack("=H", NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN))
+    first = text_attribute(NFTA_TABLE_NAME, name)
+    words = struct.unpack(f">{len(first) // 4}I", first)
+    accept = 2 * len(words)
+    compared = (
+        row
+        for at, word in enumerate(words)
+        for row in (
+            (_LOAD_WORD, 0, 0, _ATTRIBUTES_AT + 4 * at),
+            (_JUMP_IF_EQUAL, 0, accept - 2 * at - 1, word),
+        )
+    )
+    return (
+        (_LOAD_HALF, 0, 0, _KIND_AT),
+        (_JUMP_IF_EQUAL, accept, 0, end),
+        *compared,
+        (_RETURN, 0, 0, _ALL),
+        (_RETURN, 0, 0, 0),
+    )

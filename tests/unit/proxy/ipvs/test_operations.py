@@ -1,0 +1,74 @@
+"""The operations that lead from existing virtual servers to desired ones, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
+from kdns.proxy.ipvs.operations import decide
+
+TCP = VirtualServerKey("10.96.0.1", 80, "TCP")
+UDP = VirtualServerKey("10.96.0.1", 53, "UDP")
+RR = ServerOptions("rr")
+
+
+def desired_server(*endpoints: str, scheduler: str = "rr", affinity_s: int = 0) -> VirtualServer:
+    options = ServerOptions(scheduler, 1 if affinity_s else 0, affinity_s)
+    return existing(dict.fromkeys(endpoints, 1), options)
+
+
+def existing(endpoints: Mapping[str, int], options: ServerOptions = RR) -> VirtualServer:
+    """Endpoints with their weights."""
+    return VirtualServer(options, {(each, 8080): Destination(weight) for each, weight in endpoints.items()})
+
+
+@pytest.mark.parametrize(
+    ("key", "present", "desired", "operations", "draining", "obsolete"),
+    [
+        (TCP, None, desired_server("a", "b"), ["new server", "new destination a 1", "new destination b 1"], [], False),
+        (TCP, None, desired_server(), ["new server"], [], False),
+        (TCP, existing({"a": 1}), desired_server("a"), [], [], False),
+        (TCP, existing({"a": 1}), desired_server("a", "b"), ["new destination b 1"], [], False),
+        (TCP, existing({"a": 1}), desired_server("b"), ["new destination b 1", "set destination a 0"], ["a"], False),
+        (UDP, existing({"a": 1}), desired_server("b"), ["new destination b 1", "delete destination a 0"], [], False),
+        (TCP, existing({"a": 0, "b": 1}), desired_server("b"), [], ["a"], False),
+        (TCP, existing({"a": 0}), desired_server("a"), ["set destination a 1"], [], False),
+        (TCP, existing({"a": 3}), desired_server("a"), ["set destination a 1"], [], False),
+        (TCP, existing({"a": 1}), desired_server("a", scheduler="lc"), ["set server"], [], False),
+        (TCP, existing({"a": 1}), desired_server("a", affinity_s=60), ["set server"], [], False),
+        (TCP, existing({"a": 1}, ServerOptions("rr", 1, 60)), desired_server("a", affinity_s=60), [], [], False),
+        (TCP, existing({"a": 1, "b": 0}), None, ["set destination a 0"], ["a", "b"], True),
+        (TCP, existing({}), None, ["delete server"], [], False),
+        (UDP, existing({"a": 1}), None, ["delete server"], [], False),
+        (TCP, None, None, [], [], False),
+    ],
+)
+def test_operations(
+    key: VirtualServerKey,
+    present: VirtualServer | None,
+    desired: VirtualServer | None,
+    operations: list[str],
+    draining: list[str],
+    obsolete: bool,
+) -> None:
+    decision = decide([(key, present, desired)])
+    assert [
+        f"{each.verb.name.lower().replace('_', ' ')}"
+        + (f" {each.destination[0]} {each.weight}" if each.destination else "")
+        for each in decision.operations
+    ] == operations
+    assert {each.server for each in decision.operations} <= {key}
+    assert decision.draining == ({key: [(each, 8080) for each in draining]} if draining else {})
+    assert decision.obsolete == ([key] if obsolete else [])
+
+
+def test_destinations_that_other_schedulers_do_not_masquerade_are_set() -> None:
+    direct = VirtualServer(RR, {("a", 8080): Destination(masquerades=False)})
+    assert [each.verb.name for each in decide([(TCP, direct, desired_server("a"))]).operations] == ["SET_DESTINATION"]
+
+
+def test_additions_come_before_removals() -> None:
+    decision = decide([(UDP, existing({"a": 1}), None), (TCP, None, desired_server("a"))])
+    assert [each.verb.name for each in decision.operations] == ["NEW_SERVER", "NEW_DESTINATION", "DELETE_SERVER"]
