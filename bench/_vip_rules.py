@@ -22,7 +22,7 @@ from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.objects import Service as KubernetesService
 from kdns.cluster.watch import RESOURCES
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.nftables.objects import NFT_FAMILY

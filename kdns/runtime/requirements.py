@@ -19,7 +19,7 @@ def version_in(text: str) -> Version:
     return tuple(map(int, match.group().split("."))) if match else ()
 
 
-def too_old(what: str, found: str, wanted: Version, hint: str = "") -> str:
+def version_problem(what: str, found: str, wanted: Version, hint: str = "") -> str:
     """Why a version, as the program or kernel states it, is not enough, "" if it is, or cannot be read."""
     version = version_in(found)
     if not version or version >= wanted:
@@ -27,9 +27,9 @@ def too_old(what: str, found: str, wanted: Version, hint: str = "") -> str:
     return f"{what} is {_shown(version)}; wanted: {_shown(wanted)} or later{hint}"
 
 
-def kernel_too_old(wanted: Version, hint: str = "") -> str:
+def kernel_version_problem(wanted: Version, hint: str = "") -> str:
     """Why this kernel is not enough, "" if it is."""
-    return too_old("the kernel", os.uname().release, wanted, hint)
+    return version_problem("the kernel", os.uname().release, wanted, hint)
 
 
 def _shown(version: Sequence[int]) -> str:

@@ -25,7 +25,7 @@ from kdns.cluster.objects import EndpointSlice, Node, Object, Service
 from kdns.cluster.source import NodeScope
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.tables import LARGE, Tables, is_service_chain
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.flags import flag_values, settings_from_flags

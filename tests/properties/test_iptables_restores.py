@@ -12,7 +12,7 @@ from test_plan import CONFIG, NODE, Write, api_servers, deletions, services, sli
 
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, family_of
-from kdns.proxy.iptables.frame import JUMPS, Features
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
@@ -64,12 +64,12 @@ def test_chains_that_followed_equal_new_ones(
     for some in rounds:
         before, differences = planner.plan, planner.changed(write(state, some))
         for family in FAMILIES:
-            half = planner.plan.of(family)
-            text = tables[family].follow(half, differences[family])
+            family_plan = planner.plan.of(family)
+            text = tables[family].follow(family_plan, differences[family])
             for commit in text.split("COMMIT\n"):
                 kernels[family].restore(f"{commit}COMMIT\n" if commit else "")
-                nobody_falls_through(kernels[family], before.of(family), half)
-            assert content(kernels[family]) == content(loaded(with_jumps(Tables(half, features).whole({}))))
+                nobody_falls_through(kernels[family], before.of(family), family_plan)
+            assert content(kernels[family]) == content(loaded(with_jumps(Tables(family_plan, features).whole({}))))
             assert not text or differences[family]
     for family in FAMILIES:  # a restart, with other commits and one that was interrupted behind the first
         new = Tables(planner.plan.of(family), replace(features, chains_per_section=3))

@@ -40,7 +40,7 @@ from kdns.proxy.ipvs.ipvs import Change, Ipvs
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
-from kdns.proxy.plan.branches import LISTS
+from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.plan import FrontKind
@@ -129,18 +129,18 @@ def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
         differences = planner.changed(changes)
         assert planner.plan == plan(state, NODE, CONFIG)
         for family in FAMILIES:
-            half, difference = planner.plan.of(family), differences[family]
+            family_plan, difference = planner.plan.of(family), differences[family]
             for key, (old, new) in difference.fronts.items():
                 assert before.of(family).fronts.get(key) == old != new
                 if new:
                     known[family][key] = new
                 else:
                     del known[family][key]
-            assert known[family] == half.fronts
+            assert known[family] == family_plan.fronts
             for name, (was, now) in difference.ports.items():
-                assert (before.of(family).ports.get(name), half.ports.get(name)) == (was, now)
-            assert set(half.virtual_ips) == {
-                key.address for key, front in half.fronts.items() if front.kind is FrontKind.CLUSTER_IP
+                assert (before.of(family).ports.get(name), family_plan.ports.get(name)) == (was, now)
+            assert set(family_plan.virtual_ips) == {
+                key.address for key, front in family_plan.fronts.items() if front.kind is FrontKind.CLUSTER_IP
             }
 
 
@@ -158,12 +158,12 @@ def test_a_table_that_followed_equals_one_made_afresh(rounds: list[tuple[list[Wr
         made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
         differences = planner.changed([change for change in made if change])
         for family in FAMILIES:
-            half, before = planner.plan.of(family), deepcopy(kernels[family])
-            nft_walk.apply(kernels[family], commands(tables[family].follow(half, differences[family])))
+            family_plan, before = planner.plan.of(family), deepcopy(kernels[family])
+            nft_walk.apply(kernels[family], commands(tables[family].follow(family_plan, differences[family])))
             nobody_falls_through(before, kernels[family])
             if is_quiet:
                 sweep(kernels[family], tables[family])
-                assert kernels[family] == nft_walk.read(Table(half).whole())
+                assert kernels[family] == nft_walk.read(Table(family_plan).whole())
     for family in FAMILIES:
         sweep(kernels[family], tables[family])
         assert kernels[family] == nft_walk.read(Table(planner.plan.of(family)).whole())
@@ -218,7 +218,7 @@ def ipvs_kernel(content: Ipvs) -> IpvsKernel:
     """The kernel after a first load."""
     sets = {each.name: set(map(str, each.entries)) for each in content.sets.values()}
     kernel = IpvsKernel(dict(content.virtual_servers), set(content.addresses), sets)
-    kernel.rules.restore(content.frame.text)
+    kernel.rules.restore(content.base_chains.text)
     return kernel
 
 
@@ -232,14 +232,14 @@ def test_virtual_servers_and_sets_that_followed_equal_new_ones(rounds: list[list
         made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
         differences = planner.changed([change for change in made if change])
         for family in FAMILIES:
-            half, kernel = planner.plan.of(family), kernels[family]
-            kernel.apply(contents[family].follow(half, differences[family]))
-            new = Ipvs(half)
+            family_plan, kernel = planner.plan.of(family), kernels[family]
+            kernel.apply(contents[family].follow(family_plan, differences[family]))
+            new = Ipvs(family_plan)
             assert kernel == in_order(kernel, ipvs_kernel(new))
             assert in_order(kernel, ipvs_kernel(contents[family])) == kernel
-            assert set(half.virtual_ips) == kernel.addresses
-            for front in half.fronts.values():
-                assert len({branch.verdict for branch in front.branches} & set(LISTS)) <= 1
+            assert set(family_plan.virtual_ips) == kernel.addresses
+            for front in family_plan.fronts.values():
+                assert len({branch.verdict for branch in front.branches} & set(ENDPOINT_SETS)) <= 1
 
 
 def in_order(kernel: IpvsKernel, other: IpvsKernel) -> IpvsKernel:

@@ -24,7 +24,7 @@ OWN = NODE.primary[0]
 
 def wanted(plan: Plan) -> set[RelayKey]:
     fronts = ((family, front) for family in FAMILIES for front in plan.of(family).fronts.values())
-    return {key for family, front in fronts for key in relay_keys(family, front, captures=True) if key.list}
+    return {key for family, front in fronts for key in relay_keys(family, front, captures=True) if key.endpoint_set}
 
 
 @given(st.lists(st.tuples(st.lists(st.one_of(services, slices, deletions), max_size=3), st.booleans()), max_size=6))

@@ -62,9 +62,9 @@ def fake_row(
     *,
     reason: str = "",
     fallbacks: tuple[str, ...] = (),
-    adopts: bool = False,
+    can_reconfigure: bool = False,
     rules: bool = True,
-    leaves: tuple[CleanUp, ...] = (),
+    cleanups: tuple[CleanUp, ...] = (),
 ) -> Mode:
     """A row whose mode cannot work for this reason, if any."""
     notes = [] if done is None else done
@@ -77,7 +77,9 @@ def fake_row(
         notes.append(f"{name} started in mode {settings.mode}")
         return FakeMode(name, notes, Footprint(nft_tables=frozenset({name} if rules else ())))
 
-    return Mode(name, unsupported, start, leaves, "failures", "failures", fallbacks, lambda _mode, _settings: adopts)
+    return Mode(
+        name, unsupported, start, cleanups, "failures", "failures", fallbacks, lambda _mode, _settings: can_reconfigure
+    )
 
 
 def answers(texts: list[str]) -> Callable[[], Awaitable[str]]:

@@ -15,12 +15,12 @@ from ipaddress import collapse_addresses
 from typing import Final
 
 from kdns.net import VERSION, Address
-from kdns.proxy.iptables.frame import LOCAL_SOURCE, OWNER, local_pods, node_port_destinations
+from kdns.proxy.iptables.base_chains import LOCAL_SOURCE, OWNER, local_pods, node_port_destinations
 from kdns.proxy.iptables.names import CANARY, FILTER, MANGLE, NAT
 from kdns.proxy.iptables.rules import (
     Chain,
+    ChainRule,
     Jump,
-    Placed,
     Rule,
     comment,
     destination,
@@ -31,7 +31,7 @@ from kdns.proxy.iptables.rules import (
     rule,
     source,
 )
-from kdns.proxy.plan.branches import LISTS, Branches, Client, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Client, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.userspace.relays import Capture, RelayKey, captured
@@ -90,29 +90,29 @@ JUMPS: Final = (
 
 
 class CaptureTables:
-    """One family's chains, which follow its half of the plan. One event loop owns them.
+    """One family's chains, which follow the family's plan. One event loop owns them.
 
     They lead packets to the relays' `ports` at the node's address `to`; without one, to the address of the interface of
     arrival. `ports` may change from one plan to the next.
     """
 
-    def __init__(self, half: FamilyPlan, ports: Mapping[RelayKey, int], to: Address | None) -> None:
-        self.half, self._ports, self._to = half, ports, to
-        self._rules: dict[FrontKey, tuple[Placed, ...]] = {}
+    def __init__(self, family_plan: FamilyPlan, ports: Mapping[RelayKey, int], to: Address | None) -> None:
+        self.family_plan, self._ports, self._to = family_plan, ports, to
+        self._rules: dict[FrontKey, tuple[ChainRule, ...]] = {}
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
         """The jumps from built-in chains, in the order in which they are to be inserted at the top."""
         return JUMPS
 
-    def whole(self, there: Mapping[str, Collection[str]]) -> str:
-        """Everything, as input of iptables-restore --noflush; no chain of `there` can be stale. To be taken once."""
-        del there
-        _, added = self._changes((key, front) for key, front in self.half.fronts.items())
+    def whole(self, existing: Mapping[str, Collection[str]]) -> str:
+        """Everything, as input of iptables-restore --noflush; no chain of `existing` can be stale. To be taken once."""
+        del existing
+        _, added = self._changes((key, front) for key, front in self.family_plan.fronts.items())
         shared: dict[tuple[str, str], list[Rule]] = {}
-        for placed in added:
-            shared.setdefault(placed[:2], []).append(placed.rule)
-        chains = list(_frame(self.half))
+        for each in added:
+            shared.setdefault(each[:2], []).append(each.rule)
+        chains = list(_base_chains(self.family_plan))
         lines: list[str] = []
         for table in TABLES:
             own = [chain for chain in chains if chain.table == table]
@@ -120,9 +120,9 @@ class CaptureTables:
             lines += restore(table, (chain.name for chain in own), rules)
         return "\n".join((*lines, ""))
 
-    def follow(self, half: FamilyPlan, difference: Difference) -> str:
+    def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
         """The partial restore that leads to this plan: the rules of fronts that differ; "" where none does."""
-        self.half = half
+        self.family_plan = family_plan
         removed, added = self._changes((key, new) for key, (_, new) in difference.fronts.items())
         lines: list[str] = []
         for table in TABLES:
@@ -133,12 +133,12 @@ class CaptureTables:
             lines += restore(table, (), changes) if changes else ()
         return "\n".join((*lines, "")) if lines else ""
 
-    def _changes(self, fronts: Iterable[tuple[FrontKey, Front | None]]) -> tuple[list[Placed], list[Placed]]:
+    def _changes(self, fronts: Iterable[tuple[FrontKey, Front | None]]) -> tuple[list[ChainRule], list[ChainRule]]:
         """The rules to remove and to add for fronts to be as they are now; None: absent."""
         now = dict(fronts)
-        captures = captured(self.half.family, (front for front in now.values() if front), self._ports)
-        new = {capture.front.key: tuple(front_rules(capture, self.half, self._to)) for capture in captures}
-        removed, added = list[Placed](), list[Placed]()
+        captures = captured(self.family_plan.family, (front for front in now.values() if front), self._ports)
+        new = {capture.front.key: tuple(front_rules(capture, self.family_plan, self._to)) for capture in captures}
+        removed, added = list[ChainRule](), list[ChainRule]()
         for key in now:
             old = self._rules.pop(key, ())
             if rules := new.get(key):
@@ -149,7 +149,7 @@ class CaptureTables:
         return removed, added
 
 
-def front_rules(capture: Capture, half: FamilyPlan, to: Address | None) -> Iterator[Placed]:
+def front_rules(capture: Capture, family_plan: FamilyPlan, to: Address | None) -> Iterator[ChainRule]:
     """A front's rules, in the order in which they are to stand. Each has the Service port's name in a comment."""
     front, ports = capture
     key, branches, protocol = front.key, front.branches, front.key.protocol.lower()
@@ -159,24 +159,24 @@ def front_rules(capture: Capture, half: FamilyPlan, to: Address | None) -> Itera
     if branches[0].client is Client.OUTSIDE_SOURCE_RANGES:
         branches = branches[1:]
         for network in collapse_addresses(front.source_ranges):  # type: ignore[type-var]  # they are of one family
-            yield Placed(MANGLE, SOURCE_RANGES, rule(source(network), at, "-j RETURN"))
-        yield Placed(MANGLE, SOURCE_RANGES, rule(at, "-j DROP"))
+            yield ChainRule(MANGLE, SOURCE_RANGES, rule(source(network), at, "-j RETURN"))
+        yield ChainRule(MANGLE, SOURCE_RANGES, rule(at, "-j DROP"))
     for number in ports.values():
         of_relay = rule(port(protocol, number), text)
-        yield Placed(FILTER, RELAY_PORTS, rule(of_relay, "-m conntrack ! --ctstate DNAT", f"-j {REJECT}"))
+        yield ChainRule(FILTER, RELAY_PORTS, rule(of_relay, "-m conntrack ! --ctstate DNAT", f"-j {REJECT}"))
         if is_node_port:
-            yield Placed(FILTER, RELAY_PORTS, rule(of_relay, "-j ACCEPT"))
+            yield ChainRule(FILTER, RELAY_PORTS, rule(of_relay, "-j ACCEPT"))
     verdict = branches[-1].verdict
-    if verdict not in LISTS:
+    if verdict not in ENDPOINT_SETS:
         target = REJECT if verdict is Verdict.REJECT else "DROP"
-        yield Placed(FILTER, NODE_PORT_VERDICTS if is_node_port else VERDICTS, rule(at, f"-j {target}"))
-    if front.kind is FrontKind.CLUSTER_IP and half.undefined_ports is Verdict.REJECT:
-        yield Placed(FILTER, UNDEFINED_PORTS, rule(destination(key.address), text, f"-j {REJECT}"))
+        yield ChainRule(FILTER, NODE_PORT_VERDICTS if is_node_port else VERDICTS, rule(at, f"-j {target}"))
+    if front.kind is FrontKind.CLUSTER_IP and family_plan.undefined_ports is Verdict.REJECT:
+        yield ChainRule(FILTER, UNDEFINED_PORTS, rule(destination(key.address), text, f"-j {REJECT}"))
     for branch in _deciding(branches):
-        if branch.verdict in LISTS:
-            client = _client_match(branch.client, half)
+        if branch.verdict in ENDPOINT_SETS:
+            client = _client_match(branch.client, family_plan)
             relay = _relay(ports[branch.verdict], to)
-            yield Placed(NAT, NODE_PORT_RELAYS if is_node_port else PORTALS, rule(client, at, relay))
+            yield ChainRule(NAT, NODE_PORT_RELAYS if is_node_port else PORTALS, rule(client, at, relay))
 
 
 def _deciding(branches: Branches) -> Branches:
@@ -184,11 +184,11 @@ def _deciding(branches: Branches) -> Branches:
     return branches if len({branch.verdict for branch in branches}) > 1 else branches[-1:]
 
 
-def _client_match(client: Client, half: FamilyPlan) -> str:
+def _client_match(client: Client, family_plan: FamilyPlan) -> str:
     """The arguments that match packets of a client."""
     if client is Client.NODE:
         return LOCAL_SOURCE
-    return local_pods(half) if client is Client.LOCAL_POD else ""
+    return local_pods(family_plan) if client is Client.LOCAL_POD else ""
 
 
 def _relay(number: int, to: Address | None) -> str:
@@ -198,9 +198,9 @@ def _relay(number: int, to: Address | None) -> str:
     return f"-j DNAT --to-destination {to if to.version == VERSION['IPv4'] else f'[{to}]'}:{number}"
 
 
-def _frame(half: FamilyPlan) -> Iterator[Chain]:
+def _base_chains(family_plan: FamilyPlan) -> Iterator[Chain]:
     """Every chain, with its rules that do not depend on Services; rules of fronts stand before these."""
-    at_node = node_port_destinations(half)
+    at_node = node_port_destinations(family_plan)
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
     yield Chain(MANGLE, SOURCE_RANGES)
     yield Chain(FILTER, CANARY)
@@ -208,10 +208,10 @@ def _frame(half: FamilyPlan) -> Iterator[Chain]:
     yield Chain(FILTER, VERDICTS)
     yield Chain(FILTER, NODE_PORT_VERDICTS)
     yield Chain(FILTER, NODE_PORT_CHECK, tuple(rule(each, f"-j {NODE_PORT_VERDICTS}") for each in at_node))
-    cidrs = collapse_addresses(half.unallocated)  # type: ignore[type-var]  # they are of one family
+    cidrs = collapse_addresses(family_plan.unallocated)  # type: ignore[type-var]  # they are of one family
     text = comment("no ClusterIP")
     yield Chain(FILTER, UNDEFINED_PORTS, tuple(rule(f"-d {each}", text, "-j DROP") for each in cidrs))
-    yield Chain(FILTER, REJECT, ("-p tcp -j REJECT --reject-with tcp-reset", reject(half.family)))
+    yield Chain(FILTER, REJECT, ("-p tcp -j REJECT --reject-with tcp-reset", reject(family_plan.family)))
     yield Chain(NAT, CANARY)
     yield Chain(NAT, PORTALS)
     yield Chain(NAT, PORTALS_HOST, (f"-j {PORTALS}",))

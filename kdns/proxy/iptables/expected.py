@@ -47,9 +47,13 @@ class ExpectedRules:
     def missing(self, table: str, content: TableContent, jumps: Iterable[Jump]) -> Iterator[str]:
         """What is not as it should be, in words. KUBE-FIREWALL may have more rules: those of the kubelet."""
         for chain, count in tuple(self.rules.get(table, Counter[str]()).items()):
-            there = content.rules.get(chain)
-            if there != count and (chain != FIREWALL or there is None or there < count):
-                yield f"{table} {chain} has {there} rules, not {count}" if there is not None else f"no {table} {chain}"
+            existing = content.rules.get(chain)
+            if existing != count and (chain != FIREWALL or existing is None or existing < count):
+                yield (
+                    f"{table} {chain} has {existing} rules, not {count}"
+                    if existing is not None
+                    else f"no {table} {chain}"
+                )
         for jump in jumps:
             if jump.table == table and (jump.chain, jump.rule[-1]) not in content.jumps:
                 yield f"{table} {jump.chain} does not lead to {jump.rule[-1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kdns.proxy.iptables.frame import LOCALHOST_PACKETS, Features, node_port_destinations, serves_loopback
+from kdns.proxy.iptables.base_chains import LOCALHOST_PACKETS, Features, node_port_destinations, serves_loopback
 from kdns.proxy.iptables.names import (
     EXTERNAL_SERVICES,
     FILTER,
@@ -16,8 +16,8 @@ from kdns.proxy.iptables.names import (
     PortChains,
     port_chains,
 )
-from kdns.proxy.iptables.rules import Placed, comment, destination, port, reject, rule
-from kdns.proxy.plan.branches import LISTS, Client, Verdict
+from kdns.proxy.iptables.rules import ChainRule, comment, destination, port, reject, rule
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 _KINDS: Final = {
@@ -32,7 +32,7 @@ _WITHOUT_ENDPOINTS: Final = {Verdict.REJECT: "has no endpoints", Verdict.DROP: "
 
 def leads_to_endpoints(front: Front) -> bool:
     """Whether some client's packets reach an endpoint."""
-    return any(branch.verdict in LISTS for branch in front.branches)
+    return any(branch.verdict in ENDPOINT_SETS for branch in front.branches)
 
 
 def is_guarded(front: Front) -> bool:
@@ -40,7 +40,7 @@ def is_guarded(front: Front) -> bool:
     return front.branches[0].client is Client.OUTSIDE_SOURCE_RANGES
 
 
-def front_rules(front: Front, half: FamilyPlan, features: Features) -> Iterator[Placed]:
+def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> Iterator[ChainRule]:
     """The front's rules, in the order in which they are to stand.
 
     Differs: kube-proxy refuses connections to a node port without endpoints at every local address, also at those that
@@ -54,23 +54,23 @@ def front_rules(front: Front, half: FamilyPlan, features: Features) -> Iterator[
     if leads_to_endpoints(front):
         text, target = comment(f"{name}{_KINDS[front.kind]}"), f"-j {_way(front, chains)}"
         if front.kind is not FrontKind.NODE_PORT:
-            yield Placed(NAT, SERVICES, rule(to, text, target))
+            yield ChainRule(NAT, SERVICES, rule(to, text, target))
         else:
-            if features.nfacct and half.family == "IPv4" and serves_loopback(half):
+            if features.nfacct and family_plan.family == "IPv4" and serves_loopback(family_plan):
                 counted = f"-m nfacct --nfacct-name {LOCALHOST_PACKETS}"
-                yield Placed(NAT, NODE_PORTS, rule("-d 127.0.0.0/8", at, text, counted, target))
-            yield Placed(NAT, NODE_PORTS, rule(at, text, target))
+                yield ChainRule(NAT, NODE_PORTS, rule("-d 127.0.0.0/8", at, text, counted, target))
+            yield ChainRule(NAT, NODE_PORTS, rule(at, text, target))
     if is_guarded(front):
         text = comment(f"{name} traffic not accepted by {chains.firewall}")
-        yield Placed(FILTER, PROXY_FIREWALL, rule(to, text, "-j DROP"))
+        yield ChainRule(FILTER, PROXY_FIREWALL, rule(to, text, "-j DROP"))
     if last in _WITHOUT_ENDPOINTS:
         text = comment(f"{name} {_WITHOUT_ENDPOINTS[last]}")
-        target = reject(half.family) if last is Verdict.REJECT else "-j DROP"
+        target = reject(family_plan.family) if last is Verdict.REJECT else "-j DROP"
         destinations = (
-            node_port_destinations(half) if front.kind is FrontKind.NODE_PORT else (destination(key.address),)
+            node_port_destinations(family_plan) if front.kind is FrontKind.NODE_PORT else (destination(key.address),)
         )
         for chain in _checks(front.kind, last):
-            yield from (Placed(FILTER, chain, rule(each, at, text, target)) for each in destinations)
+            yield from (ChainRule(FILTER, chain, rule(each, at, text, target)) for each in destinations)
 
 
 def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ def list_chain(verdict: Verdict, chains: PortChains) -> str:
     return chains.cluster if verdict is Verdict.CLUSTER else chains.local
 
 
-def port_rules(each: PortPlan, half: FamilyPlan) -> Iterator[Placed]:
+def port_rules(each: PortPlan, family_plan: FamilyPlan) -> Iterator[ChainRule]:
     """What a Service port puts in beside its fronts: load balancers may ask at its health check node port."""
-    if half.mode.accepts_health_checks and each.health_check_port:
+    if family_plan.mode.accepts_health_checks and each.health_check_port:
         text = comment(f"{each.name} health check node port")
-        yield Placed(FILTER, NODE_PORTS, rule(port("tcp", each.health_check_port), text, "-j ACCEPT"))
+        yield ChainRule(FILTER, NODE_PORTS, rule(port("tcp", each.health_check_port), text, "-j ACCEPT"))

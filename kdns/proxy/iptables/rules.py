@@ -26,7 +26,7 @@ class Chain(NamedTuple):
     rules: tuple[Rule, ...] = ()
 
 
-class Placed(NamedTuple):
+class ChainRule(NamedTuple):
     """One rule of a chain that Services share, where order does not matter."""
 
     table: str

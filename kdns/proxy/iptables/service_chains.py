@@ -12,60 +12,60 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kdns.net import join_host_port
-from kdns.proxy.iptables.frame import LOCAL_SOURCE, local_pods, not_local_pods
+from kdns.proxy.iptables.base_chains import LOCAL_SOURCE, local_pods, not_local_pods
 from kdns.proxy.iptables.fronts import is_guarded, leads_to_endpoints, list_chain
 from kdns.proxy.iptables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
 from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, port, rule, source
-from kdns.proxy.plan.branches import LISTS, Client, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 
-def service_chains(each: PortPlan, half: FamilyPlan, *, has_comments: bool) -> Iterator[Chain]:
+def service_chains(each: PortPlan, family_plan: FamilyPlan, *, has_comments: bool) -> Iterator[Chain]:
     """The chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
 
     Differs: kube-proxy also makes chains that nothing leads to, such as KUBE-EXT before there is a load balancer IP.
     """
-    fronts = tuple(fronts_of(each, half))
+    fronts = tuple(fronts_of(each, family_plan))
     cluster_ips = [front for front in fronts if front.kind is FrontKind.CLUSTER_IP]
     others = [front for front in fronts if front.kind is not FrontKind.CLUSTER_IP]
     verdicts = {branch.verdict for front in (*cluster_ips, *others[:1]) for branch in front.branches}
     names = port_chains(each.name)
     chains: dict[str, tuple[ServiceEndpoint, str]] = {}
-    for verdict in LISTS:
+    for verdict in ENDPOINT_SETS:
         if verdict in verdicts:
             endpoints = _endpoint_chains(each, verdict)
             chains |= endpoints
-            rules = (*_cluster_ip_rules(cluster_ips, verdict, half), *_list_rules(each, endpoints, has_comments))
+            rules = (*_cluster_ip_rules(cluster_ips, verdict, family_plan), *_list_rules(each, endpoints, has_comments))
             yield Chain(NAT, list_chain(verdict, names), rules)
     if others:
-        yield Chain(NAT, names.external, tuple(_external_rules(each, half, names)))
+        yield Chain(NAT, names.external, tuple(_external_rules(each, family_plan, names)))
     if any(map(is_guarded, others)):
         yield Chain(NAT, names.firewall, tuple(_source_range_rules(each, names)))
     for name, (endpoint, written) in chains.items():
         yield Chain(NAT, name, tuple(_endpoint_rules(each, endpoint, written, name, has_comments)))
 
 
-def fronts_of(each: PortPlan, half: FamilyPlan) -> Iterator[Front]:
+def fronts_of(each: PortPlan, family_plan: FamilyPlan) -> Iterator[Front]:
     """The fronts that the Service port has and that lead to endpoints."""
     for key in dict.fromkeys(key for key, _ in each.fronts):
-        front = half.fronts.get(key)
+        front = family_plan.fronts.get(key)
         if front and front.port.name == each.name and leads_to_endpoints(front):
             yield front
 
 
 def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
     """The list's endpoints in kube-proxy's order, which is that of their texts, by the names of their chains."""
-    written = sorted((join_host_port(one.address, one.port), one) for one in each.list_of(verdict))
+    written = sorted((join_host_port(one.address, one.port), one) for one in each.endpoints_of(verdict))
     return {endpoint_chain(each.name, text): (one, text) for text, one in written}
 
 
-def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, half: FamilyPlan) -> Iterator[Rule]:
+def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: FamilyPlan) -> Iterator[Rule]:
     """The rules that mark packets to the cluster IP."""
     for front in fronts:
         *first, last = front.branches
         if last.verdict is verdict and last.masquerade:
-            clients = not_local_pods(half) if first else ""
+            clients = not_local_pods(family_plan) if first else ""
             at = port(front.key.protocol.lower(), front.key.port)
             text = comment(f"{front.port.name} cluster IP")
             yield rule(clients, destination(front.key.address), at, text, f"-j {MARK_MASQUERADE}")
@@ -89,13 +89,13 @@ def _list_rules(
         left -= 1
 
 
-def _external_rules(each: PortPlan, half: FamilyPlan, names: PortChains) -> Iterator[Rule]:
+def _external_rules(each: PortPlan, family_plan: FamilyPlan, names: PortChains) -> Iterator[Rule]:
     """The branches of external IPs, load balancer IPs and node ports."""
     name = f"{each.name} external destinations"
     for branch in each.external:
         match branch.client:
             case Client.LOCAL_POD:
-                client, marked, routed = local_pods(half), "", f"pod traffic for {name}"
+                client, marked, routed = local_pods(family_plan), "", f"pod traffic for {name}"
             case Client.NODE:
                 client, marked = LOCAL_SOURCE, f"masquerade LOCAL traffic for {name}"
                 routed = f"route LOCAL traffic for {name}"
@@ -103,7 +103,7 @@ def _external_rules(each: PortPlan, half: FamilyPlan, names: PortChains) -> Iter
                 client, marked, routed = "", f"masquerade traffic for {name}", ""
         if branch.masquerade:
             yield rule(client, comment(marked), f"-j {MARK_MASQUERADE}")
-        if branch.verdict in LISTS:
+        if branch.verdict in ENDPOINT_SETS:
             yield rule(client, comment(routed), f"-j {list_chain(branch.verdict, names)}")
 
 

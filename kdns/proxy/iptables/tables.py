@@ -8,10 +8,10 @@ from itertools import chain
 from sys import maxsize
 from typing import Final
 
-from kdns.proxy.iptables.frame import JUMPS, Features, frame
+from kdns.proxy.iptables.base_chains import JUMPS, Features, base_chains
 from kdns.proxy.iptables.fronts import front_rules, port_rules
 from kdns.proxy.iptables.names import FILTER, FIREWALL, MANGLE, NAT, NODE_PORTS, SERVICE_PREFIXES, SERVICES
-from kdns.proxy.iptables.rules import Chain, Jump, Placed, Rule, restore
+from kdns.proxy.iptables.rules import Chain, ChainRule, Jump, Rule, restore
 from kdns.proxy.iptables.service_chains import service_chains
 from kdns.proxy.plan.plan import FamilyPlan, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
@@ -24,11 +24,11 @@ _DELETED_AT_ONCE: Final = 500
 
 
 class Tables:
-    """One family's chains, which follow its half of the plan. One event loop owns it."""
+    """One family's chains, which follow the family's plan. One event loop owns it."""
 
-    def __init__(self, half: FamilyPlan, features: Features) -> None:
-        self.half, self.features = half, features
-        self._endpoints = sum(_endpoints(port) for port in half.ports.values())
+    def __init__(self, family_plan: FamilyPlan, features: Features) -> None:
+        self.family_plan, self.features = family_plan, features
+        self._endpoints = sum(_endpoints(port) for port in family_plan.ports.values())
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
@@ -39,7 +39,7 @@ class Tables:
     def _has_comments(self) -> bool:
         return self._endpoints <= LARGE
 
-    def whole(self, there: Mapping[str, Collection[str]]) -> str:
+    def whole(self, existing: Mapping[str, Collection[str]]) -> str:
         """Everything, as input of iptables-restore --noflush, where there are these chains by table.
 
         Chains of Service ports that are of no use any more are deleted. KUBE-FIREWALL, which the kubelet uses too, is
@@ -51,18 +51,21 @@ class Tables:
         """
         shared = self._shared()
         fixed: dict[str, list[Chain]] = {FILTER: [], NAT: [], MANGLE: []}
-        for each in frame(self.half, self.features):
-            if each.rules or each.name != FIREWALL or each.name not in there.get(each.table, ()):
+        for each in base_chains(self.family_plan, self.features):
+            if each.rules or each.name != FIREWALL or each.name not in existing.get(each.table, ()):
                 rules = shared.get((each.table, each.name), ())
                 fixed[each.table].append(each._replace(rules=(*rules, *each.rules)))
         leading = [each for each in fixed[NAT] if (NAT, each.name) in _LEADING]
         others = [each for each in fixed[NAT] if (NAT, each.name) not in _LEADING]
-        own = (list(_chains(port, self.half, self._has_comments).values()) for port in self.half.ports.values())
-        stale = [each for each in there.get(NAT, ()) if is_service_chain(each)]
+        own = (
+            list(_chains(port, self.family_plan, self._has_comments).values())
+            for port in self.family_plan.ports.values()
+        )
+        stale = [each for each in existing.get(NAT, ()) if is_service_chain(each)]
         early = [
             f"-I {name} {rule}"
             for (table, name), rules in shared.items()
-            if table == FILTER and name in there.get(table, ())
+            if table == FILTER and name in existing.get(table, ())
             for rule in rules
         ]
         lines = (
@@ -113,17 +116,17 @@ class Tables:
         iptables-nft finds the place of a target in a list of them by walking it, so the last name comes first.
         """
         rules: dict[tuple[str, str], list[Rule]] = {}
-        for port in self.half.ports.values():
-            for placed in port_rules(port, self.half):
-                rules.setdefault((placed.table, placed.chain), []).append(placed.rule)
-        for front in self.half.fronts.values():
-            for placed in front_rules(front, self.half, self.features):
-                rules.setdefault((placed.table, placed.chain), []).append(placed.rule)
+        for port in self.family_plan.ports.values():
+            for each in port_rules(port, self.family_plan):
+                rules.setdefault((each.table, each.chain), []).append(each.rule)
+        for front in self.family_plan.fronts.values():
+            for each in front_rules(front, self.family_plan, self.features):
+                rules.setdefault((each.table, each.chain), []).append(each.rule)
         for at in _LEADING:
             rules.get(at, []).sort(key=_target, reverse=True)
         return rules
 
-    def follow(self, half: FamilyPlan, difference: Difference) -> str:
+    def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
         """The partial restore that leads to this plan: chains and rules that differ; "" where none does.
 
         A front that gets endpoints or loses the last one is refused until it leads to them, or before it does not.
@@ -131,7 +134,7 @@ class Tables:
         Differs: kube-proxy writes the chains that Services share as a whole, and every chain of a changed Service. With
         10,000 Services that takes a second. It writes table filter first, whatever the change.
         """
-        before, had_comments, self.half = self.half, self._has_comments, half
+        before, had_comments, self.family_plan = self.family_plan, self._has_comments, family_plan
         ports: dict[PortName, None] = dict.fromkeys(difference.ports)
         ports |= {front.port.name: None for pair in difference.fronts.values() for front in pair if front}
         self._endpoints += sum(
@@ -139,23 +142,25 @@ class Tables:
         )
         written: list[list[Chain]] = []
         stale: list[str] = []
-        removed: list[Placed] = []
-        added: list[Placed] = []
+        removed: list[ChainRule] = []
+        added: list[ChainRule] = []
         for name in ports:
-            old, new = before.ports.get(name), half.ports.get(name)
-            _compare(port_rules(old, before) if old else (), port_rules(new, half) if new else (), removed, added)
-            then, now = _chains(old, before, had_comments), _chains(new, half, self._has_comments)
+            old, new = before.ports.get(name), family_plan.ports.get(name)
+            _compare(
+                port_rules(old, before) if old else (), port_rules(new, family_plan) if new else (), removed, added
+            )
+            then, now = _chains(old, before, had_comments), _chains(new, family_plan, self._has_comments)
             written.append([each for each in now.values() if then.get(each.name) != each])
             stale += [each for each in then if each not in now]
         for front_before, front in difference.fronts.values():
             _compare(
                 front_rules(front_before, before, self.features) if front_before else (),
-                front_rules(front, half, self.features) if front else (),
+                front_rules(front, family_plan, self.features) if front else (),
                 removed,
                 added,
             )
         added.reverse()  # each is inserted before those that were inserted before it
-        added.sort(key=lambda placed: _target(placed.rule), reverse=True)
+        added.sort(key=lambda each: _target(each.rule), reverse=True)
         changes = (*_lines("-D", NAT, removed), *_lines("-I", NAT, added))
         lines = (
             *_section(FILTER, (), _lines("-I", FILTER, added)),
@@ -164,9 +169,9 @@ class Tables:
         return "\n".join((*lines, "")) if lines else ""
 
 
-def _lines(command: str, table: str, placed: Iterable[Placed]) -> list[str]:
+def _lines(command: str, table: str, chain_rules: Iterable[ChainRule]) -> list[str]:
     """The lines that do this to the rules of one table."""
-    return [f"{command} {each.chain} {each.rule}" for each in placed if each.table == table]
+    return [f"{command} {each.chain} {each.rule}" for each in chain_rules if each.table == table]
 
 
 def is_service_chain(name: str) -> bool:
@@ -174,8 +179,8 @@ def is_service_chain(name: str) -> bool:
     return name.startswith(SERVICE_PREFIXES)
 
 
-def _chains(port: PortPlan | None, half: FamilyPlan, has_comments: bool) -> dict[str, Chain]:
-    chains = service_chains(port, half, has_comments=has_comments) if port else ()
+def _chains(port: PortPlan | None, family_plan: FamilyPlan, has_comments: bool) -> dict[str, Chain]:
+    chains = service_chains(port, family_plan, has_comments=has_comments) if port else ()
     return {chain.name: chain for chain in chains}
 
 
@@ -201,7 +206,9 @@ def _endpoints(port: PortPlan) -> int:
     return len(port.endpoints.reachable)
 
 
-def _compare(before: Iterable[Placed], after: Iterable[Placed], removed: list[Placed], added: list[Placed]) -> None:
+def _compare(
+    before: Iterable[ChainRule], after: Iterable[ChainRule], removed: list[ChainRule], added: list[ChainRule]
+) -> None:
     """Add what is to be deleted and what is to be inserted."""
     old, new = Counter(before), Counter(after)
     removed += (old - new).elements()

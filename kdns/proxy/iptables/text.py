@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.plan import FamilyPlan, Plan
@@ -19,9 +19,9 @@ def iptables_text(plan: Plan) -> str:
     return "\n".join(family_text(plan.of(family)) for family in FAMILIES)
 
 
-def family_text(half: FamilyPlan) -> str:
+def family_text(family_plan: FamilyPlan) -> str:
     """One family's restore, with the jumps from built-in chains behind it."""
-    tables = Tables(half, Features())
-    lines = [f"# {half.family}: {RESTORE[half.family]} --noflush", tables.whole({}).rstrip("\n")]
+    tables = Tables(family_plan, Features())
+    lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", tables.whole({}).rstrip("\n")]
     lines.append("# jumps from the built-in chains, where they are not there yet")
     return "\n".join((*lines, inserted(tables.jumps)))

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 from kdns.net import VERSION, Network, is_loopback, parse_unmapped_address
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.iptables.rules import Rule
-from kdns.proxy.ipvs.frame import Frame, changed_out_filter, frame, out_filter
-from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, Placed, empty_sets, front_entries, port_entries
+from kdns.proxy.ipvs.base_chains import BaseChains, base_chains, changed_out_filter, out_filter
+from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, SetMember, empty_sets, front_entries, port_entries
 from kdns.proxy.ipvs.virtual_servers import virtual_server
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
@@ -51,23 +51,23 @@ class Change:
 
 
 class Ipvs:
-    """One family's content, which follows its half of the plan. One event loop owns it.
+    """One family's content, which follows the family's plan. One event loop owns it.
 
     `sets` are by their names in the kernel. The node's own addresses must not have those of kube-ipvs0 among them
     (`NodeView.addresses`).
     """
 
-    def __init__(self, half: FamilyPlan, options: IpvsOptions = DEFAULTS) -> None:
-        self.half, self.options = half, options
+    def __init__(self, family_plan: FamilyPlan, options: IpvsOptions = DEFAULTS) -> None:
+        self.family_plan, self.options = family_plan, options
         self.virtual_servers: dict[VirtualServerKey, VirtualServer] = {}
-        self._sets = empty_sets(half.family)
+        self._sets = empty_sets(family_plan.family)
         self.sets: Mapping[str, IpSet] = {each.name: each for each in self._sets.values()}
         self._out_filters: dict[Rule, None] = {}
-        self._node = frozenset(map(str, half.node.addresses))
-        self._node_ports = tuple(str(each) for each in half.node.addresses if each in half.node_ports)
+        self._node = frozenset(map(str, family_plan.node.addresses))
+        self._node_ports = tuple(str(each) for each in family_plan.node.addresses if each in family_plan.node_ports)
         self._follow(
-            {key: (None, front) for key, front in half.fronts.items()},
-            {name: (None, port) for name, port in half.ports.items()},
+            {key: (None, front) for key, front in family_plan.fronts.items()},
+            {name: (None, port) for name, port in family_plan.ports.items()},
         )
 
     @property
@@ -80,31 +80,31 @@ class Ipvs:
         return Entry(address) in self._sets[IPVS_IPS].entries
 
     @property
-    def frame(self) -> Frame:
+    def base_chains(self) -> BaseChains:
         """The iptables rules, all of them."""
-        return frame(self.half, self._out_filters)
+        return base_chains(self.family_plan, self._out_filters)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
         """The front of a virtual server; an address of a Service comes before a node port."""
-        front = self.half.fronts.get(FrontKey(key.address, key.protocol, key.port))
+        front = self.family_plan.fronts.get(FrontKey(key.address, key.protocol, key.port))
         if front is None and key.address in self._node_ports:
-            front = self.half.fronts.get(FrontKey("", key.protocol, key.port))
+            front = self.family_plan.fronts.get(FrontKey("", key.protocol, key.port))
         return front
 
-    def follow(self, half: FamilyPlan, difference: Difference) -> Change:
+    def follow(self, family_plan: FamilyPlan, difference: Difference) -> Change:
         """The change that leads to this plan of the same node. Its cost is that of the difference."""
-        self.half = half
+        self.family_plan = family_plan
         return self._follow(difference.fronts, difference.ports)
 
-    def stale(self, there: Iterable[VirtualServerKey]) -> tuple[VirtualServerKey, ...]:
+    def stale(self, existing: Iterable[VirtualServerKey]) -> tuple[VirtualServerKey, ...]:
         """Those of the kernel's virtual servers that are to be removed: of this family, and not in excludeCIDRs."""
-        return tuple(key for key in there if key not in self.virtual_servers and self._is_ours(key))
+        return tuple(key for key in existing if key not in self.virtual_servers and self._is_ours(key))
 
     def _is_ours(self, key: VirtualServerKey) -> bool:
         address = parse_unmapped_address(key.address)
         return (
             address is not None
-            and address.version == VERSION[self.half.family]
+            and address.version == VERSION[self.family_plan.family]
             and not any(address in network for network in self.options.excluded)
         )
 
@@ -123,7 +123,7 @@ class Ipvs:
                 self.virtual_servers[key] = after
             else:
                 del self.virtual_servers[key]
-        new, old = self._counted(self._placed(fronts.values(), ports.values()))
+        new, old = self._counted(self._members(fronts.values(), ports.values()))
         bound = self._sets[IPVS_IPS].name
         added, removed = (tuple(each.address for each in some.get(bound, ())) for some in (new, old))
         return Change(servers, added, removed, new, old, self._filtered(fronts.values()))
@@ -135,47 +135,47 @@ class Ipvs:
 
     def _server(self, key: VirtualServerKey) -> VirtualServer | None:
         front = self.front_at(key)
-        return virtual_server(front, self.half.scheduler) if front else None
+        return virtual_server(front, self.family_plan.scheduler) if front else None
 
-    def _placed(
+    def _members(
         self,
         fronts: Iterable[tuple[Front | None, Front | None]],
         ports: Iterable[tuple[PortPlan | None, PortPlan | None]],
-    ) -> Iterator[tuple[int, Placed]]:
+    ) -> Iterator[tuple[int, SetMember]]:
         """What is in sets no more, as -1, and what is now, as 1."""
         for fronts_of_one in fronts:
             for front, step in zip(fronts_of_one, _STEPS, strict=True):
-                for placed in self._front_entries(front) if front else ():
-                    yield step, placed
+                for member in self._front_entries(front) if front else ():
+                    yield step, member
         for ports_of_one in ports:
             for port, step in zip(ports_of_one, _STEPS, strict=True):
-                for placed in port_entries(port, self.half) if port else ():
-                    yield step, placed
+                for member in port_entries(port, self.family_plan) if port else ():
+                    yield step, member
 
-    def _front_entries(self, front: Front) -> Iterator[Placed]:
+    def _front_entries(self, front: Front) -> Iterator[SetMember]:
         yield from front_entries(front, self._node_ports)
         address = front.key.address
         if address and address not in self._node and not is_loopback(address):
             yield IPVS_IPS, Entry(address)
 
-    def _counted(self, steps: Iterable[tuple[int, Placed]]) -> tuple[Entries, Entries]:
+    def _counted(self, steps: Iterable[tuple[int, SetMember]]) -> tuple[Entries, Entries]:
         """Take the steps; the entries that are new then, and those that are gone."""
-        was: dict[Placed, bool] = {}
-        for step, placed in steps:
-            name, entry = placed
+        was: dict[SetMember, bool] = {}
+        for step, member in steps:
+            name, entry = member
             entries = self._sets[name].entries
             count = entries.get(entry, 0)
-            was.setdefault(placed, count > 0)
+            was.setdefault(member, count > 0)
             if count + step:
                 entries[entry] = count + step
             else:
                 del entries[entry]
         new: dict[str, list[Entry]] = {}
         old: dict[str, list[Entry]] = {}
-        for (name, entry), was_there in was.items():
+        for (name, entry), existed in was.items():
             of_set = self._sets[name]
-            if was_there != (entry in of_set.entries):
-                (old if was_there else new).setdefault(of_set.name, []).append(entry)
+            if existed != (entry in of_set.entries):
+                (old if existed else new).setdefault(of_set.name, []).append(entry)
         return _frozen(new), _frozen(old)
 
     def _filtered(self, fronts: Iterable[tuple[Front | None, Front | None]]) -> str:
@@ -183,8 +183,8 @@ class Ipvs:
         old: dict[Rule, None] = {}
         new: dict[Rule, None] = {}
         for before, after in fronts:
-            old |= dict.fromkeys(out_filter(before, self.half) if before else ())
-            new |= dict.fromkeys(out_filter(after, self.half) if after else ())
+            old |= dict.fromkeys(out_filter(before, self.family_plan) if before else ())
+            new |= dict.fromkeys(out_filter(after, self.family_plan) if after else ())
         removed, added = [each for each in old if each not in new], [each for each in new if each not in old]
         for each in removed:
             del self._out_filters[each]

@@ -3,7 +3,7 @@
 Names, types and entries are kube-proxy's (pkg/proxy/ipvs/ipset.go), but for the last three sets.
 
 Differs: kube-proxy lets IPVS refuse packets to a front without endpoints, and sends those to a front with policy Local
-that has no local ones to any endpoint, whose answers get lost. Three sets of kdns's own tell the rules in frame.py
+that has no local ones to any endpoint, whose answers get lost. Three sets of kdns's own tell the rules in base_chains.py
 which fronts are to refuse and to drop.
 """
 
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import Family
 from kdns.proxy.ipvs.virtual_servers import list_verdict
-from kdns.proxy.plan.branches import LISTS, Client, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 MAX_NAME: Final = 31
@@ -112,7 +112,7 @@ class IpSet:
     entries: dict[Entry, int] = field(default_factory=dict)
 
 
-Placed: TypeAlias = tuple[str, Entry]
+SetMember: TypeAlias = tuple[str, Entry]
 """The name of a set in IPv4, and an entry of it."""
 
 
@@ -129,7 +129,7 @@ def empty_sets(family: Family) -> dict[str, IpSet]:
     }
 
 
-def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[Placed]:
+def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[SetMember]:
     """What a front puts into sets, beside its address; `own` are the node's addresses with node ports."""
     key, last = front.key, front.branches[-1]
     is_local = any(branch.client is Client.NODE for branch in front.branches)
@@ -157,15 +157,15 @@ def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[Placed]:
             yield from ((name, entry._replace(peer=peer)) for entry in at)
     if last.verdict is Verdict.REJECT:
         yield from ((NO_ENDPOINTS, entry) for entry in at)
-    elif last.verdict not in LISTS:
+    elif last.verdict not in ENDPOINT_SETS:
         name = EXTERNAL_NO_LOCAL if list_verdict(front.branches) else CLUSTER_IP_NO_LOCAL
         yield from ((name, entry) for entry in at)
 
 
-def port_entries(port: PortPlan, half: FamilyPlan) -> Iterator[Placed]:
+def port_entries(port: PortPlan, family_plan: FamilyPlan) -> Iterator[SetMember]:
     """What a Service port puts into sets beside its fronts."""
     for endpoint in port.endpoints.reachable if port.fronts and port.hairpins else ():
         if endpoint.address in port.hairpins:
             yield LOOP_BACK, Entry(endpoint.address, port.name.protocol, endpoint.port, endpoint.address)
-    if half.mode.accepts_health_checks and port.health_check_port:
+    if family_plan.mode.accepts_health_checks and port.health_check_port:
         yield HEALTH_CHECKS, Entry(port=port.health_check_port)

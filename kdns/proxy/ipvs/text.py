@@ -31,10 +31,10 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
         yield from (f"add {each.name} {entry}" for entry in each.entries)
     yield ""
     yield f"# {family}: {RESTORE[family]} --noflush"
-    yield ipvs.frame.text.rstrip("\n")
+    yield ipvs.base_chains.text.rstrip("\n")
     yield ""
     yield f"# {family}: {RESTORE[family]} --noflush, for the jumps from built-in chains that are not there yet"
-    yield inserted(ipvs.frame.jumps).rstrip("\n")
+    yield inserted(ipvs.base_chains.jumps).rstrip("\n")
     yield ""
     yield f"# {family}: ipvsadm --restore, without the lines that begin with #"
     for key, server in ipvs.virtual_servers.items():

@@ -6,7 +6,7 @@ from typing import Final
 
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer
 from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
-from kdns.proxy.plan.branches import LISTS, Branches, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Verdict
 from kdns.proxy.plan.plan import Front
 
 SCHEDULER_FLAGS: Final = {"mh": IP_VS_SVC_F_SCHED2}
@@ -38,7 +38,7 @@ def chosen_by(scheduler: str) -> str:
 
 def list_verdict(branches: Branches) -> Verdict | None:
     """The one list of endpoints that clients of a front get; None where no client gets one."""
-    return next((each.verdict for each in branches if each.verdict in LISTS), None)
+    return next((each.verdict for each in branches if each.verdict in ENDPOINT_SETS), None)
 
 
 def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
@@ -48,5 +48,5 @@ def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
         return None
     flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s
     flags |= IP_VS_SVC_F_PERSISTENT if affinity_s else 0
-    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.list_of(verdict)}
+    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.endpoints_of(verdict)}
     return VirtualServer(ServerOptions(scheduler, flags, affinity_s), destinations)

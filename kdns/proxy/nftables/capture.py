@@ -7,8 +7,8 @@ from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Address, Family
 from kdns.proxy.nftables.affinity import EndpointIds
-from kdns.proxy.nftables.frame import Delivery
-from kdns.proxy.nftables.fronts import REJECT_CHAIN, Content, ListChain, put_front
+from kdns.proxy.nftables.base_chains import Delivery
+from kdns.proxy.nftables.fronts import REJECT_CHAIN, Content, ListChain, add_front
 from kdns.proxy.nftables.objects import Chain, ElementKey, expression
 from kdns.proxy.nftables.sets import RELAY_PORTS, RELAYED, side_of
 from kdns.proxy.nftables.table import Table
@@ -23,22 +23,22 @@ _UNCAPTURED: Final = tuple(
 """A relay serves packets to its front only, not those that are sent to its own port."""
 
 
-def capture_table(half: FamilyPlan, ports: Mapping[RelayKey, int], to: Address | None) -> Table:
+def capture_table(family_plan: FamilyPlan, ports: Mapping[RelayKey, int], to: Address | None) -> Table:
     """The table that leads packets to the relays' `ports` at the node's address `to`.
 
     Without one they go to the address of the interface of arrival, which then must have one. `ports` may change from
     one plan to the next.
     """
 
-    def content_of(fronts: Iterable[Front], half: FamilyPlan, ids: EndpointIds) -> Content:
+    def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
         del ids  # relays know their clients themselves
         content = Content()
-        for capture in captured(half.family, fronts, ports):
-            put_front(content, capture.front, half, _relay_chain(capture.ports, to), masquerades=False)
+        for capture in captured(family_plan.family, fronts, ports):
+            add_front(content, capture.front, family_plan, _relay_chain(capture.ports, to), masquerades=False)
         return content
 
     return Table(
-        half,
+        family_plan,
         Delivery(
             content_of,
             RELAYED,
@@ -70,6 +70,8 @@ def _relay_chain(ports: Mapping[Verdict, int], to: Address | None) -> ListChain:
 def userspace_text(plan: Plan) -> str:
     """A description of every relay, and the rules that capture for relays, to read."""
     lines, numbers = listing(plan)
-    halves = [plan.of(family) for family in FAMILIES]
-    tables = "".join(capture_table(half, numbers, own_address(half)).whole() for half in halves)
+    family_plans = [plan.of(family) for family in FAMILIES]
+    tables = "".join(
+        capture_table(family_plan, numbers, own_address(family_plan)).whole() for family_plan in family_plans
+    )
     return "\n".join((*lines, "", tables))

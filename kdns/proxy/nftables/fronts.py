@@ -37,7 +37,7 @@ from kdns.proxy.nftables.sets import (
     Side,
     side_of,
 )
-from kdns.proxy.plan.branches import LISTS, Branches, Client, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Client, Verdict
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind
 
@@ -64,17 +64,19 @@ class ListChain(Protocol):
         """`key` is the front's among those of its side."""
 
 
-def content_of(fronts: Iterable[Front], half: FamilyPlan, ids: EndpointIds) -> Content:
-    """Everything that these fronts of a half put into a table that sends to endpoints."""
+def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
+    """Everything that these fronts of a family put into a table that sends to endpoints."""
     content = Content()
     for front in fronts:
-        put_front(content, front, half, partial(_endpoint_chain, ids), masquerades=True)
+        add_front(content, front, family_plan, partial(_endpoint_chain, ids), masquerades=True)
         for address in front.port.hairpins:
             content.put(HAIRPINS, (address, address))
     return content
 
 
-def put_front(content: Content, front: Front, half: FamilyPlan, list_chain: ListChain, *, masquerades: bool) -> None:
+def add_front(
+    content: Content, front: Front, family_plan: FamilyPlan, list_chain: ListChain, *, masquerades: bool
+) -> None:
     """Put in the front's branches: source ranges, verdicts, and the way to each list of endpoints."""
     key, side, branches = front.key, side_of(front.kind), front.branches
     at: ElementKey = (key.protocol.lower(), key.port)
@@ -93,15 +95,15 @@ def put_front(content: Content, front: Front, half: FamilyPlan, list_chain: List
     elif branches[-1].verdict is Verdict.DROP:
         content.put(side.no_endpoints, at, Drop(comment))
     verdicts = dict.fromkeys(branch.verdict for branch in branches)
-    lists = [verdict for verdict in LISTS if verdict in verdicts]
+    lists = [verdict for verdict in ENDPOINT_SETS if verdict in verdicts]
     if lists and len(verdicts) > 1:
         content.put(side.services, at, Goto(external_local_chain(side), comment))
         for verdict in lists:
-            content.put(side.lists[verdict], at, Goto(list_chain(content, front, at, verdict, half.family)))
+            content.put(side.lists[verdict], at, Goto(list_chain(content, front, at, verdict, family_plan.family)))
     elif lists:
-        chain = list_chain(content, front, at, lists[0], half.family)
+        chain = list_chain(content, front, at, lists[0], family_plan.family)
         if masquerades and any(branch.masquerade for branch in branches):
-            masqueraded = _masquerade_chain(chain, branches, half.local_pods, half.family)
+            masqueraded = _masquerade_chain(chain, branches, family_plan.local_pods, family_plan.family)
             content.chains[masqueraded.name] = masqueraded
             chain = masqueraded.name
         content.put(side.services, at, Goto(chain, comment))
@@ -116,7 +118,7 @@ def external_local_chain(side: Side) -> str:
 def _masquerade_chain(chain: str, branches: Branches, local_pods: LocalPods | None, family: Family) -> Chain:
     """The chain that marks the packets to masquerade and goes on to the list's chain."""
     prefix = "masquerade" if len(branches) == 1 else "masquerade-nonlocal"
-    rules = branch_rules(branches, dict.fromkeys(LISTS, f"goto {chain}"), local_pods, family, masquerades=True)
+    rules = branch_rules(branches, dict.fromkeys(ENDPOINT_SETS, f"goto {chain}"), local_pods, family, masquerades=True)
     return Chain(f"{prefix}-{chain}", tuple(rules))
 
 
@@ -154,7 +156,7 @@ def _endpoint_chain(
     ids: EndpointIds, content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family
 ) -> str:
     """The chain that sends to one of a list's endpoints."""
-    side, endpoints, protocol = side_of(front.kind), front.port.list_of(verdict), str(key[-2])
+    side, endpoints, protocol = side_of(front.kind), front.port.endpoints_of(verdict), str(key[-2])
     maps, place = side.endpoint_maps[verdict, protocol], (*key[:-2], key[-1])
     affinity_s = front.port.affinity_s
     for draw, endpoint in enumerate(endpoints):

@@ -25,7 +25,7 @@ from kdns.proxy.nftables.objects import (
     Set,
     port_of,
 )
-from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FrontKind
 
 PROTOCOLS: Final = ("tcp", "udp", "sctp")
@@ -108,9 +108,13 @@ def _side(suffix: str, key: Parts, services: str, no_endpoints: str) -> Side:
             each: Set(
                 f"{_LIST_NAMES[each]}{suffix}", key, verdict, f"external policy Local: front to {_LIST_WORDS[each]}"
             )
-            for each in LISTS
+            for each in ENDPOINT_SETS
         },
-        {(each, protocol): _endpoint_maps(each, suffix, key, protocol) for protocol in PROTOCOLS for each in LISTS},
+        {
+            (each, protocol): _endpoint_maps(each, suffix, key, protocol)
+            for protocol in PROTOCOLS
+            for each in ENDPOINT_SETS
+        },
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.affinity import EndpointIds
-from kdns.proxy.nftables.frame import TO_ENDPOINTS, Delivery, frame
+from kdns.proxy.nftables.base_chains import TO_ENDPOINTS, Delivery, base_chains
 from kdns.proxy.nftables.fronts import Content
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, ElementKey, Set, table_text
 from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, SERVICES, SHARED
@@ -30,15 +30,15 @@ def ruleset(plan: Plan, delivery: Delivery = TO_ENDPOINTS) -> str:
 
 
 class Table:
-    """One family's table, which follows its half of the plan. One event loop owns it."""
+    """One family's table, which follows the family's plan. One event loop owns it."""
 
-    def __init__(self, half: FamilyPlan, delivery: Delivery = TO_ENDPOINTS) -> None:
-        self.half, self._delivery = half, delivery
+    def __init__(self, family_plan: FamilyPlan, delivery: Delivery = TO_ENDPOINTS) -> None:
+        self.family_plan, self._delivery = family_plan, delivery
         self._chains: dict[str, Chain] = {}
         self._endpoint_ids = EndpointIds()
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._stale: dict[str, dict[ElementKey, None]] = {}
-        self._stale_ends: set[str] = set()
+        self._deferred_chains: set[str] = set()
         """Chains to which stale elements lead."""
 
     def loaded(self) -> Iterator[Transaction]:
@@ -46,47 +46,47 @@ class Table:
 
         A transaction takes many times the memory of what is sent for it.
         """
-        fronts = iter(self.half.fronts.items())
+        fronts = iter(self.family_plan.fronts.items())
         while some := {key: (None, front) for key, front in islice(fronts, _FRONTS_AT_ONCE)}:
             yield self._followed(some)
 
     def whole(self) -> str:
         """The table of the first plan as one nft transaction, in place of any table of its name. Takes `loaded`."""
-        table = f"{NFT_FAMILY[self.half.family]} {TABLE}"
-        objects = table_text(self.half.family, frame(self.half, self._delivery))
+        table = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}"
+        objects = table_text(self.family_plan.family, base_chains(self.family_plan, self._delivery))
         lines = (line for change in self.loaded() for line in commands(change))
         return "\n".join((f"add table {table}", f"delete table {table}", objects, *lines, ""))
 
     @property
     def sets(self) -> Mapping[str, Set]:
         """The sets and maps, by name."""
-        return {each.name: each for each in frame(self.half, self._delivery) if isinstance(each, Set)}
+        return {each.name: each for each in base_chains(self.family_plan, self._delivery) if isinstance(each, Set)}
 
-    def before_elements(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    def before_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         """Everything but elements, in commands, where the kernel has these objects: names by "chain", "map" and "set".
 
         What the elements that are there lead to stays, and the kernel enters the table only where it did before: it
         enters a new one when `after_elements` has been carried out.
         """
-        table, chains = f"{NFT_FAMILY[self.half.family]} {TABLE}", there.get("chain", ())
-        objects = [each for each in frame(self.half, self._delivery) if not _is_new_hook(each, chains)]
+        table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
+        objects = [each for each in base_chains(self.family_plan, self._delivery) if not _is_new_hook(each, chains)]
         refilled = {each.name for each in objects}
         return (
             f"add table {table}",
             *(f"flush chain {table} {name}" for name in chains if name in refilled),
-            table_text(self.half.family, objects),
-            *commands(Transaction(self.half.family, chains=self._chains)),
+            table_text(self.family_plan.family, objects),
+            *commands(Transaction(self.family_plan.family, chains=self._chains)),
         )
 
-    def after_elements(self, there: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    def after_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         """The base chains that were not there, and the removal of what is of no use any more."""
-        table, chains = f"{NFT_FAMILY[self.half.family]} {TABLE}", there.get("chain", ())
-        objects = frame(self.half, self._delivery)
+        table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
+        objects = base_chains(self.family_plan, self._delivery)
         hooks = [each for each in objects if _is_new_hook(each, chains)]
         used = {each.name for each in objects} | self._chains.keys()
-        unused = {sort: [name for name in names if name not in used] for sort, names in there.items()}
+        unused = {sort: [name for name in names if name not in used] for sort, names in existing.items()}
         return (
-            *((table_text(self.half.family, hooks),) if hooks else ()),
+            *((table_text(self.family_plan.family, hooks),) if hooks else ()),
             *(f"flush chain {table} {name}" for name in unused.get("chain", ())),
             *(
                 f"delete {sort} {table} {name}"
@@ -95,22 +95,22 @@ class Table:
             ),
         )
 
-    def difference(self, there: Mapping[str, Iterable[str]], rules: Mapping[str, int]) -> str:
-        """The first object that the kernel does not have as this table has it, in words; "" if there is none.
+    def difference(self, existing: Mapping[str, Iterable[str]], rules: Mapping[str, int]) -> str:
+        """Returns the first object that differs in the kernel, in words, or "". Elements are not compared.
 
-        `there` are names by "chain", "map" and "set", `rules` the number of rules by chain. Elements are not compared.
+        `existing` has names by "chain", "map" and "set"; `rules` has the number of rules by chain.
         """
-        objects = [*frame(self.half, self._delivery), *self._chains.values()]
+        objects = [*base_chains(self.family_plan, self._delivery), *self._chains.values()]
         names = {sort: {each.name for each in objects if each.sort == sort} for sort in ("chain", "map", "set")}
         for sort, wanted in names.items():
-            if differing := wanted ^ set(there.get(sort, ())):
+            if differing := wanted ^ set(existing.get(sort, ())):
                 return f"{sort} {min(differing)}"
         chains = (each for each in objects if isinstance(each, Chain))
         return next((f"chain {each.name}" for each in chains if len(each.rules) != rules.get(each.name, 0)), "")
 
-    def follow(self, half: FamilyPlan, difference: Difference) -> Transaction:
+    def follow(self, family_plan: FamilyPlan, difference: Difference) -> Transaction:
         """The transaction that leads to this plan."""
-        self.half = half
+        self.family_plan = family_plan
         change = self._followed(difference.fronts)
         for name, (_, port) in difference.ports.items():
             self._endpoint_ids.release(name, port)
@@ -127,22 +127,24 @@ class Table:
         Kernels before 6.2 release the references of deleted elements late. So chains to which stale elements lead are
         deleted by the sweep after the one that deletes the elements.
         """
-        chains = tuple(name for name in self._chains if not self._uses["chain", name] and name not in self._stale_ends)
+        chains = tuple(
+            name for name in self._chains if not self._uses["chain", name] and name not in self._deferred_chains
+        )
         stale = {name: list(keys) for name, keys in self._stale.items() if keys}
-        return Transaction(self.half.family, delete=stale, remove_chains=chains)
+        return Transaction(self.family_plan.family, delete=stale, remove_chains=chains)
 
     def swept(self, done: Transaction) -> None:
         """A sweep is carried out."""
         self._stale.clear()
-        self._stale_ends.clear()
+        self._deferred_chains.clear()
         for name in done.remove_chains:
             del self._chains[name]
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
-        change, content_of = Transaction(self.half.family), self._delivery.content_of
+        change, content_of = Transaction(self.family_plan.family), self._delivery.content_of
         for old, new in fronts.values():
-            before = content_of((old,) if old else (), self.half, self._endpoint_ids)
-            after = content_of((new,) if new else (), self.half, self._endpoint_ids)
+            before = content_of((old,) if old else (), self.family_plan, self._endpoint_ids)
+            after = content_of((new,) if new else (), self.family_plan, self._endpoint_ids)
             self._elements(change, before, after)
             self._count(before, -1)
             self._count(after, 1)
@@ -159,7 +161,7 @@ class Table:
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
             old, new = before.elements.get(name, {}), after.elements.get(name, {})
-            lingers = name in DRAWN or (name in LISTED and _bypasses_lists(after)) or (name in BY_ID and not new)
+            is_deferred = name in DRAWN or (name in LISTED and _bypasses_lists(after)) or (name in BY_ID and not new)
             stale = self._stale.setdefault(name, {}) if name in _LINGERING else {}
             # Where the list is in use again, IDs of endpoints that left it must have no element.
             if name in BY_ID and new and stale:
@@ -168,9 +170,9 @@ class Table:
                     del stale[key]
                     _delete(change, name, key)
             for key, data in old.items():
-                if lingers and key not in new:
+                if is_deferred and key not in new:
                     stale[key] = None
-                    self._stale_ends.update(before.chains if name in LISTED else ())
+                    self._deferred_chains.update(before.chains if name in LISTED else ())
                 elif new.get(key, _ABSENT) != data and self._is_gone(name, key):
                     _delete(change, name, key)
             for key, data in new.items():

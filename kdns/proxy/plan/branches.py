@@ -32,7 +32,7 @@ class Verdict(Enum):
     DROP = "drop"
 
 
-LISTS: Final = (Verdict.CLUSTER, Verdict.LOCAL)
+ENDPOINT_SETS: Final = (Verdict.CLUSTER, Verdict.LOCAL)
 """The verdicts that lead to endpoints."""
 
 
@@ -69,7 +69,7 @@ def cluster_ip_branches(verdict: Verdict, nat: SourceNat) -> Branches:
     A packet that is not of a local Pod may have come from outside of the cluster, and the answer has to return by this
     node.
     """
-    if verdict not in LISTS:
+    if verdict not in ENDPOINT_SETS:
         return (Branch(Client.ANY, verdict),)
     if nat.detects_pods and not nat.masquerade_all and not nat.relays:
         return Branch(Client.LOCAL_POD, verdict), Branch(Client.ANY, verdict, masquerade=True)
@@ -86,8 +86,8 @@ def external_branches(verdict: Verdict, nat: SourceNat, *, is_local: bool, is_gu
     """
     guard = (Branch(Client.OUTSIDE_SOURCE_RANGES, Verdict.DROP),) if is_guarded else ()
     if not is_local or verdict is Verdict.REJECT:
-        return *guard, Branch(Client.ANY, verdict, masquerade=verdict in LISTS)
-    own = verdict if nat.has_one_list and verdict in LISTS else Verdict.CLUSTER
+        return *guard, Branch(Client.ANY, verdict, masquerade=verdict in ENDPOINT_SETS)
+    own = verdict if nat.has_one_list and verdict in ENDPOINT_SETS else Verdict.CLUSTER
     pods = (Branch(Client.LOCAL_POD, own, masquerade=nat.relays),) if nat.detects_pods else ()
     node = Branch(Client.NODE, own, masquerade=True)
-    return *guard, *pods, node, Branch(Client.ANY, verdict, masquerade=nat.relays and verdict in LISTS)
+    return *guard, *pods, node, Branch(Client.ANY, verdict, masquerade=nat.relays and verdict in ENDPOINT_SETS)

@@ -64,13 +64,13 @@ class Claim(NamedTuple):
 class Claims:
     """The claims to the fronts of one family. `changed` are fronts whose decision may be another than before."""
 
-    def __init__(self, half: FamilyPlan, config: ProxyConfig) -> None:
-        self._half, self._has_external_ips = half, config.external_ips
+    def __init__(self, family_plan: FamilyPlan, config: ProxyConfig) -> None:
+        self._half, self._has_external_ips = family_plan, config.external_ips
         self._service_cidrs = config.service_cidrs
         self._protected: dict[int, tuple[ProtectedPort, ...]] = {}
         for each in config.protected_ports:
             self._protected[each.port] = (*self._protected.get(each.port, ()), each)
-        self._own = tuple(address for address in half.node.addresses if address in half.node_ports)
+        self._own = tuple(address for address in family_plan.node.addresses if address in family_plan.node_ports)
         self._api_servers: frozenset[FrontKey] = frozenset()
         self._claims: dict[FrontKey, list[Claim]] = {}
         self._at_addresses: dict[_NodePort, dict[FrontKey, None]] = {}

@@ -25,15 +25,15 @@ class FrontCounters:
         self._readings: dict[tuple[Family, str], Mapping[FrontKey, int]] = {}
         self._totals: Counter[Counted] = Counter()
 
-    def read(self, half: FamilyPlan, name: str, counts: Mapping[FrontKey, int]) -> None:
+    def read(self, family_plan: FamilyPlan, name: str, counts: Mapping[FrontKey, int]) -> None:
         """Add a reading of one of the kernel's objects that count, such as a map."""
-        before = self._readings.get((half.family, name), _NO_READING)
+        before = self._readings.get((family_plan.family, name), _NO_READING)
         for key, count in counts.items():
-            front = half.fronts.get(key)
+            front = family_plan.fronts.get(key)
             if front:
                 since = before.get(key, 0)
-                self._totals[front.port.name, half.family] += count - since if count >= since else count
-        self._readings[half.family, name] = counts
+                self._totals[front.port.name, family_plan.family] += count - since if count >= since else count
+        self._readings[family_plan.family, name] = counts
 
     def totals(self, plan: Plan) -> Mapping[Counted, int]:
         """The totals of the plan's Service ports; those of others are deleted."""

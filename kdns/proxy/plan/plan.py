@@ -97,7 +97,7 @@ class PortPlan:
             return self.cluster_ip
         return self.load_balancer if kind is FrontKind.LOAD_BALANCER_IP else self.external
 
-    def list_of(self, verdict: Verdict) -> tuple[ServiceEndpoint, ...]:
+    def endpoints_of(self, verdict: Verdict) -> tuple[ServiceEndpoint, ...]:
         """The endpoints that a verdict means; none for REJECT and DROP."""
         if verdict is Verdict.CLUSTER:
             return self.endpoints.cluster
@@ -218,7 +218,7 @@ class Plan:
         """The reason why a Service does not get a front that it names, by both: "external IP 192.0.2.1:22/TCP"."""
         return {
             (each.name[:2], f"{each.kind.value} {key}"): each.reason
-            for half in (self.ipv4, self.ipv6)
-            for key, refusals in half.refused.items()
+            for family_plan in (self.ipv4, self.ipv6)
+            for key, refusals in family_plan.refused.items()
             for each in refusals
         }

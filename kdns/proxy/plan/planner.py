@@ -44,7 +44,7 @@ class Planner:
         self, state: State, node: NodeView, config: ProxyConfig, *, services: Iterable[Key] | None = None
     ) -> None:
         self.state, self.node, self.config = state, node, config
-        self._halves = {family: _Half(empty_plan(family, config, node), config) for family in FAMILIES}
+        self._families = {family: _FamilyPlanner(empty_plan(family, config, node), config) for family in FAMILIES}
         self.plan = self._planned()
         self.update(state.services if services is None else services)
 
@@ -60,17 +60,17 @@ class Planner:
         return differences
 
     def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
-        half = self._halves[family]
-        half.claims.protect_api_servers(self.state.slices_by_service.get(API_SERVICE, {}).values())
+        family_planner = self._families[family]
+        family_planner.claims.protect_api_servers(self.state.slices_by_service.get(API_SERVICE, {}).values())
         for key in keys:
             service = self.state.services.get(key)
             slices = self.state.slices_by_service.get(key, {}).values()
             ports = plan_service(service, slices, family, self.config, self.node) if service else ()
-            half.replace(key, ports)
-        return half.settle()
+            family_planner.replace(key, ports)
+        return family_planner.settle()
 
     def _planned(self) -> Plan:
-        return Plan(self._halves["IPv4"].plan, self._halves["IPv6"].plan)
+        return Plan(self._families["IPv4"].plan, self._families["IPv6"].plan)
 
 
 def affected_services(change: AnyChange) -> Iterable[Key]:
@@ -82,7 +82,7 @@ def affected_services(change: AnyChange) -> Iterable[Key]:
             yield obj.service_key
 
 
-class _Half:
+class _FamilyPlanner:
     """One family's plan with the claims to its fronts, so that a change costs what changes."""
 
     def __init__(self, start: FamilyPlan, config: ProxyConfig) -> None:

@@ -30,15 +30,15 @@ def serving(front: Front) -> frozenset[SocketAddress]:
     return frozenset((each.address, each.port) for each in front.port.serving)
 
 
-def udp_fronts(half: FamilyPlan, difference: Difference | None, targets: Targets = serving) -> Fronts:
+def udp_fronts(family_plan: FamilyPlan, difference: Difference | None, targets: Targets = serving) -> Fronts:
     """The fronts whose flows are to be examined: those of the difference, or all of the plan."""
     if difference is None:
-        return {key: targets(front) for key, front in half.fronts.items() if key.protocol == UDP}
+        return {key: targets(front) for key, front in family_plan.fronts.items() if key.protocol == UDP}
     keys = {key for key in difference.fronts if key.protocol == UDP}
     for name, pair in difference.ports.items():
         if name.protocol == UDP:
             keys.update(key for port in pair if port for key, _ in port.fronts)
-    fronts = ((key, half.fronts.get(key)) for key in sorted(keys))
+    fronts = ((key, family_plan.fronts.get(key)) for key in sorted(keys))
     return {key: targets(front) if front else None for key, front in fronts}
 
 
@@ -47,12 +47,12 @@ def merged(earlier: Fronts, later: Fronts) -> Fronts:
     return {**earlier, **later}
 
 
-def is_stale(flow: Flow, fronts: Fronts, half: FamilyPlan) -> bool:
+def is_stale(flow: Flow, fronts: Fronts, family_plan: FamilyPlan) -> bool:
     """Whether a flow to one of these fronts does not lead where its packets may go.
 
     A flow to a front that is gone is none of the dataplane's if its destination is not translated.
     """
-    key = _front_of(flow, fronts, half)
+    key = _front_of(flow, fronts, family_plan)
     if key is None:
         return False
     targets = fronts[key]
@@ -61,13 +61,13 @@ def is_stale(flow: Flow, fronts: Fronts, half: FamilyPlan) -> bool:
     return targets.isdisjoint((flow.answers_from, ("", flow.answers_from[1])))
 
 
-def _front_of(flow: Flow, fronts: Fronts, half: FamilyPlan) -> FrontKey | None:
+def _front_of(flow: Flow, fronts: Fronts, family_plan: FamilyPlan) -> FrontKey | None:
     address, port = flow.destination
     key = FrontKey(address, UDP, port)
     if key in fronts:
         return key
     key = FrontKey("", UDP, port)
-    if key not in fronts or FrontKey(address, UDP, port) in half.fronts:
+    if key not in fronts or FrontKey(address, UDP, port) in family_plan.fronts:
         return None
     own = parse_unmapped_address(address)
-    return key if own and own in half.node_ports else None
+    return key if own and own in family_plan.node_ports else None

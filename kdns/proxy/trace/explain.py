@@ -9,7 +9,7 @@ from typing import Final
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.net import Family, family_of, packed, parse_unmapped_address
-from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.endpoints import PORTS, Candidate, ServiceEndpoint, candidates
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
@@ -39,19 +39,19 @@ class Explanation:
 def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
     """The trace of a packet; `plan` is of this state."""
     result = trace(plan, packet)
-    half = plan.of(family_of(packet.destination))
-    refusals = tuple(_refusals(half, packet))
+    family_plan = plan.of(family_of(packet.destination))
+    refusals = tuple(_refusals(family_plan, packet))
     if result.front is None:
-        return Explanation(packet, result, (*result.reasons, *refusals, *_hints(state, half, packet)))
-    if result.verdict is None or (result.verdict in LISTS and not result.endpoints):
+        return Explanation(packet, result, (*result.reasons, *refusals, *_hints(state, family_plan, packet)))
+    if result.verdict is None or (result.verdict in ENDPOINT_SETS and not result.endpoints):
         return Explanation(packet, result, (*result.reasons, *refusals))  # it is the client that cannot reach them
-    remarks, unused = _selection(state, half, result.front.port.name, result.verdict, result.endpoints)
+    remarks, unused = _selection(state, family_plan, result.front.port.name, result.verdict, result.endpoints)
     return Explanation(packet, result, (*result.reasons, *remarks, *refusals), unused)
 
 
-def _refusals(half: FamilyPlan, packet: Packet) -> Iterator[str]:
+def _refusals(family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
     """Which Services name the destination and do not get it; of many the first."""
-    refusals = half.refusals(packet.destination, packet.protocol, packet.port)
+    refusals = family_plan.refusals(packet.destination, packet.protocol, packet.port)
     for each in refusals[:_SHOWN]:
         yield f"Service {each.name} names it as {each.kind.value} and does not get it: {each.reason}"
     if len(refusals) > _SHOWN:
@@ -59,14 +59,14 @@ def _refusals(half: FamilyPlan, packet: Packet) -> Iterator[str]:
 
 
 def _selection(
-    state: State, half: FamilyPlan, name: PortName, verdict: Verdict, used: Sequence[ServiceEndpoint]
+    state: State, family_plan: FamilyPlan, name: PortName, verdict: Verdict, used: Sequence[ServiceEndpoint]
 ) -> tuple[tuple[str, ...], tuple[UnusedEndpoint, ...]]:
     """How a Service port's list was selected: remarks on the whole of it, and the endpoints that are not in it."""
-    node, is_local = half.node, verdict in {Verdict.LOCAL, Verdict.DROP}
+    node, is_local = family_plan.node, verdict in {Verdict.LOCAL, Verdict.DROP}
     slices = state.slices_by_service.get((name.namespace, name.service), {}).values()
-    known = candidates(slices, half.family, name.port, name.protocol, node.name)
+    known = candidates(slices, family_plan.family, name.port, name.protocol, node.name)
     if not known:
-        return (_no_candidate(slices, half.family, name),), ()
+        return (_no_candidate(slices, family_plan.family, name),), ()
     in_use = set(used)
     remarks: tuple[str, ...] = ()
     if used and not any(each.is_ready for each in known if each.endpoint in in_use):
@@ -121,10 +121,10 @@ def _alternatives(names: Iterable[str]) -> str:
     return " or ".join(sorted(names))
 
 
-def _hints(state: State, half: FamilyPlan, packet: Packet) -> Iterator[str]:
+def _hints(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
     """What else the cluster knows of a destination at which there is no Service."""
     address = str(packet.destination)
-    for front in (front for key, front in half.fronts.items() if key.address == address):
+    for front in (front for key, front in family_plan.fronts.items() if key.address == address):
         yield f"{address} has {front.key.port}/{front.key.protocol}, of Service {front.port.name}"
     for namespace, name in state.services_by_ip[packed(address)]:
         proxy = _other_proxy(state.services[namespace, name])
@@ -136,7 +136,7 @@ def _hints(state: State, half: FamilyPlan, packet: Packet) -> Iterator[str]:
     for key in state.slices_by_ip[packed(address)]:
         if owner := state.slices[key].service_key:
             yield f"{address} is an endpoint of Service {'/'.join(owner)}: packets go there directly"
-    yield from _node_port(state, half, packet)
+    yield from _node_port(state, family_plan, packet)
 
 
 def _other_proxy(service: Service) -> str | None:
@@ -155,19 +155,19 @@ def _left_to_balancer(service: Service, packet: Packet) -> Iterator[str]:
             yield f"{what}, but a loopback address is this machine's: what programs say to themselves is left alone"
 
 
-def _node_port(state: State, half: FamilyPlan, packet: Packet) -> Iterator[str]:
-    front = half.fronts.get(FrontKey("", packet.protocol, packet.port))
+def _node_port(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
+    front = family_plan.fronts.get(FrontKey("", packet.protocol, packet.port))
     if front is None:
         return
     what = f"port {packet.port}/{packet.protocol} is a node port of Service {front.port.name}"
-    if not half.node.has(packet.destination):
-        owners = [node for _, node in state.nodes if node != half.node.name and _has(state, node, packet)]
+    if not family_plan.node.has(packet.destination):
+        owners = [node for _, node in state.nodes if node != family_plan.node.name and _has(state, node, packet)]
         rest = f"an address of node {owners[0]}: ask with --node {owners[0]}" if owners else "no address of a node"
         yield f"{what}, but {packet.destination} is {rest}"
     elif packet.destination.is_loopback:
-        yield f"{what}, but mode {half.mode.name} has no node ports at loopback addresses here"
+        yield f"{what}, but mode {family_plan.mode.name} has no node ports at loopback addresses here"
     else:
-        networks = ", ".join(map(str, half.node_ports.networks)) or "none"
+        networks = ", ".join(map(str, family_plan.node_ports.networks)) or "none"
         yield f"{what}, but nodePortAddresses leaves {packet.destination} out: it means {networks}"
 
 

@@ -60,63 +60,67 @@ class Trace:
 
 def trace(plan: Plan, packet: Packet) -> Trace:
     """The fate of a packet on the plan's node."""
-    half = plan.of(family_of(packet.destination))
-    front = half.front_of(packet.destination, packet.protocol, packet.port)
-    return _without_front(half, packet) if front is None else _at_front(half, packet, front)
+    family_plan = plan.of(family_of(packet.destination))
+    front = family_plan.front_of(packet.destination, packet.protocol, packet.port)
+    return _without_front(family_plan, packet) if front is None else _at_front(family_plan, packet, front)
 
 
-def _without_front(half: FamilyPlan, packet: Packet) -> Trace:
+def _without_front(family_plan: FamilyPlan, packet: Packet) -> Trace:
     where = f"{packet.destination} port {packet.port}/{packet.protocol}"
-    is_virtual = str(packet.destination) in half.virtual_ips
-    is_check = packet.protocol == "TCP" and packet.port in half.accepted_health_check_ports
-    if is_check and (half.node.has(packet.destination) or (is_virtual and half.mode.owns_addresses)):
+    is_virtual = str(packet.destination) in family_plan.virtual_ips
+    is_check = packet.protocol == "TCP" and packet.port in family_plan.accepted_health_check_ports
+    if is_check and (family_plan.node.has(packet.destination) or (is_virtual and family_plan.mode.owns_addresses)):
         return Trace(Fate.ACCEPTED, (f"{where} is a health check node port: the firewall lets it in",))
     if is_virtual:
-        if half.undefined_ports is Verdict.REJECT:
-            what = "an address of Services" if half.mode.owns_addresses else "a cluster IP"
+        if family_plan.undefined_ports is Verdict.REJECT:
+            what = "an address of Services" if family_plan.mode.owns_addresses else "a cluster IP"
             reason = f"is {what}, but not of a Service with port {packet.port}/{packet.protocol}"
             return Trace(Fate.REJECTED, (f"{packet.destination} {reason}",))
-    elif ranges := [network for network in half.unallocated if packet.destination in network]:
+    elif ranges := [network for network in family_plan.unallocated if packet.destination in network]:
         reason = f"is in the service range {ranges[0]}, but none of the cluster IPs in use"
         return Trace(Fate.DROPPED, (f"{packet.destination} {reason}",))
     return Trace(Fate.UNTOUCHED, (f"no Service is found at {where} on this node",))
 
 
-def _at_front(half: FamilyPlan, packet: Packet, front: Front) -> Trace:
-    branch = half.branch(front, packet.source, packet.interface)
-    reasons = [_found(front), *_client(half, front, branch, packet)]
+def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
+    branch = family_plan.branch(front, packet.source, packet.interface)
+    reasons = [_found(front), *_client(family_plan, front, branch, packet)]
     if branch.client is Client.OUTSIDE_SOURCE_RANGES:
         return Trace(Fate.DROPPED, tuple(reasons), front)
-    verdict, endpoints = branch.verdict, front.port.list_of(branch.verdict)
+    verdict, endpoints = branch.verdict, front.port.endpoints_of(branch.verdict)
     if verdict is Verdict.REJECT:
         return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
     if verdict is Verdict.DROP:
         return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
-    blocked = unreachable(half, packet.source, packet.destination, endpoints)
+    blocked = unreachable(family_plan, packet.source, packet.destination, endpoints)
     if endpoints and blocked.endpoints == endpoints:
         return Trace(Fate.DROPPED, (*reasons, blocked.why), front, verdict=verdict)
-    reasons += _choice(half, front, endpoints)
+    reasons += _choice(family_plan, front, endpoints)
     if blocked.endpoints:
         lost = listed(each.address for each in blocked.endpoints)
         reasons.append(f"but {lost} will not be reached: {blocked.why}")
     source = str(packet.source)
     hairpins = tuple(each for each in endpoints if each.address == source and source in front.port.hairpins)
-    on_node = _on_node(half, packet, endpoints)
+    on_node = _on_node(family_plan, packet, endpoints)
     reasons += _source(front, branch, packet, hairpins)
     if on_node and branch.masquerade:
         reasons.append(f"but {listed(each.address for each in on_node)} is this node, and sees {source} as it is")
     return Trace(Fate.FORWARDED, tuple(reasons), front, endpoints, branch.masquerade, hairpins, on_node, verdict)
 
 
-def _on_node(half: FamilyPlan, packet: Packet, endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
+def _on_node(
+    family_plan: FamilyPlan, packet: Packet, endpoints: tuple[ServiceEndpoint, ...]
+) -> tuple[ServiceEndpoint, ...]:
     """Endpoints that a packet reaches without leaving this node, where nothing masquerades it.
 
     That is so for packets from elsewhere, and in mode ipvs for those from loopback addresses.
     """
-    is_spared = not half.node.has(packet.source) or (half.mode.owns_addresses and packet.source.is_loopback)
-    if half.mode.relays or not is_spared:
+    is_spared = not family_plan.node.has(packet.source) or (
+        family_plan.mode.owns_addresses and packet.source.is_loopback
+    )
+    if family_plan.mode.relays or not is_spared:
         return ()
-    own = set(map(str, half.node.addresses))
+    own = set(map(str, family_plan.node.addresses))
     return tuple(each for each in endpoints if each.address in own)
 
 
@@ -127,7 +131,7 @@ def _found(front: Front) -> str:
     return f"{at}{where} is {article} {front.kind.value} of Service {front.port.name}"
 
 
-def _client(half: FamilyPlan, front: Front, branch: Branch, packet: Packet) -> Iterable[str]:
+def _client(family_plan: FamilyPlan, front: Front, branch: Branch, packet: Packet) -> Iterable[str]:
     """Why the client takes this branch and no other."""
     if front.source_ranges:
         where = "none" if branch.client is Client.OUTSIDE_SOURCE_RANGES else "one"
@@ -139,10 +143,10 @@ def _client(half: FamilyPlan, front: Front, branch: Branch, packet: Packet) -> I
         yield f"externalTrafficPolicy is Local, but the packet is {whose}: any endpoint will do"
     elif branch.verdict in {Verdict.LOCAL, Verdict.DROP}:
         policy = "internalTrafficPolicy" if front.kind is FrontKind.CLUSTER_IP else "externalTrafficPolicy"
-        yield f"{policy} is Local: only endpoints on node {half.node.name} count"
+        yield f"{policy} is Local: only endpoints on node {family_plan.node.name} count"
 
 
-def _choice(half: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
+def _choice(family_plan: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
     names = listed(join_host_port(each.address, each.port) for each in endpoints)
     if front.port.affinity_s:
         yield f"a client keeps its endpoint for {front.port.affinity_s} s after its last connection"
@@ -150,9 +154,15 @@ def _choice(half: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ..
         yield f"the one endpoint is {names}"
     else:
         chance = f"each with a chance of 1/{len(endpoints)}"
-        odds = "each in turn" if half.mode.relays else chosen_by(half.scheduler) if half.scheduler else chance
+        odds = (
+            "each in turn"
+            if family_plan.mode.relays
+            else chosen_by(family_plan.scheduler)
+            if family_plan.scheduler
+            else chance
+        )
         yield f"one of {len(endpoints)} endpoints, {odds}: {names}"
-    if half.mode.relays:
+    if family_plan.mode.relays:
         yield "the connection ends at a relay on this node, and another one goes on"
 
 
@@ -177,61 +187,61 @@ class Unreachable(NamedTuple):
 
 
 def unreachable(
-    half: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
+    family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
 ) -> Unreachable:
     """The endpoints that the kernel keeps a source from, whatever the rules say.
 
     It looks at source addresses before the rules translate, or after. Mode iptables sets route_localnet as long as its
     node ports are at 127.0.0.1; other modes leave it as it is.
     """
-    if half.mode.relays:
-        return _from_loopback_to_elsewhere(half, source, destination, endpoints)
+    if family_plan.mode.relays:
+        return _from_loopback_to_elsewhere(family_plan, source, destination, endpoints)
     if source.is_loopback:
-        return _from_loopback(half, source, destination, endpoints)
+        return _from_loopback(family_plan, source, destination, endpoints)
     if is_link_local_ipv6(source):
-        return _elsewhere(half, endpoints, f"the kernel forwards nothing from the link-local address {source}")
-    return _at_loopback(half, source, endpoints)
+        return _elsewhere(family_plan, endpoints, f"the kernel forwards nothing from the link-local address {source}")
+    return _at_loopback(family_plan, source, endpoints)
 
 
 def _from_loopback(
-    half: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
+    family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
 ) -> Unreachable:
     why = f"the kernel lets nothing from {source} out of this node"
-    if half.family == "IPv6":
-        return _elsewhere(half, endpoints, why)
-    if _has_route_localnet(half):
+    if family_plan.family == "IPv6":
+        return _elsewhere(family_plan, endpoints, why)
+    if _has_route_localnet(family_plan):
         return Unreachable()
-    if half.mode.owns_addresses:
-        return _elsewhere(half, endpoints, why)
-    if half.node.has(destination):
-        return _elsewhere(half, endpoints, f"{why}, {_UNLESS}")
-    return _from_loopback_to_elsewhere(half, source, destination, endpoints)
+    if family_plan.mode.owns_addresses:
+        return _elsewhere(family_plan, endpoints, why)
+    if family_plan.node.has(destination):
+        return _elsewhere(family_plan, endpoints, f"{why}, {_UNLESS}")
+    return _from_loopback_to_elsewhere(family_plan, source, destination, endpoints)
 
 
 def _from_loopback_to_elsewhere(
-    half: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
+    family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
 ) -> Unreachable:
-    if half.family == "IPv6" or not source.is_loopback or half.node.has(destination):
+    if family_plan.family == "IPv6" or not source.is_loopback or family_plan.node.has(destination):
         return Unreachable()
     return Unreachable(endpoints, f"the kernel sends nothing from {source} to what is not this node's own, {_UNLESS}")
 
 
-def _at_loopback(half: FamilyPlan, source: Address, endpoints: tuple[ServiceEndpoint, ...]) -> Unreachable:
+def _at_loopback(family_plan: FamilyPlan, source: Address, endpoints: tuple[ServiceEndpoint, ...]) -> Unreachable:
     """Endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own."""
-    if _has_route_localnet(half) or half.node.has(source):
+    if _has_route_localnet(family_plan) or family_plan.node.has(source):
         return Unreachable()
     lost = tuple(each for each in endpoints if each.address == "::1" or each.address.startswith("127."))
     return Unreachable(lost, "the kernel takes nothing for loopback addresses from anybody else" if lost else "")
 
 
-def _elsewhere(half: FamilyPlan, endpoints: tuple[ServiceEndpoint, ...], why: str) -> Unreachable:
-    own = set(map(str, half.node.addresses))
+def _elsewhere(family_plan: FamilyPlan, endpoints: tuple[ServiceEndpoint, ...], why: str) -> Unreachable:
+    own = set(map(str, family_plan.node.addresses))
     lost = tuple(each for each in endpoints if each.address not in own)
     return Unreachable(lost, why if lost else "")
 
 
-def _has_route_localnet(half: FamilyPlan) -> bool:
-    return half.node_ports.has_loopback and half.mode.routes_loopback
+def _has_route_localnet(family_plan: FamilyPlan) -> bool:
+    return family_plan.node_ports.has_loopback and family_plan.mode.routes_loopback
 
 
 _UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"

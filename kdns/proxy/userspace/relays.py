@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kdns.net import FAMILIES, VERSION, Address, Family, bracketed, is_loopback, parse_unmapped_address
-from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, printable
 
@@ -20,12 +20,12 @@ class RelayKey(NamedTuple):
     """A relay is named by the front that it serves and the list of endpoints that it is for.
 
     The rules that capture choose the list, since they match the interface of arrival, which a relay does not know.
-    `list` is None where nothing is captured: then the relay chooses.
+    `endpoint_set` is None if nothing is captured: then the relay chooses.
     """
 
     family: Family
     front: FrontKey
-    list: Verdict | None = None
+    endpoint_set: Verdict | None = None
 
 
 class Capture(NamedTuple):
@@ -41,7 +41,7 @@ class Capture(NamedTuple):
 def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKey, ...]:
     """The relays of a front: one for each list of endpoints that some client gets one of."""
     verdicts = {branch.verdict for branch in front.branches}
-    lists = tuple(verdict for verdict in LISTS if verdict in verdicts)
+    lists = tuple(verdict for verdict in ENDPOINT_SETS if verdict in verdicts)
     if captures and not is_loopback(front.key.address):
         return tuple(RelayKey(family, front.key, verdict) for verdict in lists)
     return (RelayKey(family, front.key),) if lists else ()
@@ -52,22 +52,22 @@ def captured(family: Family, fronts: Iterable[Front], ports: Mapping[RelayKey, i
     for front in fronts:
         keys = relay_keys(family, front, captures=True)
         if not is_loopback(front.key.address) and all(key in ports for key in keys):
-            yield Capture(front, {key.list: ports[key] for key in keys if key.list})
+            yield Capture(front, {key.endpoint_set: ports[key] for key in keys if key.endpoint_set})
 
 
-def own_address(half: FamilyPlan) -> Address | None:
+def own_address(family_plan: FamilyPlan) -> Address | None:
     """The address at which relays listen for captured packets; None: the address of the interface of arrival."""
-    return next((each for each in half.node.primary if each.version == VERSION[half.family]), None)
+    return next((each for each in family_plan.node.primary if each.version == VERSION[family_plan.family]), None)
 
 
-def leads_back(half: FamilyPlan, endpoint: ServiceEndpoint, protocol: str) -> bool:
+def leads_back(family_plan: FamilyPlan, endpoint: ServiceEndpoint, protocol: str) -> bool:
     """Whether an endpoint is itself a front of this node: relays would connect to each other without end."""
-    if FrontKey(endpoint.address, protocol, endpoint.port) in half.fronts:
+    if FrontKey(endpoint.address, protocol, endpoint.port) in family_plan.fronts:
         return True
-    if FrontKey("", protocol, endpoint.port) not in half.fronts:
+    if FrontKey("", protocol, endpoint.port) not in family_plan.fronts:
         return False
     address = parse_unmapped_address(endpoint.address)
-    return address is not None and address in half.node_ports
+    return address is not None and address in family_plan.node_ports
 
 
 def listing(plan: Plan) -> tuple[list[str], dict[RelayKey, int]]:
@@ -75,26 +75,31 @@ def listing(plan: Plan) -> tuple[list[str], dict[RelayKey, int]]:
 
     Rules have these numbers in place of ports, which the kernel chooses when a relay starts.
     """
-    halves = [plan.of(family) for family in FAMILIES]
-    fronts = [(half, front) for half in halves for front in half.fronts.values()]
-    keys = [key for half, front in fronts for key in relay_keys(half.family, front, captures=True) if key.list]
+    family_plans = [plan.of(family) for family in FAMILIES]
+    fronts = [(family_plan, front) for family_plan in family_plans for front in family_plan.fronts.values()]
+    keys = [
+        key
+        for family_plan, front in fronts
+        for key in relay_keys(family_plan.family, front, captures=True)
+        if key.endpoint_set
+    ]
     numbers = {key: number for number, key in enumerate(keys, 1)}
     head = "# relays, each at a port that is chosen when it starts; below, their numbers stand for their ports"
-    return [head, *(line for half, front in fronts for line in _lines(half, front, numbers))], numbers
+    return [head, *(line for family_plan, front in fronts for line in _lines(family_plan, front, numbers))], numbers
 
 
-def _lines(half: FamilyPlan, front: Front, numbers: Mapping[RelayKey, int]) -> Iterator[str]:
+def _lines(family_plan: FamilyPlan, front: Front, numbers: Mapping[RelayKey, int]) -> Iterator[str]:
     key, branches = front.key, front.branches
     at = "*" if front.kind is FrontKind.NODE_PORT else bracketed(key.address)
     what = f"{key.protocol} {at}:{key.port}, {front.kind.value} of {printable(str(front.port.name))}"
-    keys = relay_keys(half.family, front, captures=True)
+    keys = relay_keys(family_plan.family, front, captures=True)
     if not keys:
         yield f"#   no relay: {what}: {branches[-1].verdict.value}"
     for each in keys:
-        verdict = each.list or branches[-1].verdict
-        count = len(front.port.list_of(verdict))
+        verdict = each.endpoint_set or branches[-1].verdict
+        count = len(front.port.endpoints_of(verdict))
         endpoints = f"{count} endpoint{'' if count == 1 else 's'}"
-        if each.list is None:
+        if each.endpoint_set is None:
             yield f"#   listened on as it is: {what}, to {endpoints}"
         elif verdict is Verdict.LOCAL:
             yield f"#   relay {numbers[each]}: {what}, to {endpoints} of this node"

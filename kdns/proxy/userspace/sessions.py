@@ -37,7 +37,7 @@ class PortCounters:
 class Session:
     """A client at a front, and the branch it takes. `is_retry`: an endpoint was chosen for it before."""
 
-    half: FamilyPlan
+    family_plan: FamilyPlan
     front: Front
     client: Address
     branch: Branch
@@ -46,7 +46,7 @@ class Session:
     @property
     def endpoints(self) -> tuple[ServiceEndpoint, ...]:
         """The endpoints to choose from; none where the verdict is REJECT or DROP."""
-        return self.front.port.list_of(self.branch.verdict)
+        return self.front.port.endpoints_of(self.branch.verdict)
 
     @property
     def is_rejected(self) -> bool:
@@ -75,11 +75,11 @@ class Sessions:
         front, address = self.front(relay), parse_unmapped_address(client)
         if self.plan is None or front is None or address is None:
             return None
-        half = self.plan.of(relay.family)
-        branch = half.branch(front, address)
-        if relay.list and branch.client is not Client.OUTSIDE_SOURCE_RANGES:
-            branch = replace(branch, verdict=relay.list)
-        return Session(half, front, address, branch)
+        family_plan = self.plan.of(relay.family)
+        branch = family_plan.branch(front, address)
+        if relay.endpoint_set and branch.client is not Client.OUTSIDE_SOURCE_RANGES:
+            branch = replace(branch, verdict=relay.endpoint_set)
+        return Session(family_plan, front, address, branch)
 
     def next_endpoint(self, session: Session, now_s: float) -> ServiceEndpoint | None:
         """The next endpoint to try; not the one before, if there is another. None: all of them lead back to relays."""
@@ -87,7 +87,7 @@ class Sessions:
         for _ in endpoints:
             endpoint = self.balancer.choose(port, endpoints, str(session.client), now_s, anew=session.is_retry)
             session.is_retry = True
-            if not leads_back(session.half, endpoint, session.front.key.protocol):
+            if not leads_back(session.family_plan, endpoint, session.front.key.protocol):
                 return endpoint
         return None
 

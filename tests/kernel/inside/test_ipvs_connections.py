@@ -25,7 +25,7 @@ from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.ipvs.io import clean_up, pace, proxier
+from kdns.proxy.ipvs.io import clean_up, poll_interval, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint, IptablesPart
@@ -89,8 +89,8 @@ async def until(holds: Callable[[], bool]) -> None:
 def impatience() -> Iterator[None]:
     """Look more often: what is waited for is seen at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pace, "POLL_S", 0.2)
-        patch.setattr(pace, "REST", 1.0)
+        patch.setattr(poll_interval, "POLL_S", 0.2)
+        patch.setattr(poll_interval, "REST", 1.0)
         patch.setattr(proxier, "CHECK_S", 0.5)
         patch.setattr(clean_up, "POLL_S", 0.2)
         yield

@@ -17,7 +17,7 @@ import pytest
 
 from kdns.net import FAMILIES, Family
 from kdns.netlink.xtables import Backend
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.io.capture import IptablesCapture
 from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.iptables.io.programs import Programs

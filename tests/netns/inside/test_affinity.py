@@ -16,7 +16,7 @@ from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints
 from world import World
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftables.frame import TO_ENDPOINTS
+from kdns.proxy.nftables.base_chains import TO_ENDPOINTS
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.sets import CLIENTS as CLIENT_MAP
 from kdns.proxy.nftables.sets import HAIRPINS
@@ -180,8 +180,8 @@ def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoo
 class WithRoomForTwo(NftablesProxier):
     """Remembers two clients."""
 
-    def _table(self, half: FamilyPlan) -> Table:
-        return Table(half, replace(TO_ENDPOINTS, sets=(HAIRPINS, replace(CLIENT_MAP, dynamic_size=2))))
+    def _table(self, family_plan: FamilyPlan) -> Table:
+        return Table(family_plan, replace(TO_ENDPOINTS, sets=(HAIRPINS, replace(CLIENT_MAP, dynamic_size=2))))
 
 
 @of_nftables

@@ -23,7 +23,7 @@ from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, 
 from kdns.errors import ApplyError, KdnsError
 from kdns.net import FAMILIES
 from kdns.netlink.io import xtables
-from kdns.proxy.iptables.frame import JUMPS, Features
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.io.programs import Programs, installed
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES

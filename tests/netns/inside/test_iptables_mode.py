@@ -20,7 +20,7 @@ from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.netlink.xtables import Backend
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import requirements as floors
 from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, remove_chains
@@ -321,16 +321,16 @@ class Refused:
     def whole(self, there: Any) -> str:
         return self._spoilt(self.made.whole(there))
 
-    def follow(self, half: Any, difference: Any) -> str:
-        return self._spoilt(self.made.follow(half, difference))
+    def follow(self, family_plan: Any, difference: Any) -> str:
+        return self._spoilt(self.made.follow(family_plan, difference))
 
     def _spoilt(self, text: str) -> str:
         return text.replace("-m recent --set", "-m nfacct --nfacct-name nonesuch -m recent --set")
 
 
 class Refusing(IptablesProxier):
-    def _made(self, half: Any) -> RuleTables:
-        return Refused(super()._made(half))
+    def _made(self, family_plan: Any) -> RuleTables:
+        return Refused(super()._made(family_plan))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

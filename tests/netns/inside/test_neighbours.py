@@ -90,10 +90,10 @@ def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.Abs
     ours = Footprint(nft_tables=frozenset({"kdns"}))
     try:
         for kept, removed in (
-            (replace(ours, spares_kube_proxy=True), []),
+            (replace(ours, keep_kube_proxy=True), []),
             (ours, ["table ip kube-proxy", "table ip6 kube-proxy"]),
             (ours, []),
-            (Footprint(spares_kube_proxy=True), ["table ip kdns", "table ip6 kdns"]),
+            (Footprint(keep_kube_proxy=True), ["table ip kdns", "table ip6 kdns"]),
             (Footprint(), []),
         ):
             assert loop.run_until_complete(remove_tables(Settings(), kept)) == removed

@@ -26,7 +26,7 @@ from kdns.cluster.objects import EndpointSlice, Service
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.affinity import EndpointIds
-from kdns.proxy.nftables.frame import TO_ENDPOINTS
+from kdns.proxy.nftables.base_chains import TO_ENDPOINTS
 from kdns.proxy.nftables.fronts import Content, content_of
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.objects import Chain
@@ -114,13 +114,13 @@ def test_the_kernel_takes_every_transaction(loop: asyncio.AbstractEventLoop, see
 class Poisoned(NftablesProxier):
     """Writes the fronts of some Services so that the kernel refuses them."""
 
-    def _table(self, half: FamilyPlan) -> Table:
-        return Table(half, replace(TO_ENDPOINTS, content_of=poisoned))
+    def _table(self, family_plan: FamilyPlan) -> Table:
+        return Table(family_plan, replace(TO_ENDPOINTS, content_of=poisoned))
 
 
-def poisoned(fronts: Iterable[Front], half: FamilyPlan, ids: EndpointIds) -> Content:
+def poisoned(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
     fronts = tuple(fronts)
-    made = content_of(fronts, half, ids)
+    made = content_of(fronts, family_plan, ids)
     for front in fronts:
         if front.port.name.service in REFUSED:
             made.chains["poison"] = Chain("poison", ("jump nowhere",))

@@ -82,11 +82,11 @@ def planned(mode: Mode) -> FamilyPlan:
     return plan(state(web, lonely), NODE_VIEW, config).ipv4
 
 
-def clients(half: FamilyPlan, number: int) -> list[Any]:
+def clients(family_plan: FamilyPlan, number: int) -> list[Any]:
     """Whose branches a Service's load balancer address has."""
     return [
         branch.client
-        for port in half.ports.values()
+        for port in family_plan.ports.values()
         if port.name.service == f"s{number}"
         for branch in port.load_balancer
     ]
@@ -117,8 +117,8 @@ SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
 def test_what_a_loopback_range_does_not_allocate_is_not_dropped() -> None:
     """Relays listen there themselves, and the kernel refuses all else."""
     ranges = (*CONFIG.service_cidrs, ip_network("127.96.0.0/16"))
-    half = plan(state(), NODE_VIEW, replace(CONFIG, service_cidrs=ranges)).ipv4
-    assert half.unallocated == plan(state(), NODE_VIEW, CONFIG).ipv4.unallocated != ()
+    family_plan = plan(state(), NODE_VIEW, replace(CONFIG, service_cidrs=ranges)).ipv4
+    assert family_plan.unallocated == plan(state(), NODE_VIEW, CONFIG).ipv4.unallocated != ()
 
 
 @pytest.mark.parametrize("name", SEMANTICS)

@@ -44,14 +44,14 @@ class IptablesCapture(IptablesProxier):
 
     async def _remove(self, family: Family) -> None:
         """Remove every jump, also those that others have doubled, and the chains."""
-        there = await asyncio.to_thread(xtables.chains_by_table, self._programs.backend, family)
-        own = {table: [name for name in names if self._keeps(table, name)] for table, names in there.items()}
+        existing = await asyncio.to_thread(xtables.chains_by_table, self._programs.backend, family)
+        own = {table: [name for name in names if self._keeps(table, name)] for table, names in existing.items()}
         await remove_stale(
-            self._programs, family, {table: names for table, names in own.items() if names}, there, Footprint()
+            self._programs, family, {table: names for table, names in own.items() if names}, existing, Footprint()
         )
 
-    def _made(self, half: FamilyPlan) -> RuleTables:
-        return CaptureTables(half, self.relay_ports, self.relay_addresses[half.family])
+    def _made(self, family_plan: FamilyPlan) -> RuleTables:
+        return CaptureTables(family_plan, self.relay_ports, self.relay_addresses[family_plan.family])
 
     def _keeps(self, table: str, chain: str) -> bool:
         return chain == CANARY or chain in CHAINS.get(table, ())

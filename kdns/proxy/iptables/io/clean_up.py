@@ -24,8 +24,8 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
+from kdns.proxy.iptables.base_chains import OWNER
 from kdns.proxy.iptables.capture import CHAINS
-from kdns.proxy.iptables.frame import OWNER
 from kdns.proxy.iptables.io.programs import BACKENDS, KUBELETS, TRIAL, Programs, installed, rule_words
 from kdns.proxy.iptables.names import (
     CANARY,
@@ -69,12 +69,14 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
     programs: dict[Backend, Programs] | None = None
     for backend in ("nft", "legacy"):
         for family in FAMILIES:
-            there = await asyncio.to_thread(_chains, backend, family)
-            is_spared = kept.spares_kube_proxy and (backend, family) not in kept.marked
+            existing = await asyncio.to_thread(_chains, backend, family)
+            is_spared = kept.keep_kube_proxy and (backend, family) not in kept.marked
             stale: dict[str, list[str]] = {}
             for table in FIXED:
-                names = there.get(table, ())
-                if own := [each for each in names if _is_stale(backend, there, table, each, kept, is_spared=is_spared)]:
+                names = existing.get(table, ())
+                if own := [
+                    each for each in names if _is_stale(backend, existing, table, each, kept, is_spared=is_spared)
+                ]:
                     stale[table] = own
             if not stale and not (kept.iptables and kept.iptables.backend == backend):
                 continue
@@ -86,7 +88,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
                     )
                 continue
             try:
-                removed += await remove_stale(programs[backend], family, stale, there, kept)
+                removed += await remove_stale(programs[backend], family, stale, existing, kept)
             except ApplyError as error:
                 failures.append(error)
     for failure in failures[:1]:
@@ -109,7 +111,7 @@ def is_proxys(table: str, chain: str) -> bool:
 
 
 def _is_stale(
-    backend: str, there: Mapping[str, list[str]], table: str, chain: str, kept: Footprint, *, is_spared: bool
+    backend: str, existing: Mapping[str, list[str]], table: str, chain: str, kept: Footprint, *, is_spared: bool
 ) -> bool:
     if not is_proxys(table, chain):
         return False
@@ -117,7 +119,7 @@ def _is_stale(
         return False
     if is_spared and chain not in CHAINS.get(table, ()):
         return False  # a kube-proxy makes chains of the same names; those that capture would lead to relays that end
-    return not (table == FILTER and chain == FIREWALL and KUBELETS & set(there.get(MANGLE, ())))
+    return not (table == FILTER and chain == FIREWALL and KUBELETS & set(existing.get(MANGLE, ())))
 
 
 def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
@@ -128,7 +130,11 @@ def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
 
 
 async def remove_stale(
-    programs: Programs, family: Family, stale: Mapping[str, list[str]], there: Mapping[str, list[str]], kept: Footprint
+    programs: Programs,
+    family: Family,
+    stale: Mapping[str, list[str]],
+    existing: Mapping[str, list[str]],
+    kept: Footprint,
 ) -> list[str]:
     """Remove jumps, then all rules of the chains, then the chains.
 
@@ -144,7 +150,7 @@ async def remove_stale(
         jumps = [
             rule
             for chain in _BUILT_IN
-            if chain in there.get(table, ())
+            if chain in existing.get(table, ())
             for rule in await programs.rules(family, table, chain)
             if _is_left_over(rule, backend, family, table, chain, set(names), kept)
         ]
@@ -191,7 +197,7 @@ def _is_left_over(
     part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
     if target in stale:
         return True
-    if part is None or kept.spares_kube_proxy or not is_proxys(table, target) or target == FIREWALL:
+    if part is None or kept.keep_kube_proxy or not is_proxys(table, target) or target == FIREWALL:
         return False
     return not any(sorted(words) == sorted(own[3]) for own in part.jumps if own[:3] == (family, table, chain))
 
@@ -208,8 +214,8 @@ async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
     programs: dict[Backend, Programs] | None = None
     for backend in BACKENDS:
         for family in FAMILIES:
-            there = await asyncio.to_thread(_chains, backend, family)
-            if CANARY in there.get(MANGLE, ()) or MARK_MASQUERADE in there.get(NAT, ()):
+            existing = await asyncio.to_thread(_chains, backend, family)
+            if CANARY in existing.get(MANGLE, ()) or MARK_MASQUERADE in existing.get(NAT, ()):
                 programs = await installed() if programs is None else programs
                 if backend in programs:
                     yield programs[backend], family
@@ -222,10 +228,10 @@ async def _guards(programs: Programs, family: Family) -> dict[str, list[str]]:
     and to remove the chains is one step. Table mangle tells only if table nat has no chain for Services, as after an
     interrupted clean-up.
     """
-    there = await asyncio.to_thread(_chains, programs.backend, family)
-    in_nat = {SERVICES, MARK_MASQUERADE} & set(there.get(NAT, ()))
+    existing = await asyncio.to_thread(_chains, programs.backend, family)
+    in_nat = {SERVICES, MARK_MASQUERADE} & set(existing.get(NAT, ()))
     table, chain = (NAT, MARK_MASQUERADE) if in_nat else (MANGLE, CANARY)
-    own = await _marks(programs, family, table, chain) if chain in there.get(table, ()) else []
+    own = await _marks(programs, family, table, chain) if chain in existing.get(table, ()) else []
     return {table: own} if own else {}
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct
+from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS
 from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS
 from kdns.proxy.iptables.names import FILTER, NAT
 from kdns.proxy.plan.plan import Plan
 from kdns.runtime.metrics import Gauges, Sample

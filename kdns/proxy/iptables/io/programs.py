@@ -23,7 +23,7 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.rules import Jump
-from kdns.runtime.requirements import CAPABILITY, Version, too_old, version_in
+from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
 from kdns.runtime.subprocesses import LIMIT_S, NO_INPUT, run_program
 from kdns.runtime.tasks import uninterrupted
 
@@ -230,7 +230,7 @@ async def choose() -> tuple[Programs | None, str]:
     reasons = []
     for each in sorted(programs.values(), key=lambda made: made.backend != preferred):
         version = ".".join(map(str, each.version))
-        reason = too_old("iptables", version, OLDEST) or await each.refusal("IPv4")
+        reason = version_problem("iptables", version, OLDEST) or await each.refusal("IPv4")
         if not reason:
             return each, ""
         reasons.append(reason)

@@ -12,8 +12,8 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
+from kdns.proxy.iptables.base_chains import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.frame import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, remove_chains
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor
@@ -31,7 +31,7 @@ from kdns.runtime.tasks import observed
 log = logs.get(__name__)
 
 _TABLES: Final = tuple(FIXED)
-_LOOKS: Final = 5
+COMPARE_ATTEMPTS: Final = 5
 LOOK_AGAIN_S: Final = 10.0
 VERIFY_S: Final = 10.0
 """How long after a change of rules the kernel is looked at, where it does not tell who changes them."""
@@ -39,18 +39,18 @@ _TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
 
 
 class RuleTables(Protocol):
-    """The rules of one family, which follow its half of the plan: of the mode, or of a capture."""
+    """The rules of one family, which follow the family's plan: of the mode, or of a capture."""
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
         """In the order in which they are to be inserted at the top."""
         ...
 
-    def whole(self, there: Mapping[str, Collection[str]]) -> str:
+    def whole(self, existing: Mapping[str, Collection[str]]) -> str:
         """A restore of everything, where there are these chains by table."""
         ...
 
-    def follow(self, half: FamilyPlan, difference: Difference) -> str:
+    def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
         """A restore of what differs, "" for nothing."""
         ...
 
@@ -89,19 +89,19 @@ class IptablesProxier:
         if self._verify:
             self._verify()
 
-    async def _sync_full(self, half: FamilyPlan) -> None:
-        family = half.family
-        tables, text = await asyncio.to_thread(self._whole, half)
+    async def _sync_full(self, family_plan: FamilyPlan) -> None:
+        family = family_plan.family
+        tables, text = await asyncio.to_thread(self._whole, family_plan)
         await self._restore(family, text)
         self._tables[family] = tables
         if missing := await self._missing_jumps(family):
             await self._programs.restore(family, inserted(missing))
-        if half.mode.routes_loopback and family == "IPv4" and serves_loopback(half):
+        if family_plan.mode.routes_loopback and family == "IPv4" and serves_loopback(family_plan):
             self._route_loopback()
 
-    def _made(self, half: FamilyPlan) -> RuleTables:
+    def _made(self, family_plan: FamilyPlan) -> RuleTables:
         """One family's rules. A capture has relays in place of endpoints."""
-        return Tables(half, self._features)
+        return Tables(family_plan, self._features)
 
     def _keeps(self, table: str, chain: str) -> bool:
         """Whether a chain is of the mode."""
@@ -113,10 +113,10 @@ class IptablesProxier:
         jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
         return IptablesPart(self._programs.backend, self._keeps, jumps)
 
-    def _whole(self, half: FamilyPlan) -> tuple[RuleTables, str]:
-        tables = self._made(half)
+    def _whole(self, family_plan: FamilyPlan) -> tuple[RuleTables, str]:
+        tables = self._made(family_plan)
         try:
-            return tables, tables.whole(xtables.chains_by_table(self._programs.backend, half.family))
+            return tables, tables.whole(xtables.chains_by_table(self._programs.backend, family_plan.family))
         except OSError as error:
             raise ApplyError(("getsockopt",), f"tables of iptables-legacy cannot be read: {error.strerror}") from error
 
@@ -188,8 +188,8 @@ class IptablesProxier:
     async def check(self, plan: Plan) -> str:
         """Why iptables-restore or the kernel would reject everything; BusyError where that cannot be told."""
         for family in self._families:
-            half = plan.of(family)
-            text = await asyncio.to_thread(lambda half=half: self._made(half).whole({}))  # type: ignore[misc]
+            family_plan = plan.of(family)
+            text = await asyncio.to_thread(lambda family_plan=family_plan: self._made(family_plan).whole({}))  # type: ignore[misc]
             if reason := await self._programs.check(family, text):
                 return reason
         return ""
@@ -240,7 +240,7 @@ class IptablesProxier:
 
     async def _look(self, changed: ForeignChange) -> None:
         """Compare what the kernel has with what it should have, again where a sync came in between."""
-        for _ in range(_LOOKS):
+        for _ in range(COMPARE_ATTEMPTS):
             async with self._turn:
                 syncs = self._syncs
             missing = await asyncio.to_thread(self._missing)

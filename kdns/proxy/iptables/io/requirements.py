@@ -11,7 +11,7 @@ from typing import Final
 from kdns import logs
 from kdns.errors import ApplyError
 from kdns.netlink.io import nfacct
-from kdns.proxy.iptables.frame import INVALID_PACKETS, LOCALHOST_PACKETS, Features
+from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS, Features
 from kdns.proxy.iptables.io.programs import Programs, choose, families
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.settings.settings import Settings

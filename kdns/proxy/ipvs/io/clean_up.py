@@ -87,7 +87,7 @@ class Leftovers:
 
 async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
     """Remove it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
-    if kept.ipvs or (kept.spares_kube_proxy and not kept.marked):  # what kdns leaves has the names of kube-proxy's
+    if kept.ipvs or (kept.keep_kube_proxy and not kept.marked):  # what kdns leaves has the names of kube-proxy's
         return []
     excluded = settings.ipvs.exclude_cidrs if settings else ()
     networks = tuple(network for text in excluded if (network := parse_network(text)))
@@ -164,8 +164,8 @@ def _front(entry: str) -> VirtualServerKey | None:
 
 def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
     """Whether only connections of before need it: nothing else tells whose it is at an address of the node itself."""
-    there = kernel.destinations(key).values()
-    return bool(there) and all(each.masquerades and not each.weight for each in there)
+    existing = kernel.destinations(key).values()
+    return bool(existing) and all(each.masquerades and not each.weight for each in existing)
 
 
 async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
@@ -175,7 +175,7 @@ async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
         await asyncio.sleep(POLL_S)
         waiting = await asyncio.to_thread(_without_idle, left, waiting)
     if removed := await asyncio.to_thread(_remove, left):
-        log.info("rules of before removed", removed=removed)
+        log.info("stale rules removed", removed=removed)
 
 
 def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
@@ -192,8 +192,8 @@ def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
             [
                 Operation(Verb.SET_DESTINATION, key, destination, 0)
                 for key in lasting
-                for destination, there in kernel.destinations(key).items()
-                if there.weight
+                for destination, existing in kernel.destinations(key).items()
+                if existing.weight
             ]
         )
     return _without_idle(left, lasting)

@@ -51,12 +51,12 @@ class IpvsCounters:
 
     def _read(self, plan: Plan, servers: dict[VirtualServerKey, int]) -> None:
         for family in FAMILIES:
-            half, counts = plan.of(family), Counter[FrontKey]()
+            family_plan, counts = plan.of(family), Counter[FrontKey]()
             for (address, port, protocol), connections in servers.items():
                 if connections and family_of_text(address) == family:
                     key = FrontKey(address, protocol, port)
-                    counts[key if key in half.fronts else FrontKey("", protocol, port)] += connections
-            self._totals.read(half, "servers", counts)
+                    counts[key if key in family_plan.fronts else FrontKey("", protocol, port)] += connections
+            self._totals.read(family_plan, "servers", counts)
         highest = nlargest(MAX_SERVICE_PORTS, self._totals.totals(plan).items(), key=lambda row: row[1])
         self._samples = [Sample((*name, family), count) for (name, family), count in highest]
 

@@ -35,7 +35,7 @@ _OF_CONTENT: Final = frozenset(
     {errno.EINVAL, errno.ERANGE, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EADDRNOTAVAIL}
 )
 """Errors that say what the kernel does not take, whenever it is asked."""
-_FEW: Final = 64
+BULK_READ_MIN: Final = 64
 """So many virtual servers are read one by one, more of them all at once."""
 _NO_IPV6: Final = f"net/ipv6/conf/{VIRTUAL_LINK}/disable_ipv6"
 
@@ -60,12 +60,12 @@ class VirtualServers:
         self.failures.clear()
         self.without_ipv6.clear()
         with ipvs() as kernel:
-            there = read_servers(kernel)
-            gone = stale(there)
+            existing = read_servers(kernel)
+            gone = stale(existing)
             decision = decide(
                 (
-                    *((key, there.get(key), server) for key, server in wanted.items()),
-                    *((key, there[key], None) for key in gone),
+                    *((key, existing.get(key), server) for key, server in wanted.items()),
+                    *((key, existing[key], None) for key in gone),
                 )
             )
             self._note(kernel.carry_out(decision.operations))
@@ -94,9 +94,9 @@ class VirtualServers:
             with ipvs() as kernel:
                 self._delete_drained(kernel, link, is_wanted)
 
-    def _addresses(self, link: int, wanted: frozenset[str], there: Iterable[str]) -> None:
+    def _addresses(self, link: int, wanted: frozenset[str], existing: Iterable[str]) -> None:
         """Add what is wanted and not there; delete what is there and not wanted, unless connections need it."""
-        present = frozenset(there)
+        present = frozenset(existing)
         old = present - wanted - self.draining.addresses
         refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
         if without := [each for each, error in refused.items() if error == errno.EACCES and is_ipv6(each)]:
@@ -125,7 +125,7 @@ class VirtualServers:
     ) -> None:
         keys = self.draining.servers if only is None else list(only)
         before = self.draining.addresses
-        found = all_destinations() if len(keys) > _FEW else {key: kernel.destinations(key) for key in keys}
+        found = all_destinations() if len(keys) > BULK_READ_MIN else {key: kernel.destinations(key) for key in keys}
         kernel.carry_out(list(self.draining.due({key: found.get(key, {}) for key in keys}, self.now_s())))
         if free := [each for each in before - self.draining.addresses if not is_wanted(each)]:
             change_link_addresses(link, (), sorted(free))
@@ -160,7 +160,9 @@ def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
     servers = kernel.servers()
     if not servers:
         return {}
-    destinations = all_destinations() if len(servers) > _FEW else {key: kernel.destinations(key) for key in servers}
+    destinations = (
+        all_destinations() if len(servers) > BULK_READ_MIN else {key: kernel.destinations(key) for key in servers}
+    )
     return {key: VirtualServer(options, destinations.get(key, {})) for key, options in servers.items()}
 
 
@@ -173,12 +175,12 @@ def changed_servers(kernel: Ipvs, sample: Servers) -> str:
             return f"{name} is gone"
         if options != server.options:
             return f"{name} has other settings"
-        there = kernel.destinations(key)
+        existing = kernel.destinations(key)
         for each, destination in server.destinations.items():
-            found = there.get(each)
+            found = existing.get(each)
             if found is None or found.weight != destination.weight or not found.masquerades:
                 return f"{name} does not have {join_host_port(*each)} with weight {destination.weight}"
-        surplus = (each for each, found in there.items() if found.weight and each not in server.destinations)
+        surplus = (each for each, found in existing.items() if found.weight and each not in server.destinations)
         if more := next(surplus, None):
             return f"{name} has {join_host_port(*more)}, which is none of its endpoints"
     return ""

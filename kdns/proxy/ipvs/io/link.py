@@ -32,11 +32,11 @@ class Link(NamedTuple):
 def establish() -> Link:
     """The link, which is made if it is not there; it is not brought up."""
     with _kernel() as kernel:
-        if (there := _found(kernel)) is None:
+        if (existing := _found(kernel)) is None:
             kernel.link("add", ifname=VIRTUAL_LINK, kind="dummy")
-            there = _found(kernel)
-        assert there  # noqa: S101 - it was made
-        return there
+            existing = _found(kernel)
+        assert existing  # noqa: S101 - it was made
+        return existing
 
 
 def bring_up(index: int) -> None:
@@ -48,10 +48,10 @@ def bring_up(index: int) -> None:
 def remove() -> bool:
     """Remove the link with its addresses; whether it was there."""
     with _kernel() as kernel:
-        there = _found(kernel)
-        if there:
-            kernel.link("del", index=there.number)
-        return there is not None
+        existing = _found(kernel)
+        if existing:
+            kernel.link("del", index=existing.number)
+        return existing is not None
 
 
 def unsupported() -> str:

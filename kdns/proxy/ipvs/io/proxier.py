@@ -31,13 +31,13 @@ from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.iptables.names import IPVS_CHAINS
 from kdns.proxy.iptables.rules import Jump, inserted
+from kdns.proxy.ipvs.base_chains import JUMPS, BaseChains
 from kdns.proxy.ipvs.draining import CHECK_S
-from kdns.proxy.ipvs.frame import JUMPS, Frame
 from kdns.proxy.ipvs.io import link, sets
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers, refusal
-from kdns.proxy.ipvs.io.pace import Pace
+from kdns.proxy.ipvs.io.poll_interval import PollInterval
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
@@ -91,7 +91,7 @@ class IpvsProxier:
             self._contents = {}  # if this fails, a partial sync has nothing to start from
             surplus = await self._in_thread(lambda: self._load(contents))
             for family, content in contents.items():
-                await self._apply_frame(family, content.frame)
+                await self._apply_base_chains(family, content.base_chains)
             await self._in_thread(lambda: _delete_entries(surplus))
             self._contents = contents
             self._raise_refusal()
@@ -140,18 +140,18 @@ class IpvsProxier:
             task.cancel()
 
     async def _watch(self, changed: ForeignChange) -> None:
-        pace = Pace()
+        poll_interval = PollInterval()
         while True:
-            await asyncio.sleep(pace.pause_s)
+            await asyncio.sleep(poll_interval.pause_s)
             try:
-                missing = await self._compared(pace)
+                missing = await self._compared(poll_interval)
             except ApplyError as error:
                 log.warning("virtual servers cannot be compared", reason=str(error))
             else:
                 if missing:
                     changed(f"unknown: {missing}")
 
-    async def _compared(self, pace: Pace) -> str:
+    async def _compared(self, poll_interval: PollInterval) -> str:
         """What is not as this process has made it, in words; "" for nothing. What has drained is deleted."""
         async with self._lock:
             if not self._contents:
@@ -161,7 +161,9 @@ class IpvsProxier:
                 self._drained_s = self._now_s()
                 await self._in_thread(partial(self._servers.check_draining, self._is_wanted, self._link))
             look = partial(self._look, sample)
-            return await self._in_thread(lambda: pace.cheap(look) or pace.thorough(self._look_at_addresses))
+            return await self._in_thread(
+                lambda: poll_interval.cheap(look) or poll_interval.thorough(self._look_at_addresses)
+            )
 
     def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
         """The next SAMPLE virtual servers, in turn."""
@@ -194,8 +196,8 @@ class IpvsProxier:
                 return reason
         for family, rules in self._expected.items():
             for table in IPVS_CHAINS:
-                there = xtables.table_content(self._programs.backend, family, table)
-                for missing in rules.missing(table, there, JUMPS):
+                existing = xtables.table_content(self._programs.backend, family, table)
+                for missing in rules.missing(table, existing, JUMPS):
                     return f"{family} {missing}"
         return ""
 
@@ -219,9 +221,9 @@ class IpvsProxier:
                 await remove_chains(None, Footprint())
                 await remove_ipvs(None, Footprint())
 
-    async def _content(self, half: FamilyPlan) -> Ipvs:
+    async def _content(self, family_plan: FamilyPlan) -> Ipvs:
         """Everything of a plan, made in a thread: with 10,000 Services it takes a tenth of a second and more."""
-        return await asyncio.to_thread(Ipvs, half, self._options)
+        return await asyncio.to_thread(Ipvs, family_plan, self._options)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Do it in a thread, to its end even when the calling task is cancelled, and nothing else at the same time."""
@@ -238,8 +240,8 @@ class IpvsProxier:
 
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
         """Everything up to the rules of iptables; entries of sets that are too many."""
-        there = link.establish()
-        self._link = there.number
+        existing = link.establish()
+        self._link = existing.number
         self._refused_entries = {}
         surplus: dict[str, set[str]] = {}
         with ipsets() as kernel:
@@ -250,12 +252,12 @@ class IpvsProxier:
         servers = {key: server for content in contents.values() for key, server in content.virtual_servers.items()}
         addresses = _addresses(contents)
 
-        def stale(there: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
-            known = list(there)
+        def stale(existing: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
+            known = list(existing)
             return [key for content in contents.values() for key in content.stale(known)]
 
         self._servers.load(servers, stale, addresses, self._link)
-        if not there.is_up:
+        if not existing.is_up:
             link.bring_up(self._link)
         return surplus
 
@@ -276,19 +278,19 @@ class IpvsProxier:
                         sets.make_room(kernel, one)
                 self._refused_entries |= sets.add(kernel, name, [str(each) for each in some])
 
-    async def _apply_frame(self, family: Family, frame: Frame) -> None:
+    async def _apply_base_chains(self, family: Family, base_chains: BaseChains) -> None:
         """Restore the fixed chains, and the jumps to them that are missing."""
-        await self._restore(family, frame.text)
-        there = await self._in_thread(partial(self._jumps, family))
-        missing = [jump for jump in frame.jumps if not await self._has(family, jump, there)]
+        await self._restore(family, base_chains.text)
+        existing = await self._in_thread(partial(self._jumps, family))
+        missing = [jump for jump in base_chains.jumps if not await self._has(family, jump, existing)]
         if missing:
             await self._programs.restore(family, inserted(missing))
         self._jumps_are_own = True
 
-    async def _has(self, family: Family, jump: Jump, there: Collection[tuple[str, str, str]]) -> bool:
+    async def _has(self, family: Family, jump: Jump, existing: Collection[tuple[str, str, str]]) -> bool:
         """Whether a jump is there; one of another mode may lead from the same chain to the same."""
-        is_there = (jump.table, jump.chain, jump.rule[-1]) in there
-        return is_there and (self._jumps_are_own or await self._programs.has(family, jump))
+        exists = (jump.table, jump.chain, jump.rule[-1]) in existing
+        return exists and (self._jumps_are_own or await self._programs.has(family, jump))
 
     def _jumps(self, family: Family) -> set[tuple[str, str, str]]:
         """Table, chain and target of every jump."""

@@ -39,7 +39,7 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
     for name, one in sets.items():
         wanted, kind = set(map(str, one.entries)), set_type(one)
         header = headers.get(name)
-        there: set[str] = set()
+        existing: set[str] = set()
         if header is None:
             kernel.create(name, kind)
         elif (header.type.type_name, header.type.family) != (kind.type_name, kind.family) and (
@@ -50,13 +50,13 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
             refused |= _replace(kernel, name, kind, sorted(wanted))
             continue
         else:
-            there = kernel.entries(name) if header.entries else set()
-            kind = set_type(one, len(wanted | there))
+            existing = kernel.entries(name) if header.entries else set()
+            kind = set_type(one, len(wanted | existing))
             if header.type.max_entries < kind.max_entries:
-                refused |= _replace(kernel, name, kind, sorted(there))
-        refused |= add(kernel, name, sorted(wanted - there))
-        if there - wanted:
-            surplus[name] = there - wanted
+                refused |= _replace(kernel, name, kind, sorted(existing))
+        refused |= add(kernel, name, sorted(wanted - existing))
+        if existing - wanted:
+            surplus[name] = existing - wanted
     return surplus, refused
 
 
@@ -86,7 +86,7 @@ def add(kernel: IpSets, name: str, entries: Sequence[str]) -> Refused:
 
 
 def delete(kernel: IpSets, entries: Mapping[str, Iterable[str]]) -> None:
-    """Delete entries of sets; who deleted them, or the set, before does not matter."""
+    """Deletes entries of sets; missing sets and entries are ignored."""
     for name, some in entries.items():
         try:
             kernel.delete(name, some)

@@ -26,8 +26,8 @@ class NftablesCapture(NftablesProxier):
         """See `nft.prepare`."""
         nft.prepare()
 
-    def _table(self, half: FamilyPlan) -> Table:
-        return capture_table(half, self.relay_ports, self.relay_addresses[half.family])
+    def _table(self, family_plan: FamilyPlan) -> Table:
+        return capture_table(family_plan, self.relay_ports, self.relay_addresses[family_plan.family])
 
 
 async def capture_refusal() -> str:

@@ -22,14 +22,14 @@ _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "i
 async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
     """Remove the tables; those of a name all at once."""
     del settings
-    names = ({TABLE} if kept.spares_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
+    names = ({TABLE} if kept.keep_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
     try:
         known = await tables()
     except ApplyError as error:
         if isinstance(error.__cause__, PermissionError):
             raise ApplyError(error.argv, f"{error.stderr}; {CAPABILITY}") from error
         return []  # a kernel without nftables has no tables
-    there = sorted((name, _FAMILIES[of]) for of, name in known if name in names and of in _FAMILIES)
-    if there:
-        await nft.apply(*(f"delete table {family} {name}" for name, family in there))
-    return [f"table {family} {name}" for name, family in there]
+    existing = sorted((name, _FAMILIES[of]) for of, name in known if name in names and of in _FAMILIES)
+    if existing:
+        await nft.apply(*(f"delete table {family} {name}" for name, family in existing))
+    return [f"table {family} {name}" for name, family in existing]

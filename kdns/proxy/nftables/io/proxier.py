@@ -62,7 +62,7 @@ class NftablesProxier:
         if not self._tables and families != FAMILIES:
             log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables does not support IPv6")
         tables = {family: self._table(plan.of(family)) for family in families}
-        there = {family: await object_names(family, TABLE) for family in families}
+        existing = {family: await object_names(family, TABLE) for family in families}
         requests: list[Request] = []
         for family, table in tables.items():
             sets = table.sets
@@ -70,16 +70,16 @@ class NftablesProxier:
             for change in table.loaded():
                 requests += element_requests(change, sets)
         try:
-            await nft.apply(*(line for family in families for line in tables[family].before_elements(there[family])))
+            await nft.apply(*(line for family in families for line in tables[family].before_elements(existing[family])))
         except ApplyError as error:
-            if not any(there.values()):
+            if not any(existing.values()):
                 raise
             log.info("tables replaced without the clients of session affinity", reason=error.stderr[:200])
             tables = {family: self._table(plan.of(family)) for family in families}
             await nft.apply(*(table.whole() for table in tables.values()))
         else:
             await nft.apply_elements(requests)
-            if last := [line for family in families for line in tables[family].after_elements(there[family])]:
+            if last := [line for family in families for line in tables[family].after_elements(existing[family])]:
                 await nft.apply(*last)
         self._tables = tables
 
@@ -171,23 +171,23 @@ class NftablesProxier:
         if not keep_rules:
             await clean_up()
 
-    def _table(self, half: FamilyPlan) -> Table:
+    def _table(self, family_plan: FamilyPlan) -> Table:
         """One family's table. A capture has relays in place of endpoints."""
-        return Table(half)
+        return Table(family_plan)
 
 
-def _parts(half: FamilyPlan) -> Iterator[FamilyPlan]:
+def _parts(family_plan: FamilyPlan) -> Iterator[FamilyPlan]:
     """The plan of some fronts at a time, with CHECKED_ELEMENTS in sum, or one with more; at least one plan."""
     some: dict[FrontKey, Front] = {}
     elements = 0
-    for key, front in half.fronts.items():
+    for key, front in family_plan.fronts.items():
         some[key] = front
         elements += 1 + len(front.port.endpoints.cluster) + len(front.port.endpoints.local)
         if elements >= CHECKED_ELEMENTS:
-            yield replace(half, fronts=some)
+            yield replace(family_plan, fronts=some)
             some, elements = {}, 0
-    if some or not half.fronts:
-        yield replace(half, fronts=some)
+    if some or not family_plan.fronts:
+        yield replace(family_plan, fronts=some)
 
 
 async def supported_families() -> tuple[Family, ...]:

@@ -9,7 +9,7 @@ from kdns.errors import ApplyError
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.objects import TABLE
 from kdns.proxy.settings.settings import Settings
-from kdns.runtime.requirements import kernel_too_old, too_old
+from kdns.runtime.requirements import kernel_version_problem, version_problem
 from kdns.runtime.subprocesses import run_program
 
 KERNEL: Final = (5, 13)
@@ -23,9 +23,9 @@ async def unsupported(settings: Settings) -> str:
     """Why this machine cannot have the rules of mode nftables, or this process may not change them; "" otherwise."""
     del settings
     hint = f"; {SKIPS_KERNEL}=1 in the environment skips this check"
-    if not os.environ.get(SKIPS_KERNEL) and (reason := kernel_too_old(KERNEL, hint)):
+    if not os.environ.get(SKIPS_KERNEL) and (reason := kernel_version_problem(KERNEL, hint)):
         return reason
-    if reason := too_old("nft", await _nft_version(), NFT):
+    if reason := version_problem("nft", await _nft_version(), NFT):
         return reason
     if reason := await nft.refusal():
         return reason

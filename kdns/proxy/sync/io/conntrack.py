@@ -101,8 +101,8 @@ class ConntrackReconciler:
     async def _reconcile(self, family: Family, fronts: Fronts) -> None:
         assert self._plan  # noqa: S101 - fronts are noted with their plan
         started_s = time.monotonic()
-        half = self._plan.of(family)
-        stale_flows = await asyncio.to_thread(udp_flows, family, lambda flow: is_stale(flow, fronts, half))
+        family_plan = self._plan.of(family)
+        stale_flows = await asyncio.to_thread(udp_flows, family, lambda flow: is_stale(flow, fronts, family_plan))
         if stale_flows:
             deleted = await asyncio.to_thread(delete_flows, family, stale_flows)
             self.stats.deleted[family] += deleted

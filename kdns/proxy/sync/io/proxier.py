@@ -78,14 +78,14 @@ class IptablesPart:
 class Footprint:
     """What a mode has in the kernel; what is not in it, is left over from another mode.
 
-    `spares_kube_proxy`: a kube-proxy may be at work, so what may be its own stays too. `marked` are the exceptions:
+    `keep_kube_proxy`: a kube-proxy may be at work, so what may be its own stays too. `marked` are the exceptions:
     back ends of iptables in which kdns's own mark says that kdns wrote the chains last. A removal checks that again.
     """
 
     nft_tables: frozenset[str] = frozenset()
     iptables: IptablesPart | None = None
     ipvs: bool = False
-    spares_kube_proxy: bool = False
+    keep_kube_proxy: bool = False
     marked: frozenset[tuple[str, Family]] = frozenset()
 
 
@@ -139,19 +139,19 @@ class Mode:
     it can. It changes nothing that stays. Settings that are wrong, such as an unknown scheduler, are an InputError.
     `start` makes what runs, with its watch and its counters; ApplyError where the mode cannot work here. Nothing that
     is in the kernel is removed before the first sync.
-    `leaves` are the clean-ups of what a process of this mode may have left in the kernel.
+    `cleanups` are the clean-ups of what a process of this mode may have left in the kernel.
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
     `fallbacks` are the modes that take its place, in this order, where it is unsupported.
-    `adopts` says whether a running mode of this row goes on working with other settings; otherwise it is closed, with
-    its rules in place, and another one started.
+    `can_reconfigure` says whether a running mode of this row can take other settings; otherwise it is closed, with its
+    rules in place, and another one is started.
     """
 
     name: str
     unsupported: Callable[[Settings], Awaitable[str]]
     start: Callable[[Settings], Awaitable[RunningMode]]
-    leaves: tuple[CleanUp, ...]
+    cleanups: tuple[CleanUp, ...]
     sync_failures: str
     cleanup_failures: str
     fallbacks: tuple[str, ...] = ()
-    adopts: Callable[[RunningMode, Settings], bool] = lambda _mode, _settings: False
+    can_reconfigure: Callable[[RunningMode, Settings], bool] = lambda _mode, _settings: False

@@ -40,9 +40,9 @@ CONFLICT_S: Final = 60.0
 """A foreign change within this time of the last repair counts as one in a row with it."""
 IMMEDIATE_REPAIRS: Final = 3
 """How many foreign changes in a row are repaired at once, however long the repairs take."""
-REST: Final = 3.0
+BACKOFF_FACTOR: Final = 3.0
 """How long kdns rests after failures and repairs in a row, as a multiple of how long the last one took."""
-SEARCH_S: Final = 5.0
+BISECT_BUDGET_S: Final = 5.0
 """How long Services are checked before those that the kernel accepts are applied."""
 
 log = logs.get(__name__)
@@ -186,7 +186,7 @@ class SyncRunner:
                     self._full_pending = True
                     self.stats.failures += 1
                 self._retry_s = self._now_s() + delay_s
-                await asyncio.sleep(min(delay_s, max(FIRST_RETRY_S, REST * (self._now_s() - started_s))))
+                await asyncio.sleep(min(delay_s, max(FIRST_RETRY_S, BACKOFF_FACTOR * (self._now_s() - started_s))))
             else:
                 failures, self._retry_s = 0, None
                 await asyncio.sleep(self.timing.min_sync_s)
@@ -197,7 +197,7 @@ class SyncRunner:
         Changes of the cluster are synced meanwhile.
         """
         is_storm = self._conflicts >= IMMEDIATE_REPAIRS
-        return self._repaired_s + (min(REST * self._repair_took_s, self.timing.sync_s) if is_storm else 0.0)
+        return self._repaired_s + (min(BACKOFF_FACTOR * self._repair_took_s, self.timing.sync_s) if is_storm else 0.0)
 
     async def _wait(self) -> None:
         """Wait until something is due."""
@@ -317,7 +317,7 @@ class SyncRunner:
         async def check(keys: Sequence[Key]) -> str:
             return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
 
-        until_s = self._now_s() + SEARCH_S
+        until_s = self._now_s() + BISECT_BUDGET_S
         accepted, rejected = await self._search.decide(check, lambda: self._now_s() >= until_s)
         for key in accepted:
             self.rejected.pop(key, None)

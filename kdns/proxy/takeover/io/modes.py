@@ -67,7 +67,7 @@ _ROWS: Final = (
         "nftables",
         unsupported=nftables.unsupported,
         start=_start_nftables,
-        leaves=(remove_tables,),
+        cleanups=(remove_tables,),
         sync_failures="kubeproxy_sync_proxy_rules_nftables_sync_failures",
         cleanup_failures="kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
     ),
@@ -75,7 +75,7 @@ _ROWS: Final = (
         "iptables",
         unsupported=iptables.unsupported,
         start=iptables.start,
-        leaves=(remove_chains,),
+        cleanups=(remove_chains,),
         sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
         cleanup_failures="kdns_proxy_iptables_cleanup_failures",
     ),
@@ -83,7 +83,7 @@ _ROWS: Final = (
         "ipvs",
         unsupported=ipvs.unsupported,
         start=_start_ipvs,
-        leaves=(remove_chains, remove_ipvs),
+        cleanups=(remove_chains, remove_ipvs),
         sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
         cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
         fallbacks=("iptables", "nftables"),
@@ -92,13 +92,13 @@ _ROWS: Final = (
         "userspace",
         unsupported=_anywhere,
         start=_start_userspace,
-        leaves=(remove_tables, remove_chains),
+        cleanups=(remove_tables, remove_chains),
         sync_failures="kdns_proxy_userspace_sync_failures",
         cleanup_failures="kdns_proxy_userspace_cleanup_failures",
-        adopts=_userspace_goes_on,
+        can_reconfigure=_userspace_goes_on,
     ),
 )
 MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}
 
-CLEAN_UPS: Final[tuple[CleanUp, ...]] = (*dict.fromkeys(each for row in _ROWS for each in row.leaves), remove_marks)
+CLEAN_UPS: Final[tuple[CleanUp, ...]] = (*dict.fromkeys(each for row in _ROWS for each in row.cleanups), remove_marks)
 """What removes everything that a proxy of any mode may have left."""

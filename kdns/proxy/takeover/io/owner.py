@@ -34,7 +34,7 @@ def own_network() -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             made.close()
-            raise KdnsError(f"owner of the rules cannot be noted: {error.strerror}") from error
+            raise KdnsError(f"cannot lock the network namespace: {error.strerror}") from error
         owner = _owner()
         if owner is None or owner[1] in {0, os.geteuid()}:
             made.close()

@@ -63,7 +63,7 @@ class Takeover:
         self._is_kube_proxy, self._own = is_kube_proxy, own
         self._owner: socket.socket | None = None
         self._modes: list[RunningMode] = []
-        self._leaves: dict[str, tuple[CleanUp, ...]] = {}
+        self._cleanups: dict[str, tuple[CleanUp, ...]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -87,7 +87,7 @@ class Takeover:
         One of the same name goes on working where it can, or is closed first: both would need the same sockets.
         """
         same = next((each for each in self._modes if each.name == row.name), None)
-        if same and row.adopts(same, settings):
+        if same and row.can_reconfigure(same, settings):
             made = same
         else:
             if same:
@@ -102,7 +102,7 @@ class Takeover:
                 raise
         self._forget(made)
         self._modes.append(made)
-        self._leaves[made.name] = row.leaves
+        self._cleanups[made.name] = row.cleanups
         return made
 
     @property
@@ -127,7 +127,7 @@ class Takeover:
             before, sign = sign, await self._is_kube_proxy() if self._owner else ""
             if sign and not before:
                 log.warning("a kube-proxy is at work: its rules stay until it has ended", seen=sign)
-            failures = await self._remove_others(settings, spares_kube_proxy=bool(sign))
+            failures = await self._remove_others(settings, keep_kube_proxy=bool(sign))
             self._retire_earlier(failures)
             if not failures:
                 removed()
@@ -149,19 +149,19 @@ class Takeover:
             if self._owner and await self._is_kube_proxy():
                 await self.clean_up(settings)
 
-    async def _remove_others(self, settings: Settings, *, spares_kube_proxy: bool) -> Mapping[CleanUp, ApplyError]:
+    async def _remove_others(self, settings: Settings, *, keep_kube_proxy: bool) -> Mapping[CleanUp, ApplyError]:
         if not self._owner:
             return {}  # a mode without rules leaves those of others as they are
-        kept = replace(self._modes[-1].footprint, spares_kube_proxy=spares_kube_proxy)
+        kept = replace(self._modes[-1].footprint, keep_kube_proxy=keep_kube_proxy)
         removed, failures = await _removals(self._clean_ups, settings, kept)
         if removed:
-            log.info("rules of before removed", removed=removed)
+            log.info("stale rules removed", removed=removed)
         return failures
 
     def _retire_earlier(self, failed: Container[CleanUp]) -> None:
-        """Let the modes before the last one end whose clean-ups worked. That goes on when another mode is started."""
+        """Retires earlier modes whose clean-ups worked, in background tasks that outlive a mode change."""
         for mode in self._modes[:-1]:
-            if any(each in failed for each in self._leaves[mode.name]):
+            if any(each in failed for each in self._cleanups[mode.name]):
                 continue
             self._forget(mode)
             task = observed(mode.retire(), "retiring mode")
@@ -192,7 +192,7 @@ async def remove_everything(
         found = await _settled(is_kube_proxy, authors, patience_s, poll_s)
         if found.has_kube_proxy:
             log.info("rules of a kube-proxy stay")
-        kept = Footprint(spares_kube_proxy=True, marked=found.marked)
+        kept = Footprint(keep_kube_proxy=True, marked=found.marked)
         removed, failures = await _removals(clean_ups, settings, kept)
     for failure in failures.values():
         raise failure

@@ -89,15 +89,15 @@ class UserspaceProxier:
         async with self._lock:
             relays = self._started()
             self._sessions.plan = plan
-            halves = [plan.of(family) for family in FAMILIES]
+            family_plans = [plan.of(family) for family in FAMILIES]
             if self._capture:
-                for half in halves:
-                    address = own_address(half)
+                for family_plan in family_plans:
+                    address = own_address(family_plan)
                     is_usable = address is not None and is_own_address(address)
-                    self._capture.relay_addresses[half.family] = address if is_usable else None
+                    self._capture.relay_addresses[family_plan.family] = address if is_usable else None
             wanted: dict[RelayKey, ListenAddresses] = {}
-            for half in halves:
-                wanted |= self._listen_addresses(half, half.fronts.values())
+            for family_plan in family_plans:
+                wanted |= self._listen_addresses(family_plan, family_plan.fronts.values())
             relays.close([key for key, where in relays.listening.items() if wanted.get(key, where) != where])
             relays.open(wanted)
             if self._capture:
@@ -105,9 +105,9 @@ class UserspaceProxier:
             relays.close([key for key in (*relays.listening, *relays.missing) if key not in wanted])
             for name in {*self._sessions.counters, *self._unsupported} - {*plan.ipv4.ports, *plan.ipv6.ports}:
                 self._forget(name)
-            for half in halves:
-                for port in half.ports.values():
-                    self._reconcile_port(relays, half.family, port)
+            for family_plan in family_plans:
+                for port in family_plan.ports.values():
+                    self._reconcile_port(relays, family_plan.family, port)
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Open relays of new fronts, capture for them, and close those of fronts that are gone."""
@@ -223,13 +223,13 @@ class UserspaceProxier:
                 self._capture.relay_ports = self._relays.captured_ports
         return self._relays
 
-    def _listen_addresses(self, half: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, ListenAddresses]:
-        if half.family not in self._families:
+    def _listen_addresses(self, family_plan: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, ListenAddresses]:
+        if family_plan.family not in self._families:
             return {}
         captures = self._capture is not None
-        own = self._capture.relay_addresses[half.family] if self._capture else None
-        keys = chain.from_iterable(relay_keys(half.family, front, captures=captures) for front in fronts)
-        return {key: listen_addresses(half, key, own) for key in keys}
+        own = self._capture.relay_addresses[family_plan.family] if self._capture else None
+        keys = chain.from_iterable(relay_keys(family_plan.family, front, captures=captures) for front in fronts)
+        return {key: listen_addresses(family_plan, key, own) for key in keys}
 
     def _reconcile_port(self, relays: RelaySet, family: Family, port: PortPlan) -> None:
         """End flows to endpoints that are gone, and log once what relays do not support."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kdns import logs
 from kdns.errors import ListenError
 from kdns.net import Address, Family, is_loopback
-from kdns.proxy.plan.branches import LISTS
+from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.plan import FamilyPlan, PortPlan
 from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import listener
@@ -89,7 +89,7 @@ class RelaySet:
     def end_stale_flows(self, family: Family, port: PortPlan) -> None:
         """End UDP flows to endpoints that the Service port does not have any more."""
         for key, _ in port.fronts:
-            for name in (None, *LISTS):
+            for name in (None, *ENDPOINT_SETS):
                 relay = self._relays.get(RelayKey(family, key, name))
                 if isinstance(relay, UdpRelay):
                     relay.end_flows_except(port.endpoints.reachable)
@@ -125,11 +125,11 @@ def _reason(key: RelayKey, addresses: ListenAddresses, error: ListenError) -> st
     return error.reason
 
 
-def listen_addresses(half: FamilyPlan, key: RelayKey, own_address: Address | None) -> ListenAddresses:
+def listen_addresses(family_plan: FamilyPlan, key: RelayKey, own_address: Address | None) -> ListenAddresses:
     """Where a relay listens: a capturing one at the node's own address, all others at the front itself."""
-    if key.list:
+    if key.endpoint_set:
         wildcard = "0.0.0.0" if key.family == "IPv4" else "::"
         return ListenAddresses((str(own_address) if own_address else wildcard,), 0)
     if not key.front.address:
-        return ListenAddresses(half.node_ports.listen_addresses(loopback=True), key.front.port)
+        return ListenAddresses(family_plan.node_ports.listen_addresses(loopback=True), key.front.port)
     return ListenAddresses((key.front.address,), key.front.port)

@@ -11,7 +11,7 @@ import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Object, Service
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.tables import LARGE, Tables
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.modes import IPTABLES

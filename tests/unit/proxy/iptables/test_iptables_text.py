@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.proxy.iptables.frame import Features
+from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods

@@ -23,8 +23,8 @@ BOTH: Final = {("10.1.0.2", 8080): Destination(), ("10.1.1.2", 8080): Destinatio
 
 def content(*objects: Any, options: IpvsOptions | None = None, **changed: Any) -> Ipvs:
     config = replace(CONFIG, mode=IPVS, **changed)
-    half = plan(state(*objects), NODE_VIEW, config).ipv4
-    return Ipvs(half, options) if options else Ipvs(half)
+    family_plan = plan(state(*objects), NODE_VIEW, config).ipv4
+    return Ipvs(family_plan, options) if options else Ipvs(family_plan)
 
 
 def web(**spec: Any) -> Any:

@@ -191,14 +191,14 @@ def test_names_of_the_api_do_not_become_rules(place: str, mode: Mode, name: str)
     assert skeleton(evil) == skeleton(harmless)
     assert evil.isascii()
     for family in ("ip", "ip6"):
-        walked = [nft_walk.read(half(text, family)) for text in (evil, harmless)]
+        walked = [nft_walk.read(family_plan(text, family)) for text in (evil, harmless)]
         assert len(walked[0].chains) == len(walked[1].chains)
         assert {each: len(found) for each, found in walked[0].elements.items()} == {
             each: len(found) for each, found in walked[1].elements.items()
         }
 
 
-def half(text: str, family: str) -> str:
+def family_plan(text: str, family: str) -> str:
     """One family's table of both, without the comments, which nft_walk does not read."""
     text = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     text = re.sub(r' comment "[^"\n]*"', "", text)

@@ -12,7 +12,7 @@ from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, stat
 
 from kdns.cluster.objects import Object
 from kdns.proxy.nftables.affinity import MAX_NUMBER, EndpointIds, Numbers
-from kdns.proxy.nftables.frame import TO_ENDPOINTS, frame
+from kdns.proxy.nftables.base_chains import TO_ENDPOINTS, base_chains
 from kdns.proxy.nftables.objects import Chain
 from kdns.proxy.nftables.sets import CLIENTS
 from kdns.proxy.nftables.table import Table
@@ -222,11 +222,11 @@ def test_a_takeover_fills_what_it_keeps_and_removes_the_rest_when_nothing_leads_
 def test_a_table_that_somebody_changed_differs(
     change: Callable[[dict[str, list[str]], dict[str, int]], None], wanted: str
 ) -> None:
-    half = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, CONFIG).ipv4
-    table, rules = Table(half), {}
+    family_plan = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, CONFIG).ipv4
+    table, rules = Table(family_plan), {}
     there: dict[str, list[str]] = {"chain": [], "map": [], "set": []}
     chains = [chain for each in table.loaded() for chain in each.chains.values()]
-    for each in (*frame(half, TO_ENDPOINTS), *chains):
+    for each in (*base_chains(family_plan, TO_ENDPOINTS), *chains):
         there[each.sort].append(each.name)
         if isinstance(each, Chain) and each.rules:
             rules[each.name] = len(each.rules)

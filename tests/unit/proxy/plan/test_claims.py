@@ -136,7 +136,11 @@ def test_destinations_that_no_service_gets(mode: Mode, address: str, port: int, 
         made = plan(known, NODE, config(mode, protected_ports=named))
         assert owner(made, address, port, protocol) == (wanted or before)
         assert (why in reasons(known, made, address, port, protocol)) if why else True
-        refused = {str(key): each.reason for half in (made.ipv4, made.ipv6) for key, (each,) in half.refused.items()}
+        refused = {
+            str(key): each.reason
+            for family_plan in (made.ipv4, made.ipv6)
+            for key, (each,) in family_plan.refused.items()
+        }
         assert list(refused.values()) == ([why] if why else [])
 
 
@@ -179,7 +183,7 @@ def test_no_front_is_at_an_address_that_no_service_can_have(mode: Mode, kind: st
     known = state(asking)
     made = plan(known, NODE, config(mode))
     assert owner(made, address, 80) == ("" if why else "a")
-    refused = [each.reason for half in (made.ipv4, made.ipv6) for (each,) in half.refused.values()]
+    refused = [each.reason for family_plan in (made.ipv4, made.ipv6) for (each,) in family_plan.refused.values()]
     assert refused == ([why] if why else [])
     assert (why in reasons(known, made, address, 80)) if why else True
 

@@ -250,6 +250,6 @@ def test_where_node_ports_are(addresses: tuple[Any, ...], ipv4: list[str], ipv6:
 def test_node_ports_at_localhost_are_a_modes_own(mode: Any, address: str, is_served: bool) -> None:
     config = replace(CONFIG, mode=mode, node_port_addresses=())
     made = plan(state(), NODE_VIEW, config)
-    half = made.of("IPv6" if ":" in address else "IPv4")
-    assert (ip_address(address) in half.node_ports) == is_served
-    assert ip_address("203.0.113.77") not in half.node_ports
+    family_plan = made.of("IPv6" if ":" in address else "IPv4")
+    assert (ip_address(address) in family_plan.node_ports) == is_served
+    assert ip_address("203.0.113.77") not in family_plan.node_ports

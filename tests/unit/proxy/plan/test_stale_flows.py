@@ -82,8 +82,8 @@ ROWS = (
 
 @pytest.mark.parametrize(("what", "found", "rows", "wanted"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_flow(what: str, found: Flow, rows: tuple[tuple[str, Conditions | None], ...], wanted: bool) -> None:
-    half = Planner(state(service(), endpoints(*rows)), NODE, CONFIG).plan.ipv4
-    assert is_stale(found, udp_fronts(half, None), half) == wanted, what
+    family_plan = Planner(state(service(), endpoints(*rows)), NODE, CONFIG).plan.ipv4
+    assert is_stale(found, udp_fronts(family_plan, None), family_plan) == wanted, what
 
 
 def test_only_the_fronts_that_changed_are_looked_at() -> None:
@@ -137,6 +137,6 @@ def test_a_later_look_counts() -> None:
 )
 def test_a_flow_to_a_relay(targets: set[tuple[str, int]], answers_from: tuple[str, int], wanted: bool) -> None:
     """Relays get other ports when they open again; without an address of the node they listen on all."""
-    half = Planner(state(service(), endpoints((A, None))), NODE, replace(CONFIG, mode=USERSPACE)).plan.ipv4
-    fronts = udp_fronts(half, None, lambda _: frozenset(targets))
-    assert is_stale(flow(VIP, 53, *answers_from), fronts, half) == wanted
+    family_plan = Planner(state(service(), endpoints((A, None))), NODE, replace(CONFIG, mode=USERSPACE)).plan.ipv4
+    fronts = udp_fronts(family_plan, None, lambda _: frozenset(targets))
+    assert is_stale(flow(VIP, 53, *answers_from), fronts, family_plan) == wanted

@@ -59,10 +59,10 @@ def test_who_is_lost(mode: Mode, source: str, target: str, port: int, lost: str,
     ],
 )
 def test_an_endpoint_at_loopback_is_for_the_node_alone(mode: Mode, source: str, wanted: Fate) -> None:
-    half = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
-    front = next(each for key, each in half.fronts.items() if key.address == "10.96.0.1")
+    family_plan = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
+    front = next(each for key, each in family_plan.fronts.items() if key.address == "10.96.0.1")
     here = replace(front.port.endpoints, cluster=(ServiceEndpoint("127.0.0.1", 8001),))
-    moved = replace(half, fronts={front.key: replace(front, port=replace(front.port, endpoints=here))})
+    moved = replace(family_plan, fronts={front.key: replace(front, port=replace(front.port, endpoints=here))})
     packet = Packet(ip_address(source), ip_address("10.96.0.1"), front.key.protocol, front.key.port)
     told = trace(Plan(moved, moved), packet)
     assert told.fate is wanted
@@ -74,7 +74,7 @@ def test_a_balancers_loopback_address_is_not_captured(address: str) -> None:
     known = state(service(1, endpoints(1, "r1"), ingress=[{"ip": address}]))
     packet = Packet(ip_address("::1" if ":" in address else "127.0.0.1"), ip_address(address), "TCP", 80)
     made = plan(known, NODE_VIEW, CONFIG)
-    assert not [key for half in (made.ipv4, made.ipv6) for key in half.fronts if key.address == address]
+    assert not [key for family_plan in (made.ipv4, made.ipv6) for key in family_plan.fronts if key.address == address]
     found = explained(known, made, packet)
     assert found.trace.fate is Fate.UNTOUCHED
     assert "it is a load balancer IP of Service shop/s1, but a loopback address" in found.reasons[-1]

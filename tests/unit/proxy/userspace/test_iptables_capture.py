@@ -48,12 +48,12 @@ def loaded(tables: CaptureTables) -> ipt_walk.Kernel:
 def test_packets(of: Case, family: Family, *, has_address: bool) -> None:
     of = of.in_mode(USERSPACE)
     plan = of.plan
-    half = plan.of(family)
+    family_plan = plan.of(family)
     _, numbers = listing(plan)
     ports = {key: FIRST_PORT + number for key, number in numbers.items()}
     keys = {port: key for key, port in ports.items()}
-    to = own_address(half) if has_address else None
-    kernel = loaded(CaptureTables(half, ports, to))
+    to = own_address(family_plan) if has_address else None
+    kernel = loaded(CaptureTables(family_plan, ports, to))
     node = [*map(str, of.node.addresses)]
     for packet in [sent(row, family, protocol) for protocol in ("TCP", "UDP") for row in of.rows]:
         at = ipt_walk.At(
@@ -70,8 +70,10 @@ def test_packets(of: Case, family: Family, *, has_address: bool) -> None:
         key = keys[end.dport]
         assert end.ended in {"", "accept"}, packet
         assert end.daddr == (str(to) if to else {"IPv4": "127.0.0.1", "IPv6": "::1"}[family]), packet
-        assert key.list, packet
-        assert {each.address for each in half.fronts[key.front].port.list_of(key.list)} == packet.ends, packet
+        assert key.endpoint_set, packet
+        assert {
+            each.address for each in family_plan.fronts[key.front].port.endpoints_of(key.endpoint_set)
+        } == packet.ends, packet
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
@@ -88,16 +90,21 @@ def test_a_relays_own_port_is_for_nobody(protocol: str) -> None:
 class Ports(dict[RelayKey, int]):
     """A port for each relay of a plan, new ones for those that are new."""
 
-    def follow(self, *halves: FamilyPlan) -> None:
-        keys = {key for half in halves for front in half.fronts.values() for key in wanted(half, front)}
+    def follow(self, *family_plans: FamilyPlan) -> None:
+        keys = {
+            key
+            for family_plan in family_plans
+            for front in family_plan.fronts.values()
+            for key in wanted(family_plan, front)
+        }
         for key in [*self.keys() - keys]:
             del self[key]
         for key in sorted(keys - self.keys(), key=str):
             self[key] = next(number for number in range(FIRST_PORT, 65536) if number not in self.values())
 
 
-def wanted(half: FamilyPlan, front: Front) -> list[RelayKey]:
-    return [key for key in relay_keys(half.family, front, captures=True) if key.list]
+def wanted(family_plan: FamilyPlan, front: Front) -> list[RelayKey]:
+    return [key for key in relay_keys(family_plan.family, front, captures=True) if key.endpoint_set]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -120,8 +127,8 @@ def test_a_followed_plan_has_the_rules_of_a_new_one(seed: int) -> None:
             assert not tables[family].follow(planner.plan.of(family), differences[family])
         most = max(most, len(planner.plan.ipv4.fronts))
     for family in FAMILIES:
-        half = planner.plan.of(family)
-        fresh = loaded(CaptureTables(half, ports, own_address(half)))
+        family_plan = planner.plan.of(family)
+        fresh = loaded(CaptureTables(family_plan, ports, own_address(family_plan)))
         assert ordered(kernels[family]) == ordered(fresh)
     assert most
 

@@ -80,10 +80,10 @@ CASES: list[tuple[str, dict[str, Any], tuple[tuple[str, str], ...], str]] = [
 
 @pytest.mark.parametrize(("name", "spec", "pairs", "wanted"), CASES)
 def test_relays_wanted(name: str, spec: dict[str, Any], pairs: tuple[tuple[str, str], ...], wanted: str) -> None:
-    half = planned(service(**spec), endpoints(*pairs, protocol=spec.get("protocol", "TCP"))).ipv4
+    family_plan = planned(service(**spec), endpoints(*pairs, protocol=spec.get("protocol", "TCP"))).ipv4
     for captures in (True, False):
-        keys = [key for front in half.fronts.values() for key in relay_keys("IPv4", front, captures=captures)]
-        got = [f"{KINDS[key.front.address]} {LISTED[key.list]}" for key in keys]
+        keys = [key for front in family_plan.fronts.values() for key in relay_keys("IPv4", front, captures=captures)]
+        got = [f"{KINDS[key.front.address]} {LISTED[key.endpoint_set]}" for key in keys]
         if captures:
             assert ", ".join(got) == wanted, name
         else:
@@ -100,7 +100,10 @@ NETWORKS = [
 @pytest.mark.parametrize(("networks", "ipv4", "ipv6"), NETWORKS)
 def test_where_node_ports_are(networks: Iterable[str], ipv4: tuple[str, ...], ipv6: tuple[str, ...]) -> None:
     made = planned(node_port_addresses=tuple(ip_network(each) for each in networks))
-    assert tuple(half.node_ports.listen_addresses(loopback=True) for half in (made.ipv4, made.ipv6)) == (ipv4, ipv6)
+    assert tuple(family_plan.node_ports.listen_addresses(loopback=True) for family_plan in (made.ipv4, made.ipv6)) == (
+        ipv4,
+        ipv6,
+    )
 
 
 BACK = [
@@ -117,9 +120,9 @@ BACK = [
 
 @pytest.mark.parametrize(("address", "port", "wanted"), BACK)
 def test_endpoints_that_lead_back(address: str, port: int, *, wanted: bool) -> None:
-    half = planned(service(), endpoints(HERE)).ipv4
-    assert leads_back(half, ServiceEndpoint(address, port), "TCP") is wanted
-    assert not leads_back(half, ServiceEndpoint(address, port), "UDP")
+    family_plan = planned(service(), endpoints(HERE)).ipv4
+    assert leads_back(family_plan, ServiceEndpoint(address, port), "TCP") is wanted
+    assert not leads_back(family_plan, ServiceEndpoint(address, port), "UDP")
 
 
 def test_a_relay_passes_over_endpoints_that_lead_back() -> None:
@@ -173,15 +176,20 @@ def test_who_is_told_of_clients(address: str, version: str, wanted: bytes) -> No
     assert header(session, 5555) == wanted
 
 
-def ports_of(half: FamilyPlan) -> dict[RelayKey, int]:
-    keys = [key for front in half.fronts.values() for key in relay_keys("IPv4", front, captures=True) if key.list]
+def ports_of(family_plan: FamilyPlan) -> dict[RelayKey, int]:
+    keys = [
+        key
+        for front in family_plan.fronts.values()
+        for key in relay_keys("IPv4", front, captures=True)
+        if key.endpoint_set
+    ]
     return {key: number for number, key in enumerate(keys, 40001)}
 
 
 @pytest.mark.parametrize(("to", "wanted"), [(OWN, "dnat to 192.0.2.1:"), (None, "redirect to :")])
 def test_packets_are_led_to_relays(to: Address | None, wanted: str) -> None:
-    half = planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)).ipv4
-    text = capture_table(half, ports_of(half), to).whole()
+    family_plan = planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)).ipv4
+    text = capture_table(family_plan, ports_of(family_plan), to).whole()
     assert f"add rule ip kdns to-relays-tcp meta l4proto tcp {wanted}ip daddr . tcp dport map @relays-tcp" in text
     assert "add element ip kdns relays-tcp { 10.96.0.1 . 80 : 40001, 198.51.100.9 . 80 : 40002 }" in text
     assert "add element ip kdns relays-local-tcp { 198.51.100.9 . 80 : 40003 }" in text
@@ -192,8 +200,8 @@ def test_packets_are_led_to_relays(to: Address | None, wanted: str) -> None:
 
 
 def test_what_is_at_loopback_or_not_listened_on_is_not_captured() -> None:
-    half = planned(service("127.96.0.1"), endpoints(HERE)).ipv4
-    text = capture_table(half, {}, OWN).whole()
+    family_plan = planned(service("127.96.0.1"), endpoints(HERE)).ipv4
+    text = capture_table(family_plan, {}, OWN).whole()
     assert "add element" not in text
 
 

@@ -22,8 +22,8 @@ from kdns.netlink.io import nfacct, xtables
 from kdns.netlink.protocol import attribute, messages
 from kdns.netlink.transactions import Author, TransactionReader
 from kdns.netlink.xtables import TableContent, TableSize
+from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.frame import JUMPS
 from kdns.proxy.iptables.io import clean_up, programs
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import requirements as floors

@@ -61,7 +61,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> KernelOfTest:
     return made
 
 
-@pytest.mark.parametrize("kept", [Footprint(ipvs=True), Footprint(spares_kube_proxy=True)])
+@pytest.mark.parametrize("kept", [Footprint(ipvs=True), Footprint(keep_kube_proxy=True)])
 async def test_what_is_in_use_or_may_be_kube_proxys_stays(kernel: KernelOfTest, kept: Footprint) -> None:
     assert await remove_ipvs(SETTINGS, kept) == []
     assert set(kernel.options) == set(ALL)

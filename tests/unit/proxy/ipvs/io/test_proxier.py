@@ -19,7 +19,7 @@ from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
 from kdns.proxy.iptables.io.programs import Programs
-from kdns.proxy.ipvs.io import kernel, pace, proxier
+from kdns.proxy.ipvs.io import kernel, poll_interval, proxier
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.plan.modes import semantics
@@ -247,8 +247,8 @@ async def test_changes_by_others_are_noticed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, break_it: object, said: str
 ) -> None:
     for name in ("POLL_S", "MAX_PAUSE_S"):
-        monkeypatch.setattr(pace, name, 0.001)
-    monkeypatch.setattr(pace, "REST", 0.0)
+        monkeypatch.setattr(poll_interval, name, 0.001)
+    monkeypatch.setattr(poll_interval, "REST", 0.0)
     await rig.load(service(1, endpoints(1, "p1")))
     heard: asyncio.Queue[str] = asyncio.Queue()
     with rig.proxier.watch(heard.put_nowait):
@@ -258,8 +258,8 @@ async def test_changes_by_others_are_noticed(
 
 
 async def test_drained_destinations_are_deleted_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "POLL_S", 0.001)
-    monkeypatch.setattr(pace, "REST", 0.0)
+    monkeypatch.setattr(poll_interval, "POLL_S", 0.001)
+    monkeypatch.setattr(poll_interval, "REST", 0.0)
     monkeypatch.setattr(proxier, "CHECK_S", 0.0)
     await rig.load(service(1, endpoints(1, "p1")))
     rig.kernel.connect(WEB, P1, 1)

@@ -112,7 +112,7 @@ async def test_a_storm_of_foreign_changes_takes_a_quarter_of_the_time() -> None:
         rig.kernel.sync_s = 0.0
         rig.put(service(2))  # changes of the cluster do not wait for the end of it
         await rig.until(lambda: rig.has(1, 2))
-        rig.clock_s += module.REST * 10.0 - 5.0  # of the rest
+        rig.clock_s += module.BACKOFF_FACTOR * 10.0 - 5.0  # of the rest
         rig.put(service(3))
         await rig.until(lambda: rig.has(1, 2, 3))
         assert repairs() == times

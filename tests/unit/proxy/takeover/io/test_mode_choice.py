@@ -16,7 +16,7 @@ from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import IPVS, IPTables, NFTables, Settings
 from kdns.proxy.takeover.io.choice import choice
 from kdns.proxy.takeover.io.modes import MODES
-from kdns.runtime.requirements import too_old
+from kdns.runtime.requirements import version_problem
 
 FALLBACKS = ("iptables", "nftables")
 NO_IPVS = "the kernel has no IPVS; wanted: the module ip_vs"
@@ -106,7 +106,7 @@ def test_the_settings_in_effect_are_those_of_the_mode_in_effect(
     ],
 )
 def test_versions(found: str, wanted: tuple[int, ...], reason: str) -> None:
-    assert too_old("nft", found, wanted) == reason
+    assert version_problem("nft", found, wanted) == reason
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Kernel:
         if self.failures:
             self.failures -= 1
             raise ApplyError(("nft",), "busy")
-        spared = {"kube-proxy"} if kept.spares_kube_proxy else set()
+        spared = {"kube-proxy"} if kept.keep_kube_proxy else set()
         gone = [each for each in self.there if each not in kept.nft_tables | spared]
         self.there = [each for each in self.there if each not in gone]
         self.done.append(f"removed {' '.join(gone) or 'nothing'}")
@@ -92,15 +92,15 @@ async def test_before_its_first_sync_a_mode_takes_nothing_from_the_one_before(ke
 
 
 @pytest.mark.parametrize("adopts", [True, False])
-async def test_a_mode_of_the_same_name_goes_on_where_it_can(adopts: bool) -> None:
+async def test_a_mode_of_the_same_name_goes_on_where_it_can(can_reconfigure: bool) -> None:
     done: list[str] = []
     async with takeover_of(Kernel(done)) as takeover:
-        a, b = fake_row("a", done, adopts=adopts), fake_row("b", done)
+        a, b = fake_row("a", done, can_reconfigure=can_reconfigure), fake_row("b", done)
         for row in (a, b, a, a):
             await started(takeover, row)
         await takeover.clean_up(Settings())
         await asyncio.sleep(0)
-    again = [] if adopts else ["a closed, rules stay", "a started in mode a"]
+    again = [] if can_reconfigure else ["a closed, rules stay", "a started in mode a"]
     assert done == [
         *("a started in mode a", "b started in mode b", *again, *again),
         *("removed nothing", "b retires", "b has retired", "a closed, rules stay"),
@@ -158,8 +158,8 @@ async def test_a_clean_up_that_fails_holds_up_only_the_modes_whose_rules_it_remo
     async with Takeover(
         (legacy.clean_up, nft.clean_up), keep_rules=True, is_kube_proxy=answers([""]), own=nft.own, retry_s=0.01
     ) as takeover:
-        await started(takeover, fake_row("a", done, leaves=(nft.clean_up,)))
-        await started(takeover, fake_row("b", done, leaves=(legacy.clean_up, nft.clean_up)))
+        await started(takeover, fake_row("a", done, cleanups=(nft.clean_up,)))
+        await started(takeover, fake_row("b", done, cleanups=(legacy.clean_up, nft.clean_up)))
         await started(takeover, fake_row("c", done))
         cleaning = asyncio.create_task(takeover.clean_up(Settings()))
         await slept()
@@ -276,7 +276,7 @@ async def test_kdns_leaves_a_node_to_a_kube_proxy_that_has_rules(
             poll_s=0.0,
         )
     assert done == ([wanted] if wanted else [])
-    assert kept == ([Footprint(spares_kube_proxy=True, marked=authors[-1].marked)] if wanted else [])
+    assert kept == ([Footprint(keep_kube_proxy=True, marked=authors[-1].marked)] if wanted else [])
 
 
 async def test_own_ports_are_told_from_others() -> None:

@@ -10,7 +10,7 @@ from small_cluster import CONFIG
 
 from kdns.cluster.state import State
 from kdns.net import Family
-from kdns.proxy.iptables.frame import Features, frame, node_port_destinations, serves_loopback
+from kdns.proxy.iptables.base_chains import Features, base_chains, node_port_destinations, serves_loopback
 from kdns.proxy.iptables.names import FIXED
 from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.modes import IPTABLES
@@ -22,7 +22,7 @@ VIEW = replace(NODE, addresses=(*NODE.primary, ip_address("192.0.2.9"), ip_addre
 LOCAL = "-m addrtype --dst-type LOCAL"
 
 
-def half(family: Family, networks: str, **changed: bool) -> FamilyPlan:
+def family_plan(family: Family, networks: str, **changed: bool) -> FamilyPlan:
     addresses = tuple(text if text == "primary" else ip_network(text) for text in networks.split())
     config = replace(CONFIG, mode=IPTABLES, node_port_addresses=addresses, **changed)  # type: ignore[arg-type]
     return plan(State(), VIEW, config).of(family)
@@ -51,17 +51,19 @@ DESTINATIONS: list[tuple[Family, str, bool, list[str]]] = [
 
 @pytest.mark.parametrize(("family", "networks", "localhost", "wanted"), DESTINATIONS)
 def test_destinations_of_node_ports(family: Family, networks: str, localhost: bool, wanted: list[str]) -> None:
-    made = half(family, networks, localhost_node_ports=localhost)
+    made = family_plan(family, networks, localhost_node_ports=localhost)
     assert list(node_port_destinations(made)) == wanted
-    (services,) = (each for each in frame(made, Features()) if (each.table, each.name) == ("nat", "KUBE-SERVICES"))
+    (services,) = (
+        each for each in base_chains(made, Features()) if (each.table, each.name) == ("nat", "KUBE-SERVICES")
+    )
     assert len(services.rules) == len(wanted)
-    (firewall,) = (each for each in frame(made, Features()) if each.name == "KUBE-FIREWALL")
+    (firewall,) = (each for each in base_chains(made, Features()) if each.name == "KUBE-FIREWALL")
     has_loopback = wanted == [LOCAL] or any(each.startswith("-d 127.") for each in wanted)
     assert serves_loopback(made) is bool(firewall.rules) is has_loopback
 
 
 def test_the_fixed_chains_are_those_that_are_named() -> None:
-    made = [(each.table, each.name) for each in frame(half("IPv4", ""), Features())]
+    made = [(each.table, each.name) for each in base_chains(family_plan("IPv4", ""), Features())]
     assert sorted(made) == sorted((table, name) for table, names in FIXED.items() for name in names)
 
 
@@ -74,6 +76,6 @@ def test_the_fixed_chains_are_those_that_are_named() -> None:
     ],
 )
 def test_features_of_programs_and_kernel(features: Features, has: str, lacks: str) -> None:
-    rules = "\n".join(rule for chain in frame(half("IPv4", ""), features) for rule in chain.rules)
+    rules = "\n".join(rule for chain in base_chains(family_plan("IPv4", ""), features) for rule in chain.rules)
     assert has in rules
     assert lacks not in rules

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 POLL_S: Final = 2.0
-REST: Final = 200.0
+BACKOFF_FACTOR: Final = 200.0
 """What takes long rests for a multiple of that, so it takes half a percent of the time."""
 MAX_PAUSE_S: Final = 10.0
 
 
-class Pace:
+class PollInterval:
     """The pause until the next comparison, and whether the expensive part of it is due. Times are of the processor."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Pace:
         try:
             return compare()
         finally:
-            self.pause_s = min(max(POLL_S, REST * (self._cpu_s() - started_s)), MAX_PAUSE_S)
+            self.pause_s = min(max(POLL_S, BACKOFF_FACTOR * (self._cpu_s() - started_s)), MAX_PAUSE_S)
 
     def thorough(self, compare: Callable[[], str]) -> str:
         """What the expensive part finds, "" where it is not due."""
@@ -38,4 +38,4 @@ class Pace:
         try:
             return compare()
         finally:
-            self._thorough_from_s = self._now_s() + REST * (self._cpu_s() - started_s)
+            self._thorough_from_s = self._now_s() + BACKOFF_FACTOR * (self._cpu_s() - started_s)

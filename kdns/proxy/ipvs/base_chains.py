@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.net import VERSION, Family, parse_unmapped_address
-from kdns.proxy.iptables.frame import (
+from kdns.proxy.iptables.base_chains import (
     LOCAL_DESTINATION,
     LOCAL_SOURCE,
     OWNER,
@@ -121,7 +121,7 @@ JUMPS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class BaseChains:
     """`text` is input of iptables-restore --noflush; `jumps` are to be inserted at the top, in this order.
 
     The sets have to be there before.
@@ -131,18 +131,18 @@ class Frame:
     jumps: tuple[Jump, ...] = JUMPS
 
 
-def frame(half: FamilyPlan, out_filters: Iterable[Rule] = ()) -> Frame:
+def base_chains(family_plan: FamilyPlan, out_filters: Iterable[Rule] = ()) -> BaseChains:
     """The rules of one family. `out_filters` are those of the one chain that depends on Services."""
-    chains = {chain[:2]: chain for chain in frame_chains(half)}
+    chains = {chain[:2]: chain for chain in fixed_chains(family_plan)}
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
     for table, names in IPVS_CHAINS.items():
         rules = [f"-A {name} {each}" for name in names for each in chains[table, name].rules]
         lines += restore(table, names, rules)
-    return Frame("\n".join((*lines, "")))
+    return BaseChains("\n".join((*lines, "")))
 
 
-def out_filter(front: Front, half: FamilyPlan) -> Iterator[Rule]:
+def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
     """The rules that keep the node from a load balancer's address if it is outside of the source ranges.
 
     IPVS translates the node's packets before a filter sees them. Their source is the address on kube-ipvs0 that they go
@@ -152,9 +152,9 @@ def out_filter(front: Front, half: FamilyPlan) -> Iterator[Rule]:
     if not ranges or list_verdict(front.branches) is None:
         return
     address = parse_unmapped_address(key.address)
-    own = (*((address,) if address else ()), *half.node.addresses)
+    own = (*((address,) if address else ()), *family_plan.node.addresses)
     to = f"-m ipvs --vaddr {host(key.address)} --vproto {key.protocol.lower()} --vport {key.port}"
-    for each in dict.fromkeys(each for each in own if each.version == VERSION[half.family]):
+    for each in dict.fromkeys(each for each in own if each.version == VERSION[family_plan.family]):
         if not any(each in network for network in ranges):
             yield rule(source(str(each)), to, "-j DROP")
 
@@ -165,13 +165,13 @@ def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
     return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
 
 
-def frame_chains(half: FamilyPlan) -> Iterator[Chain]:
+def fixed_chains(family_plan: FamilyPlan) -> Iterator[Chain]:
     """Every fixed chain with its rules."""
-    mark = f"{half.masquerade_mark:#x}"
-    matches = Matches(half)
+    mark = f"{family_plan.masquerade_mark:#x}"
+    matches = Matches(family_plan)
     marked = postrouting(mark)
     hairpin = rule(matches.commented(LOOP_BACK, "dst,dst,src"), "-j MASQUERADE")
-    yield Chain(NAT, SERVICES, tuple(_services(half, matches)))
+    yield Chain(NAT, SERVICES, tuple(_services(family_plan, matches)))
     yield marked._replace(rules=(hairpin, *marked.rules))
     yield Chain(NAT, NODE_PORT, tuple(_node_port(matches)))
     yield Chain(NAT, LOAD_BALANCER_CHAIN, (*_local(matches, LOAD_BALANCER_LOCAL), _MARK))
@@ -180,7 +180,7 @@ def frame_chains(half: FamilyPlan) -> Iterator[Chain]:
     yield Chain(FILTER, NODE_PORT, (rule("-p tcp", matches.commented(HEALTH_CHECKS), "-j ACCEPT"),))
     yield Chain(FILTER, PROXY_FIREWALL, (rule(matches.commented(LOAD_BALANCER_FIREWALL), f"-j {SOURCE_RANGES}"),))
     yield Chain(FILTER, SOURCE_RANGES, (*_source_ranges(matches), "-j DROP"))
-    yield Chain(FILTER, FILTER_CHAIN, tuple(_filter(half, matches)))
+    yield Chain(FILTER, FILTER_CHAIN, tuple(_filter(family_plan, matches)))
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
 
 
@@ -188,43 +188,43 @@ def frame_chains(half: FamilyPlan) -> Iterator[Chain]:
 class Matches:
     """The matches of one family's sets."""
 
-    half: FamilyPlan
+    family_plan: FamilyPlan
 
     def set(self, name: str, direction: str = "") -> str:
         """Packets that are in a set; by default by their destination."""
         direction = direction or ("dst" if TYPES[name] == BITMAP_PORT else "dst,dst")
-        return f"-m set --match-set {set_name(name, self.half.family)} {direction}"
+        return f"-m set --match-set {set_name(name, self.family_plan.family)} {direction}"
 
     def commented(self, name: str, direction: str = "") -> str:
         """The same with kube-proxy's comment."""
         return rule(comment(COMMENTS[name]), self.set(name, direction))
 
 
-def _services(half: FamilyPlan, matches: Matches) -> Iterator[Rule]:
-    yield f"-s {_LOOPBACK[half.family]} {_RETURN}"
+def _services(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
+    yield f"-s {_LOOPBACK[family_plan.family]} {_RETURN}"
     yield rule(matches.commented(LOAD_BALANCER), f"-j {LOAD_BALANCER_CHAIN}")
-    yield rule(*_masqueraded(half, matches), _MARK)
+    yield rule(*_masqueraded(family_plan, matches), _MARK)
     yield rule(matches.commented(EXTERNAL_IP), _MARK)
     yield rule(matches.commented(EXTERNAL_IP), LOCAL_DESTINATION, "-j ACCEPT")
     yield rule(matches.commented(EXTERNAL_IP_LOCAL), LOCAL_SOURCE, _MARK)
     yield rule(matches.commented(EXTERNAL_IP_LOCAL), LOCAL_DESTINATION, "-j ACCEPT")
     yield rule(matches.set(CLUSTER_IP), "-j ACCEPT")
     yield rule(matches.set(LOAD_BALANCER), "-j ACCEPT")
-    for network in half.node_ports.networks:
+    for network in family_plan.node_ports.networks:
         at = "" if network.prefixlen == 0 else f"-d {network}"
         yield rule(at, LOCAL_DESTINATION, f"-j {NODE_PORT}")
 
 
-def _masqueraded(half: FamilyPlan, matches: Matches) -> tuple[str, ...]:
+def _masqueraded(family_plan: FamilyPlan, matches: Matches) -> tuple[str, ...]:
     """Packets to cluster IPs that are masqueraded.
 
     Where no branch masquerades, those of the node are, as their source is the address of kube-ipvs0 that they go to.
     """
-    *others, last = half.cluster_ip
+    *others, last = family_plan.cluster_ip
     if not last.masquerade:
         return (matches.commented(CLUSTER_IP, "src,dst"),)
     pods = any(branch.client is Client.LOCAL_POD and not branch.masquerade for branch in others)
-    return matches.commented(CLUSTER_IP), not_local_pods(half) if pods else ""
+    return matches.commented(CLUSTER_IP), not_local_pods(family_plan) if pods else ""
 
 
 def _node_port(matches: Matches) -> Iterator[Rule]:
@@ -250,22 +250,22 @@ def _source_ranges(matches: Matches) -> Iterator[Rule]:
     yield from (rule(matches.commented(name, "dst,dst,src"), _RETURN) for name in (SOURCE_CIDR, SOURCE_IP))
 
 
-def _filter(half: FamilyPlan, matches: Matches) -> Iterator[Rule]:
+def _filter(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
     """First the fronts that refuse or drop; then ports that no Service has. Source ranges drop before fronts refuse.
 
     Packets of established connections are spared the sets.
     """
     yield f"-m conntrack ! --ctstate NEW {_RETURN}"
-    yield f"-p {_ICMP[half.family]} {_RETURN}"
+    yield f"-p {_ICMP[family_plan.family]} {_RETURN}"
     refused = rule(_NEW, matches.set(NO_ENDPOINTS))
     yield rule(refused, f"-j {PROXY_FIREWALL}")
     yield rule("-p tcp", refused, _RESET)
-    yield rule(refused, reject(half.family))
+    yield rule(refused, reject(family_plan.family))
     yield rule(_NEW, matches.set(CLUSTER_IP_NO_LOCAL), "-j DROP")
-    yield rule(_NEW, matches.set(EXTERNAL_NO_LOCAL), not_local_pods(half), "-j DROP")
+    yield rule(_NEW, matches.set(EXTERNAL_NO_LOCAL), not_local_pods(family_plan), "-j DROP")
     for name in (LOAD_BALANCER, CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL):
         yield rule(matches.set(name), _RETURN)
     yield rule("-p tcp", matches.set(HEALTH_CHECKS), _RETURN)
     undefined = rule(_NEW, matches.set(IPVS_IPS, "dst"))
     yield rule("-p tcp", undefined, _RESET)
-    yield rule(undefined, reject(half.family))
+    yield rule(undefined, reject(family_plan.family))

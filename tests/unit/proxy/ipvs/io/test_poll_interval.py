@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.proxy.ipvs.io.pace import MAX_PAUSE_S, POLL_S, REST, Pace
+from kdns.proxy.ipvs.io.poll_interval import BACKOFF_FACTOR, MAX_PAUSE_S, POLL_S, PollInterval
 
 
 class Clock:
@@ -18,23 +18,24 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("took_s", "pause_s"), [(0.001, POLL_S), (0.02, 0.02 * REST), (0.04, 0.04 * REST), (1.0, MAX_PAUSE_S)]
+    ("took_s", "pause_s"),
+    [(0.001, POLL_S), (0.02, 0.02 * BACKOFF_FACTOR), (0.04, 0.04 * BACKOFF_FACTOR), (1.0, MAX_PAUSE_S)],
 )
 def test_what_takes_long_comes_less_often(took_s: float, pause_s: float) -> None:
     cpu = Clock()
-    pace = Pace(cpu_s=cpu)
+    poll_interval = PollInterval(cpu_s=cpu)
 
     def compare() -> str:
         cpu.now_s += took_s
         return "gone"
 
-    assert pace.cheap(compare) == "gone"
-    assert pace.pause_s == pytest.approx(pause_s)
+    assert poll_interval.cheap(compare) == "gone"
+    assert poll_interval.pause_s == pytest.approx(pause_s)
 
 
 def test_what_is_expensive_has_a_pause_of_its_own() -> None:
     now, cpu = Clock(), Clock()
-    pace, calls = Pace(now, cpu), list[float]()
+    poll_interval, calls = PollInterval(now, cpu), list[float]()
 
     def compare() -> str:
         calls.append(now.now_s)
@@ -43,6 +44,6 @@ def test_what_is_expensive_has_a_pause_of_its_own() -> None:
 
     for second in range(45):
         now.now_s = float(second)
-        pace.thorough(compare)
+        poll_interval.thorough(compare)
     assert calls == [0.0, 20.0, 40.0]
-    assert pace.pause_s == POLL_S
+    assert poll_interval.pause_s == POLL_S

@@ -72,18 +72,18 @@ JUMPS: Final = (
 """The jumps in the order in which each is inserted at the top of its chain, as kube-proxy inserts them."""
 
 
-def frame(half: FamilyPlan, features: Features) -> Iterator[Chain]:
+def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
     """Every fixed chain with its rules; rules that depend on Services stand before these."""
-    mark = f"{half.masquerade_mark:#x}"
+    mark = f"{family_plan.masquerade_mark:#x}"
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
     yield Chain(FILTER, NODE_PORTS)
     yield Chain(FILTER, EXTERNAL_SERVICES)
     yield Chain(FILTER, SERVICES)
     yield Chain(FILTER, PROXY_FIREWALL)
     yield Chain(FILTER, FORWARD, tuple(_forward(mark, features)))
-    yield Chain(FILTER, FIREWALL, tuple(_firewall(half)))
+    yield Chain(FILTER, FIREWALL, tuple(_firewall(family_plan)))
     yield Chain(FILTER, CANARY)
-    yield Chain(NAT, SERVICES, tuple(_to_node_ports(half)))
+    yield Chain(NAT, SERVICES, tuple(_to_node_ports(family_plan)))
     yield Chain(NAT, NODE_PORTS)
     yield postrouting(mark)
     yield mark_masquerade(mark)
@@ -114,22 +114,22 @@ def _forward(mark: str, features: Features) -> Iterator[Rule]:
     yield rule(comment(text), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 
 
-def _firewall(half: FamilyPlan) -> Iterator[Rule]:
+def _firewall(family_plan: FamilyPlan) -> Iterator[Rule]:
     """Where loopback addresses are routed, nobody else may send to them."""
-    if half.mode.routes_loopback and serves_loopback(half):
-        loopback = _LOOPBACK[half.family]
+    if family_plan.mode.routes_loopback and serves_loopback(family_plan):
+        loopback = _LOOPBACK[family_plan.family]
         text = comment("block incoming localnet connections")
         yield f"! -s {loopback} -d {loopback} {text} -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
 
 
-def _to_node_ports(half: FamilyPlan) -> Iterator[Rule]:
+def _to_node_ports(family_plan: FamilyPlan) -> Iterator[Rule]:
     text = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
-    yield from (rule(each, text, f"-j {NODE_PORTS}") for each in node_port_destinations(half))
+    yield from (rule(each, text, f"-j {NODE_PORTS}") for each in node_port_destinations(family_plan))
 
 
-def local_pods(half: FamilyPlan) -> str:
+def local_pods(family_plan: FamilyPlan) -> str:
     """The match of packets of this node's Pods, "" where there is no way to detect them."""
-    pods = half.local_pods
+    pods = family_plan.local_pods
     if pods is None:
         return ""
     if pods.bridge:
@@ -137,33 +137,35 @@ def local_pods(half: FamilyPlan) -> str:
     return interface(f"{pods.interface_prefix}+") if pods.interface_prefix else source(pods.networks[0])
 
 
-def not_local_pods(half: FamilyPlan) -> str:
+def not_local_pods(family_plan: FamilyPlan) -> str:
     """The match of all other packets, "" where there is no way to detect them."""
-    found = local_pods(half)
+    found = local_pods(family_plan)
     return f"! {found}" if found else ""
 
 
-def serves_loopback(half: FamilyPlan) -> bool:
+def serves_loopback(family_plan: FamilyPlan) -> bool:
     """Whether loopback addresses have node ports."""
-    return half.node_ports.has_loopback and any(map(_LOOPBACK[half.family].overlaps, half.node_ports.networks))
+    return family_plan.node_ports.has_loopback and any(
+        map(_LOOPBACK[family_plan.family].overlaps, family_plan.node_ports.networks)
+    )
 
 
-def node_port_destinations(half: FamilyPlan) -> tuple[str, ...]:
+def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
     """The matches of destinations with node ports, of which a packet has one; none where there are no node ports.
 
     Differs: where nodePortAddresses has a loopback network, kube-proxy serves 127.0.0.1 of it only.
     """
-    addresses, loopback = half.node_ports, _LOOPBACK[half.family]
+    addresses, loopback = family_plan.node_ports, _LOOPBACK[family_plan.family]
     if addresses.is_everywhere:
         return (LOCAL_DESTINATION if addresses.has_loopback else f"! -d {loopback} {LOCAL_DESTINATION}",)
-    own = tuple(destination(str(each)) for each in half.node.addresses if each in addresses)
-    return *_networks(half, half.family), *own
+    own = tuple(destination(str(each)) for each in family_plan.node.addresses if each in addresses)
+    return *_networks(family_plan, family_plan.family), *own
 
 
-def _networks(half: FamilyPlan, family: Family) -> Iterator[str]:
+def _networks(family_plan: FamilyPlan, family: Family) -> Iterator[str]:
     """The local networks whose addresses are not among the node's."""
-    for network in half.node_ports.networks:
-        if half.node_ports.has_loopback and network.overlaps(_LOOPBACK[family]):
+    for network in family_plan.node_ports.networks:
+        if family_plan.node_ports.has_loopback and network.overlaps(_LOOPBACK[family]):
             loopback = _LOOPBACK[family]
             yield f"-d {network if network.prefixlen > loopback.prefixlen else loopback}"
         if family == "IPv6" and network.overlaps(_LINK_LOCAL):

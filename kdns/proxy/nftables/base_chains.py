@@ -29,7 +29,7 @@ from kdns.proxy.nftables.sets import (
     EndpointMaps,
     Side,
 )
-from kdns.proxy.plan.branches import LISTS, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front
 
 ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan, EndpointIds], Content]
@@ -57,9 +57,9 @@ TO_ENDPOINTS: Final = Delivery(
 )
 
 
-def frame(half: FamilyPlan, delivery: Delivery) -> tuple[Set | Chain, ...]:
+def base_chains(family_plan: FamilyPlan, delivery: Delivery) -> tuple[Set | Chain, ...]:
     """Everything in the table that does not depend on any Service."""
-    return (*_sets(delivery), *_chains(half, delivery))
+    return (*_sets(delivery), *_chains(family_plan, delivery))
 
 
 def _sets(delivery: Delivery) -> Iterator[Set]:
@@ -68,7 +68,7 @@ def _sets(delivery: Delivery) -> Iterator[Set]:
         yield side.no_endpoints
         yield from side.lists.values()
         for protocol in delivery.protocols:
-            for verdict in LISTS:
+            for verdict in ENDPOINT_SETS:
                 yield from delivery.maps(side.endpoint_maps[verdict, protocol])
     yield CLUSTER_IPS
     yield from delivery.sets
@@ -76,15 +76,15 @@ def _sets(delivery: Delivery) -> Iterator[Set]:
     yield FIREWALL_RANGES
 
 
-def _chains(half: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
+def _chains(family_plan: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
     """The chains.
 
     Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
     connect() ignores it and waits a second for the next, and the kernel limits the rate of ICMP errors.
     """
-    front, port = (expression(side.key, half.family) for side in SIDES)
-    daddr, saddr = expression((DESTINATION,), half.family), expression((SOURCE,), half.family)
-    mark, node_port = f"{half.masquerade_mark:#x}", _node_port_match(half)
+    front, port = (expression(side.key, family_plan.family) for side in SIDES)
+    daddr, saddr = expression((DESTINATION,), family_plan.family), expression((SOURCE,), family_plan.family)
+    mark, node_port = f"{family_plan.masquerade_mark:#x}", _node_port_match(family_plan)
     yield Chain("mark-for-masquerade", (f"meta mark set meta mark or {mark}",))
     yield Chain(REJECT_CHAIN, ("meta l4proto tcp reject with tcp reset", "reject"))
     yield Chain("firewall-check", (f"{front} @{FIREWALLED.name} {front} . {saddr} != @{FIREWALL_RANGES.name} drop",))
@@ -93,9 +93,9 @@ def _chains(half: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
         (f"{node_port} {port} vmap @{NODE_PORTS.no_endpoints.name}",) if node_port else (),
     )
     yield Chain("service-endpoints-check", (f"{front} vmap @{ADDRESSES.no_endpoints.name}",))
-    yield Chain("cluster-ips-check", tuple(_cluster_ips_check(half, daddr)))
+    yield Chain("cluster-ips-check", tuple(_cluster_ips_check(family_plan, daddr)))
     for side in SIDES:
-        yield Chain(external_local_chain(side), tuple(_external_local(half, side, delivery)))
+        yield Chain(external_local_chain(side), tuple(_external_local(family_plan, side, delivery)))
     node_ports = (f"{node_port} {port} vmap @{NODE_PORTS.services.name}",) if node_port else ()
     yield Chain("services", (f"{front} vmap @{ADDRESSES.services.name}", *node_ports))
     masquerading = (
@@ -121,26 +121,28 @@ def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> C
     return Chain(name or f"{kind}-{hook}", rules, Hook(kind, hook, priority))
 
 
-def _external_local(half: FamilyPlan, side: Side, delivery: Delivery) -> Iterator[str]:
+def _external_local(family_plan: FamilyPlan, side: Side, delivery: Delivery) -> Iterator[str]:
     """The branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
-    key = expression(side.key, half.family)
-    ways = {verdict: f"{key} vmap @{side.lists[verdict].name}" for verdict in LISTS}
-    return branch_rules(half.external_local, ways, half.local_pods, half.family, masquerades=delivery.masquerades)
+    key = expression(side.key, family_plan.family)
+    ways = {verdict: f"{key} vmap @{side.lists[verdict].name}" for verdict in ENDPOINT_SETS}
+    return branch_rules(
+        family_plan.external_local, ways, family_plan.local_pods, family_plan.family, masquerades=delivery.masquerades
+    )
 
 
-def _node_port_match(half: FamilyPlan) -> str:
+def _node_port_match(family_plan: FamilyPlan) -> str:
     """The statements that match destinations with node ports; "" where there are none."""
-    addresses, daddr = half.node_ports, expression((DESTINATION,), half.family)
+    addresses, daddr = family_plan.node_ports, expression((DESTINATION,), family_plan.family)
     if not addresses.networks:
         return ""
     local = "fib daddr type local"
     if not addresses.has_loopback:
-        local += f" {daddr} != {'127.0.0.0/8' if half.family == 'IPv4' else '::1'}"
+        local += f" {daddr} != {'127.0.0.0/8' if family_plan.family == 'IPv4' else '::1'}"
     return local if addresses.is_everywhere else f"{local} {daddr} {{ {', '.join(map(str, addresses.networks))} }}"
 
 
-def _cluster_ips_check(half: FamilyPlan, daddr: str) -> Iterator[str]:
-    if half.undefined_ports is Verdict.REJECT:
+def _cluster_ips_check(family_plan: FamilyPlan, daddr: str) -> Iterator[str]:
+    if family_plan.undefined_ports is Verdict.REJECT:
         yield f"{daddr} @{CLUSTER_IPS.name} goto {REJECT_CHAIN}"
-    if half.unallocated:
-        yield f"{daddr} {{ {', '.join(map(str, collapsed(half.unallocated)))} }} drop"
+    if family_plan.unallocated:
+        yield f"{daddr} {{ {', '.join(map(str, collapsed(family_plan.unallocated)))} }} drop"
