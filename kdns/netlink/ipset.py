@@ -159,7 +159,7 @@ def _set_family(type_name: str, family: Family) -> int:
 
 
 def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]:
-    """The messages that add or delete entries; ValueError for one that is none."""
+    """Yields the messages that add or delete entries; ValueError for one that is none."""
     head = name_attribute(name) + attribute(IPSET_ATTR_LINENO, bytes(4))
     part: list[bytes] = []
     for entry in entries:
@@ -176,7 +176,7 @@ def _listed(command: int, head: bytes, part: list[bytes]) -> Change:
 
 
 def encoded(entry: str) -> bytes:
-    """The attributes of an entry: ADDRESS, PROTOCOL:PORT, ADDRESS or NETWORK, as many as the set's type has."""
+    """Returns the attributes of an entry: ADDRESS, PROTOCOL:PORT, ADDRESS or NETWORK, as many as the set's type has."""
     try:
         address, *rest = entry.split(",")
         if address.isdigit():
@@ -197,7 +197,7 @@ def encoded(entry: str) -> bytes:
 
 
 def entry_text(row: dict[int, bytes]) -> str:
-    """An entry as text, from its attributes."""
+    """Returns an entry as text, from its attributes."""
     port = int.from_bytes(row.get(IPSET_ATTR_PORT, b""), "big")
     if IPSET_ATTR_IP not in row:
         return str(port)

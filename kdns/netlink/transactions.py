@@ -45,7 +45,7 @@ class Author(NamedTuple):
 
 
 def changes_table(name: str) -> Callable[[Message], bool]:
-    """Whether a message changes this table, in whatever address family."""
+    """Returns whether a message changes this table, in whatever address family."""
     table = name.encode() + b"\0"  # the first attribute of every object is the name of its table
     return lambda message: attributes(message.body, NFGENMSG.size).get(NFTA_TABLE_NAME) == table
 
@@ -83,7 +83,7 @@ class TransactionReader:
 
 
 def port_filter(port: int) -> tuple[Instruction, ...]:
-    """A filter that drops what comes from one netlink port."""
+    """Returns a filter that drops what comes from one netlink port."""
     (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
     return (
         (_LOAD_WORD, 0, 0, _PORT_AT),

@@ -18,7 +18,7 @@ RAW: Final = -300
 
 
 def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | None) -> str:
-    """The table as text of nft, to be loaded in one transaction in place of the one before."""
+    """Returns the table as text of nft, to be loaded in one transaction in place of the one before."""
     listed = {family: [each for each in addresses if is_ipv6(each) == family] for family in (False, True)}
     udp = ", ".join(map(str, sorted(set(ports))))
     tcp = ", ".join(map(str, sorted({*ports, *([health_port] if health_port else ())})))

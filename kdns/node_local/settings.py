@@ -41,13 +41,16 @@ class NodeLocal:
             service, variable = self.upstream_service, _variable(self.upstream_service)
             found = f"the Corefile has {CLUSTER_DNS}, and the environment no {variable}"
             raise InputError(
-                f"{found}; wanted: the cluster IP of Service {service} there, or another --upstream-service"
+                f"{found}; expected the cluster IP of Service {service} there, or another --upstream-service"
             )
         return text.replace(CLUSTER_DNS, self.cluster_dns).replace(UPSTREAM_SERVERS, RESOLV_CONF)
 
 
 def service_host(service: str, environ: Mapping[str, str]) -> str:
-    """The cluster IP of a Service of the Pod's own namespace, from the kubelet's variables; "" where there is none."""
+    """Returns the cluster IP of a Service of the Pod's own namespace, from the kubelet's variables.
+
+    Returns "" if there is none.
+    """
     return environ.get(_variable(service), "")
 
 

@@ -23,5 +23,5 @@ RENDERERS: Final[Mapping[str, Callable[[Plan], str]]] = {
 
 
 def rendered(plan: Plan) -> str:
-    """The text of a plan, which has a mode of kdns's."""
+    """Returns the text of a plan, which has a mode of kdns's."""
     return RENDERERS[plan.ipv4.mode.name](plan)

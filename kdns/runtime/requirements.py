@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 Version: TypeAlias = tuple[int, ...]
 
-CAPABILITY: Final = "wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it"
+CAPABILITY: Final = "requires the capability CAP_NET_ADMIN, as root has it or a container is given it"
 """What a process lacks that may not change rules."""
 
 
@@ -24,7 +24,7 @@ def version_problem(what: str, found: str, wanted: Version, hint: str = "") -> s
     version = version_in(found)
     if not version or version >= wanted:
         return ""
-    return f"{what} is {_shown(version)}; wanted: {_shown(wanted)} or later{hint}"
+    return f"{what} is {_shown(version)}; expected {_shown(wanted)} or later{hint}"
 
 
 def kernel_version_problem(wanted: Version, hint: str = "") -> str:

@@ -40,7 +40,7 @@ _SETTLE_S: Final = 0.2
 
 
 async def interface_addresses() -> tuple[InterfaceAddress, ...]:
-    """All addresses of the machine, IPv4 first; OSError where the kernel does not list them."""
+    """Returns all addresses of the machine, IPv4 first; OSError if the kernel does not list them."""
     return await asyncio.to_thread(_interface_addresses)
 
 
@@ -67,7 +67,7 @@ def _listed() -> list[bytes]:
 
 
 async def node_addresses() -> tuple[Address, ...]:
-    """The machine's addresses without loopback, IPv6 link-local and Services' ones, sorted; OSError as before.
+    """Returns the machine's addresses without loopback, IPv6 link-local and Services' ones, sorted; OSError as before.
 
     An IPv6 link-local address comes with the link of every Pod: each would make a new plan of everything.
     """
@@ -93,7 +93,7 @@ def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
 
 
 def is_link_up(index: int) -> bool:
-    """Whether the link of virtual IPs is still the one of this index, and is up."""
+    """Returns whether the link of virtual IPs is still the one of this index, and is up."""
     request = VIRTUAL_LINK.encode().ljust(_IFREQ_BYTES, b"\0")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -124,8 +124,8 @@ def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) ->
 
 
 @contextmanager
-def address_notices(is_wanted: Callable[[bytes], bool]) -> Iterator[asyncio.Event]:
-    """An event that is set whenever a datagram about addresses is wanted, or some were lost."""
+def address_notices(is_selected: Callable[[bytes], bool]) -> Iterator[asyncio.Event]:
+    """Yields an event that is set for each selected datagram about addresses, and after lost ones."""
     loop = asyncio.get_running_loop()
     notified = asyncio.Event()
     monitor = netlink_socket(NETLINK_ROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR)
@@ -134,7 +134,7 @@ def address_notices(is_wanted: Callable[[bytes], bool]) -> Iterator[asyncio.Even
     def readable() -> None:
         try:
             while True:
-                if is_wanted(monitor.recv(1 << 16)):
+                if is_selected(monitor.recv(1 << 16)):
                     notified.set()
         except BlockingIOError:
             return
@@ -150,7 +150,7 @@ def address_notices(is_wanted: Callable[[bytes], bool]) -> Iterator[asyncio.Even
 
 
 async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -> None:
-    """Call `changed` with `node_addresses`, now and whenever they may have changed, until cancelled."""
+    """Calls `changed` with `node_addresses`, now and whenever they may have changed, until cancelled."""
     with address_notices(_concerns_node) as notified:
         notified.set()  # addresses may have changed before the notices began
         while True:

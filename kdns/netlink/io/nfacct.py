@@ -25,7 +25,7 @@ _HEADER: Final = NFGENMSG.pack(AF_UNSPEC, 0, 0)
 
 
 def ensure_counters(names: Iterable[str]) -> None:
-    """Make the counters that are not there; OSError where the kernel has none of this kind, or does not allow it."""
+    """Makes the counters that are not there; OSError if the kernel has none of this kind, or does not allow it."""
     with requests(NETLINK_NETFILTER) as kernel:
         for name in names:
             with suppress(FileExistsError):
@@ -33,7 +33,7 @@ def ensure_counters(names: Iterable[str]) -> None:
 
 
 def packets() -> dict[str, int]:
-    """What every counter has counted; OSError where that cannot be read."""
+    """What every counter has counted; OSError if that cannot be read."""
     found: dict[str, int] = {}
 
     def receive(body: bytes) -> None:

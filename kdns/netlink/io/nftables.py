@@ -50,7 +50,10 @@ T = TypeVar("T")
 
 
 def read_again(read: Callable[P, T]) -> Callable[P, T]:
-    """The function, called again where its dump was interrupted; ApplyError where that is so at the last time too."""
+    """Returns the function, called again where its dump was interrupted.
+
+    Raises ApplyError if that is so at the last time too.
+    """
 
     @wraps(read)
     def reading(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -63,22 +66,22 @@ def read_again(read: Callable[P, T]) -> Callable[P, T]:
 
 
 async def object_names(family: Family, table: str) -> dict[str, list[str]]:
-    """Chains, maps and sets of a table, by "chain", "map" and "set"; empty where there is no such table."""
+    """Returns chains, maps and sets of a table, by "chain", "map" and "set"; empty if there is no such table."""
     return await asyncio.to_thread(_object_names, family, table)
 
 
 async def counters(family: Family, table: str, map_name: str) -> list[CounterElement]:
-    """The counters of a map of fronts; empty where there is no such map."""
+    """Returns the counters of a map of fronts; empty if there is no such map."""
     return await asyncio.to_thread(_counters, family, table, map_name)
 
 
 async def tables() -> set[tuple[int, str]]:
-    """Address family and name of every table."""
+    """Returns address family and name of every table."""
     return await asyncio.to_thread(_tables)
 
 
 async def chains() -> list[tuple[int, str, str]]:
-    """Address family, table and name of every chain."""
+    """Returns address family, table and name of every chain."""
     return await asyncio.to_thread(_chains)
 
 
@@ -122,7 +125,7 @@ def _chains(address_family: int = AF_UNSPEC) -> list[tuple[int, str, str]]:
 
 
 def nft_chains(family: Family) -> dict[str, list[str]]:
-    """The chains of a family's tables, by table. Blocks."""
+    """Returns the chains of a family's tables, by table. Blocks."""
     found: dict[str, list[str]] = {}
     for _, table, name in _chains(ADDRESS_FAMILY[family]):
         found.setdefault(table, []).append(name)
@@ -139,7 +142,7 @@ def count_rules(family: Family, table: str, add: Callable[[str, bytes], None]) -
 
 @read_again
 def rule_counts(family: Family, table: str) -> Counter[str]:
-    """The number of rules in each chain of a table that has any. Blocks."""
+    """Returns the number of rules in each chain of a table that has any. Blocks."""
     found: Counter[str] = Counter()
     count_rules(family, table, lambda chain, _: found.update((chain,)))
     return found

@@ -43,15 +43,15 @@ class TransactionSocket:
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
-        """The socket's number, for the event loop."""
+        """Returns the socket's number, for the event loop."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Closes the socket."""
         self._socket.close()
 
     def pass_over(self, port: int | None) -> None:
-        """Let the kernel leave out what comes from one port, from now on; None: nothing.
+        """Lets the kernel leave out what comes from one port, from now on; None: nothing.
 
         The messages of a large transaction would not fit into the socket's buffer.
         """
@@ -62,7 +62,7 @@ class TransactionSocket:
         self._attach(port_filter(port))
 
     def select_table(self, name: str) -> None:
-        """Let the kernel leave out datagrams that begin with another table, from now on, but for ends of transactions.
+        """Lets the kernel leave out datagrams that begin with another table, from now on, but for ends of transactions.
 
         Large sets of other programs would fill the socket's buffer. The messages of a transaction that changes several
         tables share datagrams, so of such a transaction only the end may be received.
@@ -82,11 +82,11 @@ class TransactionSocket:
         return self._reader.has_others
 
     def forget(self) -> None:
-        """Forget what was lost and what did not match."""
+        """Forgets what was lost and what did not match."""
         self.is_overrun = self.has_lost_end = self._reader.has_others = False
 
     def authors(self, datagrams: int) -> tuple[list[Author], bool]:
-        """The authors in the next datagrams, and whether no more are queued.
+        """Returns the authors in the next datagrams, and whether no more are queued.
 
         After an overrun the kernel queues nothing until all that it had queued has been read.
         """

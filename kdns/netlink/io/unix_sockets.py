@@ -24,7 +24,7 @@ _ALL_STATES: Final = 0xFFFFFFFF
 
 
 def user_of(name: str) -> int | None:
-    """The user who made the stream socket of this name; None where the kernel does not say (before 5.3)."""
+    """Returns the user who made the stream socket of this name; None if the kernel does not say (before 5.3)."""
     found: list[int] = []
 
     def receive(body: bytes) -> None:

@@ -29,20 +29,20 @@ _ATTEMPTS: Final = 20
 
 
 def legacy_tables(family: Family) -> list[str]:
-    """The tables of iptables-legacy that the kernel has loaded."""
+    """Returns the tables of iptables-legacy that the kernel has loaded."""
     with suppress(OSError):
         return Path(f"/proc/self/net/{_PROC[family]}_tables_names").read_text(encoding="ascii").split()
     return []
 
 
 def legacy_size(family: Family, table: str) -> TableSize:
-    """The size of a loaded table; OSError where it cannot be read."""
+    """Returns the size of a loaded table; OSError if it cannot be read."""
     *_, entries, octets = _info(family, table)
     return TableSize(entries, octets)
 
 
 def legacy_content(family: Family, table: str) -> TableContent:
-    """The content of a loaded table; OSError where it cannot be read.
+    """Returns the content of a loaded table; OSError if it cannot be read.
 
     The kernel gives it out only to who knows its size, which may have changed since that was read.
     """
@@ -65,14 +65,14 @@ def _legacy_content(family: Family, table: str) -> TableContent:
 
 
 def chains_by_table(backend: Backend, family: Family) -> dict[str, list[str]]:
-    """The chains of every table, those of other programs too; ApplyError or OSError where they cannot be read."""
+    """Returns the chains of every table, those of other programs too; ApplyError or OSError if they cannot be read."""
     if backend == "nft":
         return nft_chains(family)
     return {table: list(legacy_content(family, table).rules) for table in legacy_tables(family)}
 
 
 def table_content(backend: Backend, family: Family, table: str) -> TableContent:
-    """The content of a table, empty where there is none; ApplyError or OSError where it cannot be read."""
+    """Returns the content of a table, empty if there is none; ApplyError or OSError if it cannot be read."""
     if backend == "nft":
         return nft_content(family, table)
     return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
@@ -80,7 +80,7 @@ def table_content(backend: Backend, family: Family, table: str) -> TableContent:
 
 @read_again
 def nft_content(family: Family, table: str) -> TableContent:
-    """The content of a table of iptables-nft, empty where there is none; ApplyError where it cannot be read."""
+    """Returns the content of a table of iptables-nft, empty if there is none; ApplyError if it cannot be read."""
     content = TableContent(Counter(dict.fromkeys(nft_chains(family).get(table, ()), 0)))
 
     def add(chain: str, rule: bytes) -> None:

@@ -19,7 +19,7 @@ KINDS = ("dummy", "bridge")
 
 
 def establish(name: str, addresses: Iterable[str]) -> bool:
-    """Make sure that the link is up and has these addresses; whether anything was missing. Raises ApplyError."""
+    """Makes sure that the link is up and has these addresses; whether anything was missing. Raises ApplyError."""
     try:
         with _kernel() as kernel:
             index, was_missing = _link(kernel, name)
@@ -35,7 +35,7 @@ def establish(name: str, addresses: Iterable[str]) -> bool:
 
 
 def remove(name: str) -> None:
-    """Remove the link with its addresses; one that is not there is no matter. Raises ApplyError."""
+    """Removes the link with its addresses; one that is not there is no matter. Raises ApplyError."""
     try:
         with _kernel() as kernel:
             for index in kernel.link_lookup(ifname=name):
@@ -75,5 +75,5 @@ def _add(kernel: Any, name: str) -> None:
 def _reason(error: NetlinkError | OSError) -> str:
     number = error.code if isinstance(error, NetlinkError) else error.errno
     if number == errno.EPERM:
-        return "not permitted; wanted: the capability CAP_NET_ADMIN"
+        return "not permitted; requires the capability CAP_NET_ADMIN"
     return os.strerror(number) if number else str(error)

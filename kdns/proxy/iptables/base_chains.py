@@ -73,7 +73,7 @@ JUMPS: Final = (
 
 
 def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
-    """Every fixed chain with its rules; rules that depend on Services stand before these."""
+    """Yields every fixed chain with its rules; rules that depend on Services stand before these."""
     mark = f"{family_plan.masquerade_mark:#x}"
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
     yield Chain(FILTER, NODE_PORTS)
@@ -91,7 +91,7 @@ def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
 
 
 def mark_masquerade(mark: str) -> Chain:
-    """The chain that marks packets to be masqueraded, with kdns's own mark.
+    """Returns the chain that marks packets to be masqueraded, with kdns's own mark.
 
     Every sync of a kube-proxy writes this chain anew, so kdns's mark says that kdns wrote table nat last.
     """
@@ -99,7 +99,7 @@ def mark_masquerade(mark: str) -> Chain:
 
 
 def postrouting(mark: str) -> Chain:
-    """The chain that masquerades packets with this mark, and takes the mark from them."""
+    """Returns the chain that masquerades packets with this mark, and takes the mark from them."""
     masquerade = rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully")
     unmarked = f"-m mark ! --mark {mark}/{mark} -j RETURN"
     return Chain(NAT, POSTROUTING, (unmarked, f"-j MARK --set-xmark {mark}/0x0", masquerade))
@@ -128,7 +128,7 @@ def _to_node_ports(family_plan: FamilyPlan) -> Iterator[Rule]:
 
 
 def local_pods(family_plan: FamilyPlan) -> str:
-    """The match of packets of this node's Pods, "" where there is no way to detect them."""
+    """Returns the match of packets of this node's Pods, "" if there is no way to detect them."""
     pods = family_plan.local_pods
     if pods is None:
         return ""
@@ -138,20 +138,20 @@ def local_pods(family_plan: FamilyPlan) -> str:
 
 
 def not_local_pods(family_plan: FamilyPlan) -> str:
-    """The match of all other packets, "" where there is no way to detect them."""
+    """Returns the match of all other packets, "" if there is no way to detect them."""
     found = local_pods(family_plan)
     return f"! {found}" if found else ""
 
 
 def serves_loopback(family_plan: FamilyPlan) -> bool:
-    """Whether loopback addresses have node ports."""
+    """Returns whether loopback addresses have node ports."""
     return family_plan.node_ports.has_loopback and any(
         map(_LOOPBACK[family_plan.family].overlaps, family_plan.node_ports.networks)
     )
 
 
 def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
-    """The matches of destinations with node ports, of which a packet has one; none where there are no node ports.
+    """Returns the matches of destinations with node ports, of which a packet has one; none if there are no node ports.
 
     Differs: where nodePortAddresses has a loopback network, kube-proxy serves 127.0.0.1 of it only.
     """
@@ -163,7 +163,7 @@ def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
 
 
 def _networks(family_plan: FamilyPlan, family: Family) -> Iterator[str]:
-    """The local networks whose addresses are not among the node's."""
+    """Yields the local networks whose addresses are not among the node's."""
     for network in family_plan.node_ports.networks:
         if family_plan.node_ports.has_loopback and network.overlaps(_LOOPBACK[family]):
             loopback = _LOOPBACK[family]

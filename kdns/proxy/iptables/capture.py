@@ -106,7 +106,10 @@ class CaptureTables:
         return JUMPS
 
     def whole(self, existing: Mapping[str, Collection[str]]) -> str:
-        """Everything, as input of iptables-restore --noflush; no chain of `existing` can be stale. To be taken once."""
+        """Returns everything, as input of iptables-restore --noflush.
+
+        No chain of `existing` can be stale. To be taken once.
+        """
         del existing
         _, added = self._changes((key, front) for key, front in self.family_plan.fronts.items())
         shared: dict[tuple[str, str], list[Rule]] = {}
@@ -121,7 +124,7 @@ class CaptureTables:
         return "\n".join((*lines, ""))
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
-        """The partial restore that leads to this plan: the rules of fronts that differ; "" where none does."""
+        """Returns the partial restore that leads to this plan: the rules of fronts that differ; "" if none does."""
         self.family_plan = family_plan
         removed, added = self._changes((key, new) for key, (_, new) in difference.fronts.items())
         lines: list[str] = []
@@ -134,7 +137,7 @@ class CaptureTables:
         return "\n".join((*lines, "")) if lines else ""
 
     def _changes(self, fronts: Iterable[tuple[FrontKey, Front | None]]) -> tuple[list[ChainRule], list[ChainRule]]:
-        """The rules to remove and to add for fronts to be as they are now; None: absent."""
+        """Returns the rules to remove and to add for fronts to be as they are now; None: absent."""
         now = dict(fronts)
         captures = captured(self.family_plan.family, (front for front in now.values() if front), self._ports)
         new = {capture.front.key: tuple(front_rules(capture, self.family_plan, self._to)) for capture in captures}
@@ -180,26 +183,26 @@ def front_rules(capture: Capture, family_plan: FamilyPlan, to: Address | None) -
 
 
 def _deciding(branches: Branches) -> Branches:
-    """The branches that matter where nothing is masqueraded: the last one, where all have its verdict."""
+    """Returns the branches that matter where nothing is masqueraded: the last one, where all have its verdict."""
     return branches if len({branch.verdict for branch in branches}) > 1 else branches[-1:]
 
 
 def _client_match(client: Client, family_plan: FamilyPlan) -> str:
-    """The arguments that match packets of a client."""
+    """Returns the arguments that match packets of a client."""
     if client is Client.NODE:
         return LOCAL_SOURCE
     return local_pods(family_plan) if client is Client.LOCAL_POD else ""
 
 
 def _relay(number: int, to: Address | None) -> str:
-    """The target that leads to a relay's port."""
+    """Returns the target that leads to a relay's port."""
     if to is None:
         return f"-j REDIRECT --to-ports {number}"
     return f"-j DNAT --to-destination {to if to.version == VERSION['IPv4'] else f'[{to}]'}:{number}"
 
 
 def _base_chains(family_plan: FamilyPlan) -> Iterator[Chain]:
-    """Every chain, with its rules that do not depend on Services; rules of fronts stand before these."""
+    """Yields every chain, with its rules that do not depend on Services; rules of fronts stand before these."""
     at_node = node_port_destinations(family_plan)
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
     yield Chain(MANGLE, SOURCE_RANGES)

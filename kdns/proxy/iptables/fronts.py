@@ -31,17 +31,17 @@ _WITHOUT_ENDPOINTS: Final = {Verdict.REJECT: "has no endpoints", Verdict.DROP: "
 
 
 def leads_to_endpoints(front: Front) -> bool:
-    """Whether some client's packets reach an endpoint."""
+    """Returns whether some client's packets reach an endpoint."""
     return any(branch.verdict in ENDPOINT_SETS for branch in front.branches)
 
 
 def is_guarded(front: Front) -> bool:
-    """Whether source ranges apply."""
+    """Returns whether source ranges apply."""
     return front.branches[0].client is Client.OUTSIDE_SOURCE_RANGES
 
 
 def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> Iterator[ChainRule]:
-    """The front's rules, in the order in which they are to stand.
+    """Yields the front's rules, in the order in which they are to stand.
 
     Differs: kube-proxy refuses connections to a node port without endpoints at every local address, also at those that
     have no node ports by nodePortAddresses, where something else may listen. And what the node itself sends to an
@@ -74,7 +74,7 @@ def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> It
 
 
 def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
-    """The chains that refuse or drop what no endpoint gets.
+    """Returns the chains that refuse or drop what no endpoint gets.
 
     One is for packets that leave the node or pass it, the other for those that pass it or come in.
     """
@@ -85,14 +85,14 @@ def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
 
 
 def _way(front: Front, chains: PortChains) -> str:
-    """The chain for the packets to the front."""
+    """Returns the chain for the packets to the front."""
     if front.kind is FrontKind.CLUSTER_IP:
         return list_chain(front.branches[-1].verdict, chains)
     return chains.firewall if is_guarded(front) else chains.external
 
 
 def list_chain(verdict: Verdict, chains: PortChains) -> str:
-    """The chain for one list of endpoints."""
+    """Returns the chain for one list of endpoints."""
     return chains.cluster if verdict is Verdict.CLUSTER else chains.local
 
 

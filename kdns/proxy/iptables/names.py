@@ -62,13 +62,13 @@ class PortChains(NamedTuple):
 
 
 def port_chains(name: PortName) -> PortChains:
-    """The four names, which share their hash."""
+    """Returns the four names, which share their hash."""
     suffix = _hash(f"{name}{name.protocol.lower()}")
     return PortChains(*(f"{prefix}{suffix}" for prefix in (_CLUSTER, _LOCAL, _EXTERNAL, _RANGES)))
 
 
 def endpoint_chain(name: PortName, endpoint: str) -> str:
-    """The name of an endpoint's chain; `endpoint` as it stands behind --to-destination."""
+    """Returns the name of an endpoint's chain; `endpoint` as it stands behind --to-destination."""
     return f"{_ENDPOINT}{_hash(f'{name}{name.protocol.lower()}{endpoint}')}"
 
 

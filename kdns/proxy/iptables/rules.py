@@ -42,18 +42,18 @@ class Jump(NamedTuple):
     rule: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The rule as text of a restore."""
+        """Returns the rule as text of a restore."""
         return " ".join(f'"{word}"' if " " in word else word for word in self.rule)
 
 
 def jump(table: str, chain: str, target: str, *matches: str, text: str = "") -> Jump:
-    """The jump with a comment, without one for no text."""
+    """Returns the jump with a comment, without one for no text."""
     commented = ("-m", "comment", "--comment", text) if text else ()
     return Jump(table, chain, (*matches, *commented, "-j", target))
 
 
 def inserted(jumps: Collection[Jump]) -> str:
-    """A restore that inserts jumps at the top of their chains, one after the other."""
+    """Returns a restore that inserts jumps at the top of their chains, one after the other."""
     lines: list[str] = []
     for table in dict.fromkeys(each.table for each in jumps):
         lines += restore(table, (), (f"-I {each.chain} {each}" for each in jumps if each.table == table))
@@ -61,7 +61,7 @@ def inserted(jumps: Collection[Jump]) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text as one argument: what could end the argument or the line becomes "?".
+    """Returns the text as one argument: what could end the argument or the line becomes "?".
 
     iptables-restore knows escapes inside of quotation marks, so a backslash could end them.
     """
@@ -69,42 +69,42 @@ def quoted(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """The match that holds a comment; "" for none."""
+    """Returns the match that holds a comment; "" for none."""
     return f"-m comment --comment {quoted(text[:COMMENT_BYTES])}" if text else ""
 
 
 def interface(name: str) -> str:
-    """Packets that arrive on this interface; a name that ends in "+" is a prefix."""
+    """Returns packets that arrive on this interface; a name that ends in "+" is a prefix."""
     return f"-i {quoted(name)}"
 
 
 def destination(address: str) -> str:
-    """Packets to one address, which is in canonical form."""
+    """Returns packets to one address, which is in canonical form."""
     return f"-d {host(address)}"
 
 
 def source(network: Network | str) -> str:
-    """Packets from a network, or from one address in canonical form."""
+    """Returns packets from a network, or from one address in canonical form."""
     return f"-s {host(network) if isinstance(network, str) else network}"
 
 
 def host(address: str) -> str:
-    """The address as iptables-save prints it."""
+    """Returns the address as iptables-save prints it."""
     return f"{address}/128" if ":" in address else f"{address}/32"
 
 
 def port(protocol: str, number: int) -> str:
-    """Packets to one port; `protocol` is in lower case."""
+    """Returns packets to one port; `protocol` is in lower case."""
     return f"-p {protocol} -m {protocol} --dport {number}"
 
 
 def rule(*parts: str) -> Rule:
-    """The rule of these parts; empty ones are left out."""
+    """Returns the rule of these parts; empty ones are left out."""
     return " ".join(filter(None, parts))
 
 
 def reject(family: Family) -> str:
-    """The target that refuses packets by the same ICMP error as kube-proxy's."""
+    """Returns the target that refuses packets by the same ICMP error as kube-proxy's."""
     return f"-j REJECT --reject-with {'icmp' if VERSION[family] == VERSION['IPv4'] else 'icmp6'}-port-unreachable"
 
 

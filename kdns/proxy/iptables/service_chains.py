@@ -22,7 +22,7 @@ from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 
 def service_chains(each: PortPlan, family_plan: FamilyPlan, *, has_comments: bool) -> Iterator[Chain]:
-    """The chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
+    """Yields the chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
 
     Differs: kube-proxy also makes chains that nothing leads to, such as KUBE-EXT before there is a load balancer IP.
     """
@@ -47,7 +47,7 @@ def service_chains(each: PortPlan, family_plan: FamilyPlan, *, has_comments: boo
 
 
 def fronts_of(each: PortPlan, family_plan: FamilyPlan) -> Iterator[Front]:
-    """The fronts that the Service port has and that lead to endpoints."""
+    """Yields the fronts that the Service port has and that lead to endpoints."""
     for key in dict.fromkeys(key for key, _ in each.fronts):
         front = family_plan.fronts.get(key)
         if front and front.port.name == each.name and leads_to_endpoints(front):
@@ -61,7 +61,7 @@ def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[Servic
 
 
 def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: FamilyPlan) -> Iterator[Rule]:
-    """The rules that mark packets to the cluster IP."""
+    """Yields the rules that mark packets to the cluster IP."""
     for front in fronts:
         *first, last = front.branches
         if last.verdict is verdict and last.masquerade:
@@ -74,7 +74,7 @@ def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: Family
 def _list_rules(
     each: PortPlan, endpoints: Mapping[str, tuple[ServiceEndpoint, str]], has_comments: bool
 ) -> Iterator[Rule]:
-    """A client with affinity goes to its last endpoint, any other to each with the same probability."""
+    """Yields a client with affinity goes to its last endpoint, any other to each with the same probability."""
     texts = {
         name: f"{comment(f'{each.name} -> {written}')} " if has_comments else ""
         for name, (_, written) in endpoints.items()
@@ -90,7 +90,7 @@ def _list_rules(
 
 
 def _external_rules(each: PortPlan, family_plan: FamilyPlan, names: PortChains) -> Iterator[Rule]:
-    """The branches of external IPs, load balancer IPs and node ports."""
+    """Yields the branches of external IPs, load balancer IPs and node ports."""
     name = f"{each.name} external destinations"
     for branch in each.external:
         match branch.client:

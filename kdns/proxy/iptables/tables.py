@@ -40,7 +40,7 @@ class Tables:
         return self._endpoints <= LARGE
 
     def whole(self, existing: Mapping[str, Collection[str]]) -> str:
-        """Everything, as input of iptables-restore --noflush, where there are these chains by table.
+        """Returns everything, as input of iptables-restore --noflush, where there are these chains by table.
 
         Chains of Service ports that are of no use any more are deleted. KUBE-FIREWALL, which the kubelet uses too, is
         not emptied where nothing is to be in it.
@@ -111,7 +111,7 @@ class Tables:
             yield from _section(NAT, (), (), deleted[start : start + _DELETED_AT_ONCE])
 
     def _shared(self) -> dict[tuple[str, str], list[Rule]]:
-        """The rules of the chains that Services share, by table and chain.
+        """Returns the rules of the chains that Services share, by table and chain.
 
         iptables-nft finds the place of a target in a list of them by walking it, so the last name comes first.
         """
@@ -127,7 +127,7 @@ class Tables:
         return rules
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
-        """The partial restore that leads to this plan: chains and rules that differ; "" where none does.
+        """Returns the partial restore that leads to this plan: chains and rules that differ; "" if none does.
 
         A front that gets endpoints or loses the last one is refused until it leads to them, or before it does not.
 
@@ -170,12 +170,12 @@ class Tables:
 
 
 def _lines(command: str, table: str, chain_rules: Iterable[ChainRule]) -> list[str]:
-    """The lines that do this to the rules of one table."""
+    """Returns the lines that do this to the rules of one table."""
     return [f"{command} {each.chain} {each.rule}" for each in chain_rules if each.table == table]
 
 
 def is_service_chain(name: str) -> bool:
-    """Whether a chain of table nat is one of a Service port, kube-proxy's or ours."""
+    """Returns whether a chain of table nat is one of a Service port, kube-proxy's or ours."""
     return name.startswith(SERVICE_PREFIXES)
 
 
@@ -196,7 +196,7 @@ def _rank(name: str) -> int:
 def _section(
     table: str, chains: Collection[Chain], changes: Sequence[str] = (), deleted: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The lines of one commit; none for nothing."""
+    """Yields the lines of one commit; none for nothing."""
     if chains or changes or deleted:
         appended = (f"-A {each.name} {rule}" for each in chains for rule in each.rules)
         yield from restore(table, (each.name for each in chains), chain(appended, changes), deleted)
@@ -209,7 +209,7 @@ def _endpoints(port: PortPlan) -> int:
 def _compare(
     before: Iterable[ChainRule], after: Iterable[ChainRule], removed: list[ChainRule], added: list[ChainRule]
 ) -> None:
-    """Add what is to be deleted and what is to be inserted."""
+    """Adds what is to be deleted and what is to be inserted."""
     old, new = Counter(before), Counter(after)
     removed += (old - new).elements()
     added += (new - old).elements()

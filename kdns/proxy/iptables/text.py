@@ -15,12 +15,12 @@ RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tab
 
 
 def iptables_text(plan: Plan) -> str:
-    """Both families' restores, for the program that each names."""
+    """Returns both families' restores, for the program that each names."""
     return "\n".join(family_text(plan.of(family)) for family in FAMILIES)
 
 
 def family_text(family_plan: FamilyPlan) -> str:
-    """One family's restore, with the jumps from built-in chains behind it."""
+    """Returns one family's restore, with the jumps from built-in chains behind it."""
     tables = Tables(family_plan, Features())
     lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", tables.whole({}).rstrip("\n")]
     lines.append("# jumps from the built-in chains, where they are not there yet")

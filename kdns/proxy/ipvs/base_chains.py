@@ -132,7 +132,7 @@ class BaseChains:
 
 
 def base_chains(family_plan: FamilyPlan, out_filters: Iterable[Rule] = ()) -> BaseChains:
-    """The rules of one family. `out_filters` are those of the one chain that depends on Services."""
+    """Returns the rules of one family. `out_filters` are those of the one chain that depends on Services."""
     chains = {chain[:2]: chain for chain in fixed_chains(family_plan)}
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
@@ -143,7 +143,7 @@ def base_chains(family_plan: FamilyPlan, out_filters: Iterable[Rule] = ()) -> Ba
 
 
 def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
-    """The rules that keep the node from a load balancer's address if it is outside of the source ranges.
+    """Yields the rules that keep the node from a load balancer's address if it is outside of the source ranges.
 
     IPVS translates the node's packets before a filter sees them. Their source is the address on kube-ipvs0 that they go
     to, if the program has not bound its socket.
@@ -160,13 +160,13 @@ def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
 
 
 def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
-    """The restore that changes these rules of the chain that depends on Services; "" for none."""
+    """Returns the restore that changes these rules of the chain that depends on Services; "" for none."""
     lines = [f"-D {OUT_FILTER} {each}" for each in removed] + [f"-A {OUT_FILTER} {each}" for each in added]
     return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
 
 
 def fixed_chains(family_plan: FamilyPlan) -> Iterator[Chain]:
-    """Every fixed chain with its rules."""
+    """Yields every fixed chain with its rules."""
     mark = f"{family_plan.masquerade_mark:#x}"
     matches = Matches(family_plan)
     marked = postrouting(mark)
@@ -191,12 +191,12 @@ class Matches:
     family_plan: FamilyPlan
 
     def set(self, name: str, direction: str = "") -> str:
-        """Packets that are in a set; by default by their destination."""
+        """Returns packets that are in a set; by default by their destination."""
         direction = direction or ("dst" if TYPES[name] == BITMAP_PORT else "dst,dst")
         return f"-m set --match-set {set_name(name, self.family_plan.family)} {direction}"
 
     def commented(self, name: str, direction: str = "") -> str:
-        """The same with kube-proxy's comment."""
+        """Returns the same with kube-proxy's comment."""
         return rule(comment(COMMENTS[name]), self.set(name, direction))
 
 
@@ -216,7 +216,7 @@ def _services(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
 
 
 def _masqueraded(family_plan: FamilyPlan, matches: Matches) -> tuple[str, ...]:
-    """Packets to cluster IPs that are masqueraded.
+    """Returns packets to cluster IPs that are masqueraded.
 
     Where no branch masquerades, those of the node are, as their source is the address of kube-ipvs0 that they go to.
     """
@@ -235,7 +235,7 @@ def _node_port(matches: Matches) -> Iterator[Rule]:
 
 
 def _local(matches: Matches, name: str) -> Iterator[Rule]:
-    """Packets to fronts with externalTrafficPolicy Local keep their source, but for the node's own."""
+    """Yields packets to fronts with externalTrafficPolicy Local keep their source, but for the node's own."""
     yield rule(matches.commented(name), LOCAL_SOURCE, _MARK)
     yield rule(matches.commented(name), _RETURN)
 

@@ -76,7 +76,7 @@ class Ipvs:
         return frozenset(each.address for each in self._sets[IPVS_IPS].entries)
 
     def has_address(self, address: str) -> bool:
-        """Whether kube-ipvs0 is to have this one."""
+        """Returns whether kube-ipvs0 is to have this one."""
         return Entry(address) in self._sets[IPVS_IPS].entries
 
     @property
@@ -85,14 +85,14 @@ class Ipvs:
         return base_chains(self.family_plan, self._out_filters)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
-        """The front of a virtual server; an address of a Service comes before a node port."""
+        """Returns the front of a virtual server; an address of a Service comes before a node port."""
         front = self.family_plan.fronts.get(FrontKey(key.address, key.protocol, key.port))
         if front is None and key.address in self._node_ports:
             front = self.family_plan.fronts.get(FrontKey("", key.protocol, key.port))
         return front
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Change:
-        """The change that leads to this plan of the same node. Its cost is that of the difference."""
+        """Returns the change that leads to this plan of the same node. Its cost is that of the difference."""
         self.family_plan = family_plan
         return self._follow(difference.fronts, difference.ports)
 
@@ -159,7 +159,7 @@ class Ipvs:
             yield IPVS_IPS, Entry(address)
 
     def _counted(self, steps: Iterable[tuple[int, SetMember]]) -> tuple[Entries, Entries]:
-        """Take the steps; the entries that are new then, and those that are gone."""
+        """Takes the steps; the entries that are new then, and those that are gone."""
         was: dict[SetMember, bool] = {}
         for step, member in steps:
             name, entry = member
@@ -179,7 +179,7 @@ class Ipvs:
         return _frozen(new), _frozen(old)
 
     def _filtered(self, fronts: Iterable[tuple[Front | None, Front | None]]) -> str:
-        """Change the rules that depend on Services; the restore for it."""
+        """Changes the rules that depend on Services; the restore for it."""
         old: dict[Rule, None] = {}
         new: dict[Rule, None] = {}
         for before, after in fronts:

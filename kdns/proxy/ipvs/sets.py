@@ -1,10 +1,10 @@
 """The ipsets, and what a front and a Service port put into them.
 
-Names, types and entries are kube-proxy's (pkg/proxy/ipvs/ipset.go), but for the last three sets.
+Names, types and entries are kube-proxy's (pkg/proxy/ipvs/ipset.go), except for the last three sets.
 
-Differs: kube-proxy lets IPVS refuse packets to a front without endpoints, and sends those to a front with policy Local
-that has no local ones to any endpoint, whose answers get lost. Three sets of kdns's own tell the rules in base_chains.py
-which fronts are to refuse and to drop.
+Differs: kube-proxy lets IPVS refuse packets to a front without endpoints. It sends packets to a front with policy Local
+and without local endpoints to any endpoint, and their answers are lost. Here three further sets name the fronts whose
+packets the rules in base_chains.py reject or drop.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ SetMember: TypeAlias = tuple[str, Entry]
 
 
 def set_name(name: str, family: Family) -> str:
-    """The set's name in one family: KUBE-6-… for IPv6, cut to the kernel's longest name."""
+    """Returns the set's name in one family: KUBE-6-… for IPv6, cut to the kernel's longest name."""
     return name if family == "IPv4" else name.replace("KUBE-", "KUBE-6-", 1)[:MAX_NAME]
 
 
 def empty_sets(family: Family) -> dict[str, IpSet]:
-    """Every set of one family without entries, by its name in IPv4."""
+    """Returns every set of one family without entries, by its name in IPv4."""
     return {
         name: IpSet(set_name(name, family), kind, family, OWN_MAX_ELEMENTS if name in OWN else MAX_ELEMENTS)
         for name, kind in TYPES.items()

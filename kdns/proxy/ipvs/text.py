@@ -20,7 +20,7 @@ _PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
 
 
 def ipvs_text(plan: Plan) -> str:
-    """Both families, each in the order in which it is to be loaded."""
+    """Returns both families, each in the order in which it is to be loaded."""
     return "\n".join("\n".join((*_family(Ipvs(plan.of(family)), family), "")) for family in FAMILIES)
 
 

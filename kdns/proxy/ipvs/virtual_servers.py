@@ -32,17 +32,17 @@ _ENDPOINT: Final = Destination()
 
 
 def chosen_by(scheduler: str) -> str:
-    """Which endpoint a scheduler chooses, in words that follow "one of 3 endpoints,"."""
+    """Returns which endpoint a scheduler chooses, in words that follow "one of 3 endpoints,"."""
     return SCHEDULERS.get(scheduler, f"as the kernel's scheduler {scheduler} chooses")
 
 
 def list_verdict(branches: Branches) -> Verdict | None:
-    """The one list of endpoints that clients of a front get; None where no client gets one."""
+    """Returns the one list of endpoints that clients of a front get; None if no client gets one."""
     return next((each.verdict for each in branches if each.verdict in ENDPOINT_SETS), None)
 
 
 def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
-    """The virtual server of a front; None where no client gets an endpoint."""
+    """Returns the virtual server of a front; None if no client gets an endpoint."""
     verdict = list_verdict(front.branches)
     if verdict is None:
         return None

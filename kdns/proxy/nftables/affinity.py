@@ -43,7 +43,7 @@ class Numbers(Generic[Numbered]):
         """Where a free number is searched for, beyond hashes first, when those after the hash are taken."""
 
     def of(self, value: Numbered) -> int:
-        """The value's number, which it has until it is released."""
+        """Returns the value's number, which it has until it is released."""
         number = self._numbers.get(value)
         if number is not None:
             return number
@@ -61,12 +61,12 @@ class Numbers(Generic[Numbered]):
         return number
 
     def release_all_but(self, values: Iterable[Numbered]) -> None:
-        """Release the numbers of all other values."""
+        """Releases the numbers of all other values."""
         for value in self._numbers.keys() - set(values):
             self.release(value)
 
     def release(self, value: Numbered) -> None:
-        """Release the value's number, if it has one."""
+        """Releases the value's number, if it has one."""
         self._taken.discard(self._numbers.pop(value, 0))
 
 
@@ -78,7 +78,7 @@ class EndpointIds:
         self._endpoints: dict[PortName, Numbers[tuple[str, int]]] = {}
 
     def of(self, port: PortName, endpoint: ServiceEndpoint) -> int:
-        """The ID; it is not that of another endpoint.
+        """Returns the ID; it is not that of another endpoint.
 
         The last four bits are 0 unless there are thousands of endpoints, as in the priority of ordinary packets, since
         they select the device's queue.
@@ -90,7 +90,7 @@ class EndpointIds:
         return self._ports.of(port) << 16 | (number & _ORDINARY) << 4 | number >> 12
 
     def release(self, name: PortName, port: PortPlan | None) -> None:
-        """Release what this Service port, as it is now, does not have any more."""
+        """Releases what this Service port, as it is now, does not have any more."""
         if port and port.affinity_s and name in self._endpoints:
             lists = port.endpoints
             self._endpoints[name].release_all_but((each.address, each.port) for each in (*lists.cluster, *lists.local))
@@ -100,7 +100,7 @@ class EndpointIds:
 
 @lru_cache(maxsize=4096)
 def affinity_chain(maps: EndpointMaps, count: int, affinity_s: int, family: Family) -> Chain:
-    """The chain for fronts with so many endpoints and this affinity.
+    """Returns the chain for fronts with so many endpoints and this affinity.
 
     A client goes to its last endpoint; one that is new, or whose endpoint is gone, goes to any.
     The result of one look-up reaches the next as a field of the packet. Its priority is free to use, since these rules

@@ -58,7 +58,7 @@ TO_ENDPOINTS: Final = Delivery(
 
 
 def base_chains(family_plan: FamilyPlan, delivery: Delivery) -> tuple[Set | Chain, ...]:
-    """Everything in the table that does not depend on any Service."""
+    """Returns everything in the table that does not depend on any Service."""
     return (*_sets(delivery), *_chains(family_plan, delivery))
 
 
@@ -77,7 +77,7 @@ def _sets(delivery: Delivery) -> Iterator[Set]:
 
 
 def _chains(family_plan: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
-    """The chains.
+    """Yields the chains.
 
     Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
     connect() ignores it and waits a second for the next, and the kernel limits the rate of ICMP errors.
@@ -122,7 +122,7 @@ def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> C
 
 
 def _external_local(family_plan: FamilyPlan, side: Side, delivery: Delivery) -> Iterator[str]:
-    """The branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
+    """Yields the branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
     key = expression(side.key, family_plan.family)
     ways = {verdict: f"{key} vmap @{side.lists[verdict].name}" for verdict in ENDPOINT_SETS}
     return branch_rules(
@@ -131,7 +131,7 @@ def _external_local(family_plan: FamilyPlan, side: Side, delivery: Delivery) -> 
 
 
 def _node_port_match(family_plan: FamilyPlan) -> str:
-    """The statements that match destinations with node ports; "" where there are none."""
+    """Returns the statements that match destinations with node ports; "" if there are none."""
     addresses, daddr = family_plan.node_ports, expression((DESTINATION,), family_plan.family)
     if not addresses.networks:
         return ""

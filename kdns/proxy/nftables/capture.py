@@ -24,7 +24,7 @@ _UNCAPTURED: Final = tuple(
 
 
 def capture_table(family_plan: FamilyPlan, ports: Mapping[RelayKey, int], to: Address | None) -> Table:
-    """The table that leads packets to the relays' `ports` at the node's address `to`.
+    """Returns the table that leads packets to the relays' `ports` at the node's address `to`.
 
     Without one they go to the address of the interface of arrival, which then must have one. `ports` may change from
     one plan to the next.
@@ -68,7 +68,7 @@ def _relay_chain(ports: Mapping[Verdict, int], to: Address | None) -> ListChain:
 
 
 def userspace_text(plan: Plan) -> str:
-    """A description of every relay, and the rules that capture for relays, to read."""
+    """Returns a description of every relay, and the rules that capture for relays, to read."""
     lines, numbers = listing(plan)
     family_plans = [plan.of(family) for family in FAMILIES]
     tables = "".join(

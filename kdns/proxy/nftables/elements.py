@@ -120,7 +120,7 @@ def _verdict(code: int, chain_name: bytes = b"") -> bytes:
 
 
 def _comment(text: str) -> bytes:
-    """A comment as libnftnl keeps it: type 0, length, and text with a terminating zero."""
+    """Returns a comment as libnftnl keeps it: type 0, length, and text with a terminating zero."""
     if not text:
         return b""
     packed = comment_text(text).encode() + b"\0"
@@ -128,7 +128,7 @@ def _comment(text: str) -> bytes:
 
 
 def _value(family: Family, types: list[str], values: tuple[str | int, ...]) -> bytes:
-    """A value; the parts of one with several are padded to four bytes each."""
+    """Returns a value; the parts of one with several are padded to four bytes each."""
     packed = [_packed(family, kind, value) for kind, value in zip(types, values, strict=True)]
     if len(packed) > 1:
         packed = [each + bytes(-len(each) % 4) for each in packed]

@@ -53,7 +53,7 @@ class Content:
     chains: dict[str, Chain] = field(default_factory=dict)
 
     def put(self, into: Set, key: ElementKey, data: Data = None) -> None:
-        """Add one element."""
+        """Adds one element."""
         self.elements.setdefault(into.name, {})[key] = data
 
 
@@ -65,7 +65,7 @@ class ListChain(Protocol):
 
 
 def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
-    """Everything that these fronts of a family put into a table that sends to endpoints."""
+    """Returns everything that these fronts of a family put into a table that sends to endpoints."""
     content = Content()
     for front in fronts:
         add_front(content, front, family_plan, partial(_endpoint_chain, ids), masquerades=True)
@@ -77,7 +77,7 @@ def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointId
 def add_front(
     content: Content, front: Front, family_plan: FamilyPlan, list_chain: ListChain, *, masquerades: bool
 ) -> None:
-    """Put in the front's branches: source ranges, verdicts, and the way to each list of endpoints."""
+    """Puts in the front's branches: source ranges, verdicts, and the way to each list of endpoints."""
     key, side, branches = front.key, side_of(front.kind), front.branches
     at: ElementKey = (key.protocol.lower(), key.port)
     if side is ADDRESSES:
@@ -110,13 +110,16 @@ def add_front(
 
 
 def external_local_chain(side: Side) -> str:
-    """The chain for the fronts whose branches lead to different lists; all of them have externalTrafficPolicy Local."""
+    """Returns the chain for the fronts whose branches lead to different lists.
+
+    All of them have externalTrafficPolicy Local.
+    """
     return f"external-local{side.suffix}"
 
 
 @lru_cache(maxsize=4096)
 def _masquerade_chain(chain: str, branches: Branches, local_pods: LocalPods | None, family: Family) -> Chain:
-    """The chain that marks the packets to masquerade and goes on to the list's chain."""
+    """Returns the chain that marks the packets to masquerade and goes on to the list's chain."""
     prefix = "masquerade" if len(branches) == 1 else "masquerade-nonlocal"
     rules = branch_rules(branches, dict.fromkeys(ENDPOINT_SETS, f"goto {chain}"), local_pods, family, masquerades=True)
     return Chain(f"{prefix}-{chain}", tuple(rules))
@@ -130,7 +133,7 @@ def branch_rules(
     *,
     masquerades: bool,
 ) -> Iterator[str]:
-    """The rules of a chain that is for these branches; `ways` are the statements that lead to lists."""
+    """Yields the rules of a chain that is for these branches; `ways` are the statements that lead to lists."""
     for branch in branches:
         match = _client_match(branch.client, local_pods, family)
         if masquerades and branch.masquerade:
@@ -140,7 +143,7 @@ def branch_rules(
 
 
 def _client_match(client: Client, local_pods: LocalPods | None, family: Family) -> str:
-    """The statements that match packets of a client."""
+    """Returns the statements that match packets of a client."""
     if client is Client.NODE:
         return "fib saddr type local "
     if client is not Client.LOCAL_POD or local_pods is None:
@@ -155,7 +158,7 @@ def _client_match(client: Client, local_pods: LocalPods | None, family: Family) 
 def _endpoint_chain(
     ids: EndpointIds, content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family
 ) -> str:
-    """The chain that sends to one of a list's endpoints."""
+    """Returns the chain that sends to one of a list's endpoints."""
     side, endpoints, protocol = side_of(front.kind), front.port.endpoints_of(verdict), str(key[-2])
     maps, place = side.endpoint_maps[verdict, protocol], (*key[:-2], key[-1])
     affinity_s = front.port.affinity_s
@@ -175,12 +178,12 @@ def _endpoint_chain(
 
 @lru_cache(maxsize=4096)
 def _draw_chain(maps: EndpointMaps, count: int, family: Family) -> Chain:
-    """The chain for fronts with so many endpoints and no affinity."""
+    """Returns the chain for fronts with so many endpoints and no affinity."""
     name = maps.endpoints.name
     draw = f"{expression(maps.key, family)} . numgen random mod {count}"
     return Chain(f"{name}-{count}", (f"dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}",))
 
 
 def collapsed(networks: Iterable[Network]) -> Iterator[Network]:
-    """The same addresses in networks that do not overlap, as sets with intervals require."""
+    """Yields the same addresses in networks that do not overlap, as sets with intervals require."""
     return collapse_addresses(networks)  # type: ignore[type-var]  # they are of one family

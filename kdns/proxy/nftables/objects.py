@@ -25,7 +25,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9/_.-]*")
 
 
 def identifier(text: str) -> str:
-    """The text as part of a chain's or set's name: characters that names cannot have become underscores."""
+    """Returns the text as part of a chain's or set's name: characters that names cannot have become underscores."""
     return _NOT_IN_IDENTIFIER.sub("_", text)
 
 
@@ -35,12 +35,12 @@ def quoted(text: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """The text as the kernel keeps it for people who list the table."""
+    """Returns the text as the kernel keeps it for people who list the table."""
     return printable(text)[:COMMENT_BYTES]
 
 
 def checked_name(name: str) -> str:
-    """The name; ValueError for what is no name in nft's language."""
+    """Returns the name; ValueError for what is no name in nft's language."""
     if len(name) > NAME_BYTES or not _IDENTIFIER.fullmatch(name):
         raise ValueError(f"name of an nftables object: {name!r}")
     return name
@@ -57,7 +57,7 @@ class Part(NamedTuple):
     datatype: str
 
     def type_in(self, family: Family) -> str:
-        """The datatype in a table of this family."""
+        """Returns the datatype in a table of this family."""
         if self.datatype != "address":
             return self.datatype
         return "ipv4_addr" if family == "IPv4" else "ipv6_addr"
@@ -80,7 +80,7 @@ VERDICT: Final = Part("verdict", "verdict")
 
 
 def port_of(protocol: str) -> Part:
-    """The destination port as nft has it for one protocol, in lower case."""
+    """Returns the destination port as nft has it for one protocol, in lower case."""
     return Part(f"{protocol} dport", "inet_service")
 
 
@@ -88,7 +88,7 @@ Parts: TypeAlias = tuple[Part, ...]
 
 
 def expression(parts: Iterable[Part], family: Family) -> str:
-    """The parts of a key as an expression."""
+    """Returns the parts of a key as an expression."""
     return " . ".join(part.expression for part in parts).format(ip=NFT_FAMILY[family], client=_CLIENT[family])
 
 
@@ -119,12 +119,12 @@ ElementKey: TypeAlias = tuple[str | int, ...]
 
 
 def element_key(key: ElementKey) -> str:
-    """The key as nft writes it."""
+    """Returns the key as nft writes it."""
     return " . ".join(map(str, key))
 
 
 def element(key: ElementKey, data: Data) -> str:
-    """The element as nft writes it."""
+    """Returns the element as nft writes it."""
     match data:
         case None:
             return element_key(key)
@@ -166,7 +166,7 @@ class Set:
         return "map" if self.data else "set"
 
     def block(self, family: Family) -> str:
-        """The definition as a block of a table."""
+        """Returns the definition as a block of a table."""
         types = " : ".join(expression(parts, family) for parts in (self.key, self.data) if parts)
         flags = ("flags interval",) if self.has_intervals else ()
         dynamic = (f"size {self.dynamic_size}", "flags dynamic,timeout") if self.dynamic_size else ()
@@ -200,7 +200,7 @@ class Chain:
         return "chain"
 
     def block(self, family: Family) -> str:
-        """The definition as a block of a table."""
+        """Returns the definition as a block of a table."""
         del family
         at = self.hook
         base = (f"type {at.kind} hook {at.hook} priority {at.priority}; policy accept;",) if at else ()
@@ -212,6 +212,6 @@ def _block(head: str, lines: Iterable[str]) -> str:
 
 
 def table_text(family: Family, objects: Iterable[Set | Chain]) -> str:
-    """The definition of kdns's table with these objects."""
+    """Returns the definition of kdns's table with these objects."""
     body = "\n".join(each.block(family) for each in objects)
     return f"table {NFT_FAMILY[family]} {TABLE} {{\n{body}\n}}"

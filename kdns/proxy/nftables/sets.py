@@ -141,5 +141,5 @@ LISTED: Final = frozenset(each.name for side in SIDES for each in side.lists.val
 
 
 def side_of(kind: FrontKind) -> Side:
-    """The side of a front of this kind."""
+    """Returns the side of a front of this kind."""
     return NODE_PORTS if kind is FrontKind.NODE_PORT else ADDRESSES

@@ -25,7 +25,7 @@ _ABSENT: Final = "no element"
 
 
 def ruleset(plan: Plan, delivery: Delivery = TO_ENDPOINTS) -> str:
-    """Both tables, as one transaction for `nft -f`."""
+    """Returns both tables, as one transaction for `nft -f`."""
     return "".join(Table(plan.of(family), delivery).whole() for family in FAMILIES)
 
 
@@ -79,7 +79,7 @@ class Table:
         )
 
     def after_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-        """The base chains that were not there, and the removal of what is of no use any more."""
+        """Returns the base chains that were not there, and the removal of what is of no use any more."""
         table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
         objects = base_chains(self.family_plan, self._delivery)
         hooks = [each for each in objects if _is_new_hook(each, chains)]
@@ -109,7 +109,7 @@ class Table:
         return next((f"chain {each.name}" for each in chains if len(each.rules) != rules.get(each.name, 0)), "")
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Transaction:
-        """The transaction that leads to this plan."""
+        """Returns the transaction that leads to this plan."""
         self.family_plan = family_plan
         change = self._followed(difference.fronts)
         for name, (_, port) in difference.ports.items():
@@ -198,12 +198,12 @@ def _is_new_hook(each: Set | Chain, chains: Iterable[str]) -> bool:
 
 
 def _bypasses_lists(part: Content) -> bool:
-    """Whether the front has endpoints and does not use the maps of external policy Local."""
+    """Returns whether the front has endpoints and does not use the maps of external policy Local."""
     return bool(_SERVICES & part.elements.keys()) and not LISTED & part.elements.keys()
 
 
 def _delete(change: Transaction, name: str, key: ElementKey) -> None:
-    """Delete an element, or do not add it if it is a shared one that this transaction was to add."""
+    """Deletes an element, or do not add it if it is a shared one that this transaction was to add."""
     added = change.add.get(name, {})
     if key in added and name in SHARED:
         del added[key]

@@ -31,7 +31,7 @@ class Transaction:
 
 
 def commands(change: Transaction) -> Iterator[str]:
-    """The transaction as nft commands. Chains are made before they are filled, since they lead to each other."""
+    """Yields the transaction as nft commands. Chains are made before they are filled, since they lead to each other."""
     table = f"{NFT_FAMILY[change.family]} {TABLE}"
     yield from (f"add chain {table} {name}" for name in change.chains)
     for name, chain in change.chains.items():

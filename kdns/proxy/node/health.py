@@ -16,7 +16,7 @@ TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 
 
 def is_current(*, established: bool, oldest_pending_s: float | None, now_s: float, sync_s: float) -> bool:
-    """Whether no change has been pending for longer than two sync periods.
+    """Returns whether no change has been pending for longer than two sync periods.
 
     Differs: before the first sync this is false. kube-proxy does not listen until then.
     """
@@ -24,7 +24,7 @@ def is_current(*, established: bool, oldest_pending_s: float | None, now_s: floa
 
 
 def is_eligible(node: Node | None) -> bool:
-    """Whether load balancers may use the node: it exists and is not about to be deleted (KEP-3836)."""
+    """Returns whether load balancers may use the node: it exists and is not about to be deleted (KEP-3836)."""
     if node is None or node.metadata.deletion_timestamp:
         return False
     return all(taint.key != TO_BE_DELETED for taint in node.spec.taints or ())
@@ -50,7 +50,7 @@ HealthChecks: TypeAlias = dict[Key, Mapping[HealthCheckPort, HealthCheck]]
 
 
 def health_checks(state: State, node_name: str, keys: Iterable[Key]) -> HealthChecks:
-    """The health checks of each of these Services; an empty mapping for a Service without."""
+    """Returns the health checks of each of these Services; an empty mapping for a Service without."""
     return {key: dict(_of_service(state, node_name, key)) for key in keys}
 
 
@@ -66,7 +66,7 @@ def _of_service(state: State, node_name: str, key: Key) -> Iterable[tuple[Health
 
 
 def _local_ready(slices: Iterable[EndpointSlice], family: Family, node_name: str) -> set[str]:
-    """The addresses of this node's ready endpoints. A terminating endpoint is not ready, even if it serves."""
+    """Returns the addresses of this node's ready endpoints. A terminating endpoint is not ready, even if it serves."""
     return {
         endpoint.addresses[0]
         for each in slices

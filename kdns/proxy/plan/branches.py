@@ -64,7 +64,7 @@ class SourceNat(NamedTuple):
 
 @cache
 def cluster_ip_branches(verdict: Verdict, nat: SourceNat) -> Branches:
-    """The branches of a cluster IP.
+    """Returns the branches of a cluster IP.
 
     A packet that is not of a local Pod may have come from outside of the cluster, and the answer has to return by this
     node.
@@ -78,7 +78,7 @@ def cluster_ip_branches(verdict: Verdict, nat: SourceNat) -> Branches:
 
 @cache
 def external_branches(verdict: Verdict, nat: SourceNat, *, is_local: bool, is_guarded: bool = False) -> Branches:
-    """The branches of external IPs, load balancer IPs and node ports.
+    """Returns the branches of external IPs, load balancer IPs and node ports.
 
     `is_local` (externalTrafficPolicy Local): clients keep their address, and packets of local Pods and of the node
     itself go to any endpoint (short circuit), whatever the verdict for others; where a front has one list, to the list

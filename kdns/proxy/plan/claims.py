@@ -78,7 +78,7 @@ class Claims:
         self.changed: dict[FrontKey, None] = {}
 
     def add(self, port: PortPlan) -> None:
-        """Add the claims of a Service port."""
+        """Adds the claims of a Service port."""
         for key, kind in port.fronts:
             insort(self._claims.setdefault(key, []), _claim(port, kind))
             self.changed[key] = None
@@ -89,7 +89,7 @@ class Claims:
             self.changed |= self._at_addresses.get(node_port, {})
 
     def remove(self, port: PortPlan) -> None:
-        """Remove the claims of a Service port that were added."""
+        """Removes the claims of a Service port that were added."""
         for key, kind in port.fronts:
             claims = self._claims[key]
             del claims[bisect_left(claims, _claim(port, kind))]
@@ -110,7 +110,7 @@ class Claims:
         self._api_servers = fronts
 
     def decision(self, key: FrontKey) -> tuple[Claim | None, tuple[Refusal, ...]]:
-        """The claim that has the front, and the others with the reason."""
+        """Returns the claim that has the front, and the others with the reason."""
         winner, refusals = None, []
         for claim in self._claims.get(key, ()):
             reason = self._protection(key, claim) or (_precedence(winner, claim) if winner else "")
@@ -121,7 +121,7 @@ class Claims:
         return winner, tuple(refusals)
 
     def _protection(self, key: FrontKey, claim: Claim) -> str:
-        """Why this claim is refused, whatever others there are; "" where it is not."""
+        """Returns why this claim is refused, whatever others there are; "" if it is not."""
         if not 0 < key.port <= MAX_PORT:
             return f"{key.port} is not a port from 1 to {MAX_PORT}"
         if claim.kind is FrontKind.EXTERNAL_IP and not self._has_external_ips:
@@ -153,7 +153,7 @@ class Claims:
         return "" if is_of_services and address not in self._half.node.primary else "an address of this node"
 
     def _addresses(self, key: FrontKey) -> tuple[Address, ...]:
-        """The addresses of a front; those of a node port are the node's."""
+        """Returns the addresses of a front; those of a node port are the node's."""
         if not key.address:
             return self._own
         address = parse_unmapped_address(key.address)
@@ -170,7 +170,7 @@ def _claim(port: PortPlan, kind: FrontKind) -> Claim:
 
 
 def _node_ports(port: PortPlan) -> Iterator[tuple[_NodePort, str]]:
-    """The ports of the node's addresses that are this Service port's, and what they are."""
+    """Yields the ports of the node's addresses that are this Service port's, and what they are."""
     if port.health_check_port:
         yield ("TCP", port.health_check_port), "health check node port"
     for key, kind in port.fronts:
@@ -186,7 +186,7 @@ def _api_servers(slices: Iterable[EndpointSlice]) -> Iterator[FrontKey]:
 
 
 def _precedence(winner: Claim, claim: Claim) -> str:
-    """Why the one comes before the other."""
+    """Returns why the one comes before the other."""
     if winner.rank != claim.rank:
         return f"it is the {winner.kind.value} of Service {winner.name}"
     if winner.created != claim.created:

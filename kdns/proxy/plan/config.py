@@ -29,14 +29,14 @@ class LocalPods:
     interface_prefix: str = ""
 
     def of(self, family: Family) -> LocalPods | None:
-        """What applies in one family; None where local Pods cannot be detected. Only the first network counts."""
+        """What applies in one family; None if local Pods cannot be detected. Only the first network counts."""
         if self.bridge or self.interface_prefix:
             return self
         own = tuple(network for network in self.networks if network.version == VERSION[family])
         return LocalPods(own[:1]) if own else None
 
     def matches(self, source: Address, interface: str) -> bool:
-        """Whether a packet with this source that arrived on this interface is from a Pod of this node."""
+        """Returns whether a packet with this source that arrived on this interface is from a Pod of this node."""
         if self.bridge:
             return interface == self.bridge
         if self.interface_prefix:
@@ -57,7 +57,7 @@ class NodeView:
     addresses: tuple[Address, ...] = ()
 
     def has(self, address: Address) -> bool:
-        """Whether packets to this address are for the node itself."""
+        """Returns whether packets to this address are for the node itself."""
         return address.is_loopback or address in self.addresses
 
 

@@ -86,7 +86,7 @@ class Policies:
 def candidates(
     slices: Iterable[EndpointSlice], family: Family, port_name: str, protocol: str, node_name: str
 ) -> tuple[Candidate, ...]:
-    """The endpoints of one Service port, by address and port.
+    """Returns the endpoints of one Service port, by address and port.
 
     The same address in several slices counts once; one that is not terminating wins.
     """
@@ -148,7 +148,7 @@ def _endpoints(known: Iterable[Candidate]) -> tuple[ServiceEndpoint, ...]:
 
 
 def _by_topology(ready: list[Candidate], node: NodeView, *, node_hints: bool) -> list[Candidate]:
-    """Those meant for this node, else those meant for its zone, else all."""
+    """Returns those meant for this node, else those meant for its zone, else all."""
     if node_hints and node.name and all(each.nodes for each in ready):
         for_node = [each for each in ready if node.name in each.nodes]
         if for_node:

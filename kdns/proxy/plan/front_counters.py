@@ -26,7 +26,7 @@ class FrontCounters:
         self._totals: Counter[Counted] = Counter()
 
     def read(self, family_plan: FamilyPlan, name: str, counts: Mapping[FrontKey, int]) -> None:
-        """Add a reading of one of the kernel's objects that count, such as a map."""
+        """Adds a reading of one of the kernel's objects that count, such as a map."""
         before = self._readings.get((family_plan.family, name), _NO_READING)
         for key, count in counts.items():
             front = family_plan.fronts.get(key)
@@ -36,7 +36,7 @@ class FrontCounters:
         self._readings[family_plan.family, name] = counts
 
     def totals(self, plan: Plan) -> Mapping[Counted, int]:
-        """The totals of the plan's Service ports; those of others are deleted."""
+        """Returns the totals of the plan's Service ports; those of others are deleted."""
         for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:
             del self._totals[name, family]
         return self._totals

@@ -15,7 +15,7 @@ TCP_UDP_SCTP: Final = TCP_UDP | {"SCTP"}
 
 
 def _semantic(meaning: str, default: T) -> T:
-    """A field with what it means, in words for a person."""
+    """Returns a field with what it means, in words for a person."""
     made: T = field(default=default, metadata={"meaning": meaning})
     return made
 
@@ -111,7 +111,7 @@ REFUSALS: Final[Mapping[str, str]] = {
 
 
 def semantics(name: str) -> Mode:
-    """The semantics of a mode; InputError for one that kdns does not have."""
+    """Returns the semantics of a mode; InputError for one that kdns does not have."""
     if name not in MODES:
         raise InputError(f"mode {name} is not one of kdns's: {REFUSALS[name]}")
     return MODES[name]

@@ -38,7 +38,7 @@ class NodePortAddresses:
         return any(network.prefixlen == 0 for network in self.networks)
 
     def __contains__(self, address: Address) -> bool:
-        """Whether a packet to this address can be for a node port.
+        """Returns whether a packet to this address can be for a node port.
 
         IPv6 link-local addresses are not among the node's, but a packet to one that arrives here is for this node.
         """
@@ -50,7 +50,10 @@ class NodePortAddresses:
         return any(address in network for network in self.networks)
 
     def listen_addresses(self, *, loopback: bool) -> tuple[str, ...]:
-        """The addresses to listen on, the wildcard where every address counts; with those of `loopback` or without."""
+        """Returns the addresses to listen on, the wildcard where every address counts.
+
+        With those of `loopback` or without.
+        """
         is_ipv4 = self.family == "IPv4"
         if self.is_everywhere:
             return ("0.0.0.0" if is_ipv4 else "::",)

@@ -24,7 +24,7 @@ _UNPRINTABLE: Final = re.compile(r"[^ !#-~]")
 
 
 def printable(text: str) -> str:
-    """The text with a "?" for every quotation mark and for everything that is not printable ASCII.
+    """Returns the text with a "?" for every quotation mark and for everything that is not printable ASCII.
 
     An API that does not validate may let any text in as a name. None of it may end a string, a comment or a line.
     """
@@ -92,13 +92,13 @@ class PortPlan:
     created: str = ""
 
     def branches(self, kind: FrontKind) -> Branches:
-        """The branches of a front of this kind."""
+        """Returns the branches of a front of this kind."""
         if kind is FrontKind.CLUSTER_IP:
             return self.cluster_ip
         return self.load_balancer if kind is FrontKind.LOAD_BALANCER_IP else self.external
 
     def endpoints_of(self, verdict: Verdict) -> tuple[ServiceEndpoint, ...]:
-        """The endpoints that a verdict means; none for REJECT and DROP."""
+        """Returns the endpoints that a verdict means; none for REJECT and DROP."""
         if verdict is Verdict.CLUSTER:
             return self.endpoints.cluster
         return self.endpoints.local if verdict is Verdict.LOCAL else ()
@@ -163,21 +163,21 @@ class FamilyPlan:
     scheduler: str = ""
 
     def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:
-        """The front that a packet goes to; an address of a Service comes before a node port."""
+        """Returns the front that a packet goes to; an address of a Service comes before a node port."""
         front = self.fronts.get(FrontKey(str(destination), protocol, port))
         if front is None and destination in self.node_ports:
             front = self.fronts.get(FrontKey("", protocol, port))
         return front
 
     def refusals(self, destination: Address, protocol: str, port: int) -> tuple[Refusal, ...]:
-        """The Service ports that name this destination and do not get it."""
+        """Returns the Service ports that name this destination and do not get it."""
         refusals = self.refused.get(FrontKey(str(destination), protocol, port), ())
         if destination in self.node_ports:
             refusals += self.refused.get(FrontKey("", protocol, port), ())
         return refusals
 
     def branch(self, front: Front, source: Address, interface: str = "") -> Branch:
-        """The branch that a client takes; `interface` is where its packets arrive, "" where that is not known."""
+        """Returns the branch that a client takes; `interface` is where its packets arrive, "" if that is not known."""
         *branches, last = front.branches
         return next((each for each in branches if self._matches(each.client, front, source, interface)), last)
 
@@ -210,7 +210,7 @@ class Plan:
     ipv6: FamilyPlan
 
     def of(self, family: Family) -> FamilyPlan:
-        """One half."""
+        """Returns one half."""
         return self.ipv4 if family == "IPv4" else self.ipv6
 
     @property

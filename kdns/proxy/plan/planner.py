@@ -30,7 +30,7 @@ class Difference:
 
 
 def plan(state: State, node: NodeView, config: ProxyConfig) -> Plan:
-    """The plan for all Services of the state."""
+    """Returns the plan for all Services of the state."""
     return Planner(state, node, config).plan
 
 
@@ -49,11 +49,11 @@ class Planner:
         self.update(state.services if services is None else services)
 
     def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
-        """Update by changes that the state has already taken."""
+        """Updates by changes that the state has already taken."""
         return self.update(dict.fromkeys(key for change in changes for key in affected_services(change)))
 
     def update(self, keys: Iterable[Key]) -> dict[Family, Difference]:
-        """Plan these Services again; the difference for each family."""
+        """Plans these Services again; the difference for each family."""
         keys = tuple(keys)
         differences = {family: self._update(family, keys) for family in FAMILIES}
         self.plan = self._planned()
@@ -74,7 +74,7 @@ class Planner:
 
 
 def affected_services(change: AnyChange) -> Iterable[Key]:
-    """The Services whose plans a change may affect."""
+    """Yields the Services whose plans a change may affect."""
     for obj in (change.old, change.new):
         if isinstance(obj, Service):
             yield obj.key
@@ -92,7 +92,7 @@ class _FamilyPlanner:
         self._old_ports: dict[PortName, PortPlan | None] = {}
 
     def replace(self, service: Key, ports: tuple[PortPlan, ...]) -> None:
-        """Replace the Service's ports by these."""
+        """Replaces the Service's ports by these."""
         names = self._by_service.pop(service, ())
         new = {port.name: port for port in ports}
         if new:
@@ -110,7 +110,7 @@ class _FamilyPlanner:
                 self.claims.add(now)
 
     def settle(self) -> Difference:
-        """Make the plan of all replacements since the last call; the difference to the plan before."""
+        """Makes the plan of all replacements since the last call; the difference to the plan before."""
         if not self._old_ports and not self.claims.changed:
             return Difference()
         before = self.plan
@@ -142,7 +142,7 @@ class _FamilyPlanner:
         return Difference(changed, ports)
 
     def _is_virtual(self, front: Front) -> bool:
-        """Whether no packet to the front's address is for anything but Services."""
+        """Returns whether no packet to the front's address is for anything but Services."""
         if not self.plan.mode.owns_addresses:
             return front.kind is FrontKind.CLUSTER_IP
         address = parse_unmapped_address(front.key.address)

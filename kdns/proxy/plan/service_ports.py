@@ -26,7 +26,7 @@ AFFINITY_MAX_S: Final = 86400
 
 
 def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPlan:
-    """The plan of one family without Services: what configuration and node decide."""
+    """Returns the plan of one family without Services: what configuration and node decide."""
     mode, nat = config.mode, source_nat(family, config)
     return FamilyPlan(
         family,
@@ -44,7 +44,7 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
 
 
 def source_nat(family: Family, config: ProxyConfig) -> SourceNat:
-    """The configuration's part in masquerading."""
+    """Returns the configuration's part in masquerading."""
     detects_pods = config.local_pods is not None and config.local_pods.of(family) is not None
     mode = config.mode
     return SourceNat(detects_pods, config.masquerade_all, mode.relays, mode.has_one_list)
@@ -60,20 +60,20 @@ def _routed(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
 
 
 def is_proxied(service: Service) -> bool:
-    """Whether the Service has cluster IPs and no label that leaves them to another proxy."""
+    """Returns whether the Service has cluster IPs and no label that leaves them to another proxy."""
     labels = service.metadata.labels
     return bool(service.virtual_ips) and (labels is None or labels.proxy_name is None)
 
 
 def cluster_ip(service: Service, family: Family) -> str:
-    """The cluster IP of a family in canonical form, or ""."""
+    """Returns the cluster IP of a family in canonical form, or ""."""
     return next(iter(_canonical(service.virtual_ips, family)), "")
 
 
 def plan_service(
     service: Service, slices: Iterable[EndpointSlice], family: Family, config: ProxyConfig, node: NodeView
 ) -> tuple[PortPlan, ...]:
-    """The plans of the Service's ports in one family; none where it has no cluster IP of that family."""
+    """Returns the plans of the Service's ports in one family; none if it has no cluster IP of that family."""
     address = cluster_ip(service, family) if is_proxied(service) else ""
     if not address:
         return ()
@@ -123,7 +123,7 @@ def _port_plan(
 
 
 def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:
-    """The verdict for anybody, by one of the two traffic policies."""
+    """Returns the verdict for anybody, by one of the two traffic policies."""
     if not endpoints.has_any:
         return Verdict.REJECT
     if not is_local:
@@ -138,7 +138,7 @@ def _hairpins(endpoints: EndpointLists, config: ProxyConfig) -> tuple[str, ...]:
 
 
 def health_check_port(service: Service) -> int:
-    """The node port where load balancers ask for local endpoints of the Service; 0 for none."""
+    """Returns the node port where load balancers ask for local endpoints of the Service; 0 for none."""
     spec = service.spec
     is_local = spec.type == "LoadBalancer" and spec.external_traffic_policy == "Local"
     return spec.health_check_node_port if is_local and is_proxied(service) else 0
@@ -169,13 +169,13 @@ def _fronts(
 
 
 def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
-    """The addresses of the family, each once, in canonical form."""
+    """Returns the addresses of the family, each once, in canonical form."""
     written = dict.fromkeys(canonical_address(text) for text in texts)
     return tuple(each for each in written if each and family_of_text(each) == family)
 
 
 def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
-    """The load balancer's addresses that the node serves: those with ipMode VIP, which is the default.
+    """Returns the load balancer's addresses that the node serves: those with ipMode VIP, which is the default.
 
     An address of the node itself is served too, since some load balancers assign it.
     """

@@ -26,12 +26,12 @@ Targets: TypeAlias = Callable[[Front], frozenset[SocketAddress]]
 
 
 def serving(front: Front) -> frozenset[SocketAddress]:
-    """The endpoints that serve a UDP front, which get its packets where the kernel alone forwards them."""
+    """Returns the endpoints that serve a UDP front, which get its packets where the kernel alone forwards them."""
     return frozenset((each.address, each.port) for each in front.port.serving)
 
 
 def udp_fronts(family_plan: FamilyPlan, difference: Difference | None, targets: Targets = serving) -> Fronts:
-    """The fronts whose flows are to be examined: those of the difference, or all of the plan."""
+    """Returns the fronts whose flows are to be examined: those of the difference, or all of the plan."""
     if difference is None:
         return {key: targets(front) for key, front in family_plan.fronts.items() if key.protocol == UDP}
     keys = {key for key in difference.fronts if key.protocol == UDP}
@@ -43,12 +43,12 @@ def udp_fronts(family_plan: FamilyPlan, difference: Difference | None, targets: 
 
 
 def merged(earlier: Fronts, later: Fronts) -> Fronts:
-    """Both; a later front replaces an earlier one."""
+    """Returns both; a later front replaces an earlier one."""
     return {**earlier, **later}
 
 
 def is_stale(flow: Flow, fronts: Fronts, family_plan: FamilyPlan) -> bool:
-    """Whether a flow to one of these fronts does not lead where its packets may go.
+    """Returns whether a flow to one of these fronts does not lead where its packets may go.
 
     A flow to a front that is gone is none of the dataplane's if its destination is not translated.
     """

@@ -66,7 +66,7 @@ class ProxyState(State):
         return Endpoint(each.addresses, conditions, node_name=node_name, hints=self._same(each.hints))
 
     def _same(self, value: H) -> H:
-        """The first of all equal values. Beyond `MAX_SHARED` values, all are forgotten."""
+        """Returns the first of all equal values. Beyond `MAX_SHARED` values, all are forgotten."""
         if len(self._shared) > MAX_SHARED:
             self._shared.clear()
         return cast("H", self._shared.setdefault(value, value))

@@ -36,9 +36,12 @@ class Problem:
 
 
 def decoded(document: object) -> tuple[Settings, tuple[Problem, ...]]:
-    """The settings and the mistakes; fields with mistakes have their defaults. Values are validated elsewhere."""
+    """Returns the settings and the mistakes.
+
+    Fields with mistakes have their defaults. Values are validated elsewhere.
+    """
     if not isinstance(document, dict):
-        return Settings(), (Problem("", f"wanted an object of kind {KIND}"),)
+        return Settings(), (Problem("", f"expected an object of kind {KIND}"),)
     problems = list(_of_another_kind(document))
     if document.get("kind") != KIND and document.get("apiVersion") != API_VERSION:
         return Settings(), tuple(problems)
@@ -48,12 +51,12 @@ def decoded(document: object) -> tuple[Settings, tuple[Problem, ...]]:
 
 
 def encoded(settings: Settings) -> Json:
-    """The document of these settings, with every field."""
+    """Returns the document of these settings, with every field."""
     return {"apiVersion": API_VERSION, "kind": KIND, **_written(settings)}
 
 
 def with_port(address: str, port: int) -> str:
-    """The address with a port; text that is no bare address stays as it is."""
+    """Returns the address with a port; text that is no bare address stays as it is."""
     parsed = parse_unmapped_address(address)
     if parsed is None:
         return address
@@ -75,15 +78,15 @@ def _addressed(settings: Settings, document: Json) -> Settings:
 def _of_another_kind(document: Json) -> Iterator[Problem]:
     for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(name) != wanted:
-            found = f"found {document[name]!r}" if document.get(name) else "is missing"
-            yield Problem(name, f"{found}; wanted {wanted}")
+            reason = f"got {document[name]!r}" if document.get(name) else "it is missing"
+            yield Problem(name, f"expected {wanted}, {reason}")
 
 
 def _object(cls: type[T], given: object, path: str, problems: list[Problem]) -> T:
     if given is None:
         return cls()
     if not isinstance(given, dict):
-        problems.append(Problem(path.removesuffix("."), f"found {_shown(given)}, wanted an object"))
+        problems.append(Problem(path.removesuffix("."), f"expected an object, got {_shown(given)}"))
         return cls()
     known = {api_name(each.name): each for each in fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
@@ -108,7 +111,7 @@ class _WrongTypeError(Exception):
 
 
 def _value(wanted: Any, name: str, given: object, path: str, problems: list[Problem]) -> Any:
-    """The value in the type of its field; mistakes in parts of it are added to the problems."""
+    """Returns the value in the type of its field; mistakes in parts of it are added to the problems."""
     if is_dataclass(wanted):
         return _object(wanted, given, f"{path}.", problems)  # type: ignore[arg-type]
     if given is None:
@@ -127,15 +130,15 @@ def _scalar(wanted: type, given: object) -> object:
     if not isinstance(given, accepted) or (isinstance(given, bool) and wanted is not bool):
         if wanted is str and isinstance(given, int) and not isinstance(given, bool):
             return str(given)  # a quantity such as infoBufferSize: 0, or a version without quotes
-        raise _WrongTypeError(f"found {_shown(given)}, wanted {_NAMES[wanted]}")
+        raise _WrongTypeError(f"expected {_NAMES[wanted]}, got {_shown(given)}")
     if isinstance(given, int) and wanted is int and given not in _INT32:
-        raise _WrongTypeError(f"found {given}, wanted a number of 32 bits")
+        raise _WrongTypeError(f"expected a number of 32 bits, got {given}")
     return given
 
 
 def _list(item: Any, given: object, path: str, problems: list[Problem]) -> tuple[Any, ...]:
     if not isinstance(given, list):
-        raise _WrongTypeError(f"found {_shown(given)}, wanted a list")
+        raise _WrongTypeError(f"expected a list, got {_shown(given)}")
     if is_dataclass(item):
         made = (_object(item, each, f"{path}[{index}].", problems) for index, each in enumerate(given))  # type: ignore[arg-type]
         return tuple(made)
@@ -144,7 +147,7 @@ def _list(item: Any, given: object, path: str, problems: list[Problem]) -> tuple
 
 def _gates(given: object, path: str, problems: list[Problem]) -> dict[str, bool]:
     if not isinstance(given, dict):
-        raise _WrongTypeError(f"found {_shown(given)}, wanted names with true or false")
+        raise _WrongTypeError(f"expected names with true or false, got {_shown(given)}")
     return {
         name: bool(each)
         for name, value in given.items()
@@ -153,7 +156,7 @@ def _gates(given: object, path: str, problems: list[Problem]) -> dict[str, bool]
 
 
 def _scalars(wanted: type, given: Iterable[tuple[str, object]], problems: list[Problem]) -> Iterator[Any]:
-    """The values of the type, given with their paths; the others are problems."""
+    """Yields the values of the type, given with their paths; the others are problems."""
     for path, value in given:
         try:
             yield _scalar(wanted, value)
@@ -165,11 +168,11 @@ def _duration(given: object, path: str) -> float:
     if path == _FLUSH_FREQUENCY and isinstance(given, int) and not isinstance(given, bool):
         return given / 1e9  # kube-proxy still accepts nanoseconds here
     if not isinstance(given, str):
-        raise _WrongTypeError(f"found {_shown(given)}, wanted a duration such as 30s or 1h30m")
+        raise _WrongTypeError(f"expected a duration such as 30s or 1h30m, got {_shown(given)}")
     try:
         return parse_duration(given)
     except ValueError as error:
-        raise _WrongTypeError(f"{error}; wanted a duration such as 30s or 1h30m") from error
+        raise _WrongTypeError(f"{error}; expected a duration such as 30s or 1h30m") from error
 
 
 def _default(each: Field[Any]) -> object:

@@ -162,7 +162,7 @@ class FlagValues:
 
 
 def flag_values(texts: Mapping[str, str]) -> FlagValues:
-    """The values of flags from their texts; InputError with every text that is not of its flag's type."""
+    """Returns the values of flags from their texts; InputError with every text that is not of its flag's type."""
     values, wrong = {}, []
     for name, text in texts.items():
         try:
@@ -175,7 +175,7 @@ def flag_values(texts: Mapping[str, str]) -> FlagValues:
 
 
 def settings_from_flags(flags: FlagValues) -> Settings:
-    """The settings of a command line without --config."""
+    """Returns the settings of a command line without --config."""
     settings = _with(Settings(), flags.given)
     return replace(
         settings,
@@ -185,14 +185,14 @@ def settings_from_flags(flags: FlagValues) -> Settings:
 
 
 def _listen_address(name: str, address: str, default_port: int, flags: FlagValues) -> str:
-    """The address with its port; "" for port 0. --NAME-port is for an address without a port."""
+    """Returns the address with its port; "" for port 0. --NAME-port is for an address without a port."""
     port = int(flags.given.get(f"{name}-port", default_port))
     host = address if f"{name}-bind-address" in flags.given else address.rpartition(":")[0]
     return with_port(host, port) if port else ""
 
 
 def settings_beside_file(settings: Settings, flags: FlagValues) -> Settings:
-    """The settings of a configuration file, with the flags that are not ignored beside it."""
+    """Returns the settings of a configuration file, with the flags that are not ignored beside it."""
     count = {name: value for name, value in flags.given.items() if _counts_beside_a_file(BY_NAME[name])}
     merged = _with(settings, count)
     vmodule = tuple(flags.given.get("vmodule", ())) + settings.logging.vmodule
@@ -205,7 +205,7 @@ def _counts_beside_a_file(flag: Flag) -> bool:
 
 
 def flag_at(field: str, flags: FlagValues, settings: Settings) -> str:
-    """The flag that sets a field, such as iptables.masqueradeBit, in this mode; "" where it is that of a file."""
+    """Returns the flag that sets a field, such as iptables.masqueradeBit, in this mode; "" if it is that of a file."""
     names: tuple[str, ...] = (*flags.given, *(() if flags.config else BY_NAME))
     for name in names:
         path = _path(BY_NAME[name], settings.mode)
@@ -227,7 +227,7 @@ def _with(settings: Settings, given: Mapping[str, Any]) -> Settings:
 
 
 def _path(flag: Flag, mode: str) -> str:
-    """The path of the flag's field in this mode, "" where it has none."""
+    """Returns the path of the flag's field in this mode, "" if it has none."""
     if flag.path == "masquerade_all":
         return f"{'iptables' if mode in {'iptables', 'ipvs'} else 'nftables'}.masquerade_all"
     if flag.path not in {"sync_period", "min_sync_period"}:
@@ -248,7 +248,7 @@ def _bool(text: str) -> bool:
         return True
     if text in {"0", "f", "F", "false", "FALSE", "False"}:
         return False
-    raise ValueError("wanted true or false")
+    raise ValueError("expected true or false")
 
 
 def _int32(text: str) -> int:
@@ -257,7 +257,7 @@ def _int32(text: str) -> int:
     except ValueError:
         number = 1 << 31
     if not -(1 << 31) <= number < 1 << 31:
-        raise ValueError("wanted a whole number of 32 bits")
+        raise ValueError("expected a whole number of 32 bits")
     return number
 
 
@@ -265,7 +265,7 @@ def _float32(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError("wanted a number") from None
+        raise ValueError("expected a number") from None
 
 
 def _slice(text: str) -> tuple[str, ...]:

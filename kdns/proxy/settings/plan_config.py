@@ -32,7 +32,7 @@ _PROTECTED_PORT: Final = re.compile(
 def node_view(
     node: Node | None, name: str, *, bind_address: str = "", addresses: Iterable[Address] | None = None
 ) -> NodeView:
-    """The node as the plan sees it. `node` is None where there is no such object.
+    """Returns the node as the plan sees it. `node` is None if there is no such object.
 
     `addresses` are the kernel's local addresses; None: those of the Node object are used. A `bind_address` other than
     0.0.0.0 and :: is the primary address of its family, whatever the object has.
@@ -52,7 +52,7 @@ def node_view(
 
 
 def _reported_addresses(node: Node | None) -> tuple[Address, ...]:
-    """The addresses of the Node object, InternalIP before ExternalIP."""
+    """Returns the addresses of the Node object, InternalIP before ExternalIP."""
     rows = (node.status.addresses or ()) if node else ()
     by_type = [row.address for wanted in ("InternalIP", "ExternalIP") for row in rows if row.type == wanted]
     return tuple(dict.fromkeys(address for text in by_type if (address := parse_unmapped_address(text))))
@@ -95,7 +95,10 @@ def _protected_ports(settings: Settings, api_servers: Iterable[SocketAddress]) -
 
 
 def protected_port(text: str) -> ProtectedPort | None:
-    """A row of protectedPorts: 22, 22/tcp, 8.8.8.8:53, 192.0.2.0/24:10250, [2001:db8::/32]:22/tcp; None for others."""
+    """Returns a row of protectedPorts: 22, 22/tcp, 8.8.8.8:53, 192.0.2.0/24:10250, [2001:db8::/32]:22/tcp.
+
+    None for others.
+    """
     match = _PROTECTED_PORT.fullmatch(text.strip())
     port, network = parse_port(match["port"]) if match else None, None
     if not match or not port:

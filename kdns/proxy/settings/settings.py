@@ -33,7 +33,7 @@ GATES: Final = (EXTERNAL_IPS, "ComponentFlagz", "ComponentStatusz", SAME_TRAFFIC
 
 
 def pointer(default: T) -> T:
-    """A field whose zero value does not mean the default."""
+    """Returns a field whose zero value does not mean the default."""
     made: T = field(default=default, metadata={"pointer": True})
     return made
 
@@ -188,7 +188,7 @@ class Settings:
     windows_run_as_service: bool = False
 
     def in_mode(self, mode: str) -> Settings:
-        """The settings where another mode takes the place of the configured one.
+        """Returns the settings where another mode takes the place of the configured one.
 
         Where mode nftables comes instead of a mode that marks packets through iptables, and has no settings of its own,
         it gets those of iptables.
@@ -255,6 +255,6 @@ class Settings:
 
 
 def api_name(name: str) -> str:
-    """The API's spelling of a field: cluster_cidr is clusterCIDR, sync_period_s is syncPeriod."""
+    """Returns the API's spelling of a field: cluster_cidr is clusterCIDR, sync_period_s is syncPeriod."""
     first, *rest = name.removesuffix("_s").split("_")
     return first + "".join(_UPPER.get(word, word.capitalize()) for word in rest)

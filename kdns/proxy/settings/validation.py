@@ -46,13 +46,13 @@ _NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, 
 
 
 def problems(settings: Settings) -> tuple[Problem, ...]:
-    """Every mistake that kube-proxy would not start with, and every setting that kdns cannot do."""
+    """Returns every mistake that kube-proxy would not start with, and every setting that kdns cannot do."""
     parts = (_modes, _numbers, _addresses, _local, _rest, _unsupported)
     return tuple(problem for part in parts for problem in part(settings))
 
 
 def problems_beside(settings: Settings, mistyped: Iterable[Problem]) -> Iterator[Problem]:
-    """The problems of settings some of whose fields have their defaults since they could not be read."""
+    """Yields the problems of settings some of whose fields have their defaults since they could not be read."""
     fields = {problem.field for problem in mistyped}
     for problem in problems(settings):
         if not any(_is_about(problem, field) for field in fields):
@@ -60,7 +60,7 @@ def problems_beside(settings: Settings, mistyped: Iterable[Problem]) -> Iterator
 
 
 def _is_about(problem: Problem, field: str) -> bool:
-    """Whether the field, or one within or around it, is the one with the problem or is compared with it."""
+    """Returns whether the field, or one within or around it, is the one with the problem or is compared with it."""
     is_around = problem.field.startswith((f"{field}.", f"{field}[")) or field.startswith(
         (f"{problem.field}.", f"{problem.field}[")
     )
@@ -206,7 +206,10 @@ def _cluster_cidrs(cidrs: tuple[str, ...]) -> Iterator[Problem]:
 
 
 def _is_cidr(text: str) -> bool:
-    """Whether it is an address with a prefix length; a bare address is not, and neither is one with a netmask."""
+    """Returns whether it is an address with a prefix length.
+
+    A bare address is not, and neither is one with a netmask.
+    """
     return bool(re.fullmatch(r"[0-9a-fA-F:.]+/[0-9]{1,3}", text)) and parse_network(text) is not None
 
 

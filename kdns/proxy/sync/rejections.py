@@ -43,7 +43,7 @@ class RejectionSearch:
         self._groups += [new[start : start + MAX_GROUP] for start in range(0, len(new), MAX_GROUP)]
 
     async def decide(self, check: Check, is_over: Callable[[], bool]) -> Decisions:
-        """Check until everything is decided or `is_over`; the decisions since the call before."""
+        """Checks until everything is decided or `is_over`; the decisions since the call before."""
         accepted: list[Key] = []
         rejected: dict[Key, str] = {}
         while self._groups and not is_over():

@@ -18,8 +18,8 @@ from kdns.proxy.trace.trace import Packet
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 SHOWN: Final = 3
 """How many names an error suggests."""
-_WANTED: Final = (
-    "wanted IP:PORT, SERVICE[.NAMESPACE]:PORT or NAMESPACE/SERVICE:PORT, and /udp or /sctp where it is not TCP"
+_EXPECTED: Final = (
+    "expected IP:PORT, SERVICE[.NAMESPACE]:PORT or NAMESPACE/SERVICE:PORT, and /udp or /sctp where it is not TCP"
 )
 _TEXT: Final = re.compile(
     r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<host>[^\[\]:]+)):(?P<port>[^:/]+)(?:/(?P<protocol>\w+))?"
@@ -47,10 +47,13 @@ class Destination:
 
 
 def packet(state: State, source: str, to: str, search: Search = Search(), interface: str = "") -> Packet:
-    """The packet that --from and --to describe; InputError where they do not, or where there is no such Service."""
+    """Returns the packet that --from and --to describe.
+
+    Raises InputError if they do not, or where there is no such Service.
+    """
     origin = parse_unmapped_address(source)
     if origin is None:
-        raise InputError(f"--from {source!r}: wanted an IP address")
+        raise InputError(f"--from {source!r}: expected an IP address")
     target = destination(to)
     if target.address is None:
         return _to_service(state, origin, target, search, interface)
@@ -58,28 +61,28 @@ def packet(state: State, source: str, to: str, search: Search = Search(), interf
         raise InputError(f"--namespace {search.namespace}: --to {to} is no name; a node is named with --node")
     if target.address.version != origin.version:
         families = f"{family_of(origin)} and {family_of(target.address)}"
-        raise InputError(f"--from {source} --to {to}: wanted addresses of one IP family, found {families}")
+        raise InputError(f"--from {source} --to {to}: expected addresses of one IP family, got {families}")
     return Packet(origin, target.address, target.protocol or "TCP", _number(target), interface)
 
 
 def destination(text: str) -> Destination:
-    """The parts of --to; InputError for text that has none."""
+    """Returns the parts of --to; InputError for text that has none."""
     match = _TEXT.fullmatch(text)
     if match is None:
         hint = ": an IPv6 address goes into brackets, as in [fd00::1]:80" if text.count(":") > 1 else ""
-        raise InputError(f"--to {text!r}: {_WANTED}{hint}")
+        raise InputError(f"--to {text!r}: {_EXPECTED}{hint}")
     host, protocol = match["bracketed"] or match["host"] or "", (match["protocol"] or "").upper()
     if protocol and protocol not in PROTOCOLS:
-        raise InputError(f"--to {text!r}: unknown protocol {match['protocol']!r}; wanted {', '.join(PROTOCOLS)}")
+        raise InputError(f"--to {text!r}: unknown protocol {match['protocol']!r}; expected {', '.join(PROTOCOLS)}")
     address = parse_unmapped_address(host)
     if address is None and (match["bracketed"] is not None or re.fullmatch(r"[0-9.]+", host)):
-        raise InputError(f"--to {text!r}: {host!r} is no IP address; {_WANTED}")
+        raise InputError(f"--to {text!r}: {host!r} is no IP address; {_EXPECTED}")
     return Destination(text, host, address, match["port"], protocol)
 
 
 def _number(target: Destination) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", target.port) or not 1 <= int(target.port) <= 65535:
-        raise InputError(f"--to {target.text!r}: wanted a port from 1 to 65535, found {target.port!r}")
+        raise InputError(f"--to {target.text!r}: expected a port from 1 to 65535, got {target.port!r}")
     return int(target.port)
 
 
@@ -95,7 +98,9 @@ def _to_service(state: State, source: Address, target: Destination, search: Sear
         why = "its name leads to the endpoints' own addresses, and packets go there directly"
         labels = _endpoint_labels(state, service)[:SHOWN]
         ways = ", ".join(f"{each}.{'.'.join(reversed(service.key))}" for each in labels)
-        raise InputError(f"--to {target.text!r}: Service {name} is headless: {why}{ways and f'; wanted one of {ways}'}")
+        raise InputError(
+            f"--to {target.text!r}: Service {name} is headless: {why}{ways and f'; expected one of {ways}'}"
+        )
     if not service.virtual_ips:
         raise InputError(f"--to {target.text!r}: Service {name} has no cluster IP yet")
     family = family_of(source)
@@ -129,7 +134,7 @@ def _to_endpoint(
 
 
 def _port(target: Destination, service: str, ports: Sequence[tuple[str | None, str, int | None]]) -> tuple[str, int]:
-    """The protocol and number of the port of this name; InputError where there is none."""
+    """Returns the protocol and number of the port of this name; InputError if there is none."""
     for name, protocol, number in ports:
         if number and name == target.port and target.protocol in {"", protocol}:
             return protocol, number
@@ -138,7 +143,7 @@ def _port(target: Destination, service: str, ports: Sequence[tuple[str | None, s
 
 
 def _named(state: State, target: Destination, search: Search) -> tuple[str, Service]:
-    """The Service of a name, and the label of one of its endpoints, "" for the Service itself.
+    """Returns the Service of a name, and the label of one of its endpoints, "" for the Service itself.
 
     A name is looked up as a resolver of the namespace does: with each member of its search list, then as it is.
     """
@@ -148,8 +153,8 @@ def _named(state: State, target: Destination, search: Search) -> tuple[str, Serv
         if service and (not label or label in _endpoint_labels(state, service)):
             return label, service
     if not candidates:
-        wanted = f"wanted SERVICE, SERVICE.NAMESPACE or SERVICE.NAMESPACE.svc.{search.domain}"
-        raise InputError(f"--to {target.text!r}: no name of a Service; {wanted}, or before it the name of a Pod")
+        expected = f"expected SERVICE, SERVICE.NAMESPACE or SERVICE.NAMESPACE.svc.{search.domain}"
+        raise InputError(f"--to {target.text!r}: no name of a Service; {expected}, or before it the name of a Pod")
     for label, key in candidates:
         if service := state.services.get(key):
             labels = _endpoint_labels(state, service)

@@ -37,7 +37,7 @@ class Explanation:
 
 
 def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
-    """The trace of a packet; `plan` is of this state."""
+    """Returns the trace of a packet; `plan` is of this state."""
     result = trace(plan, packet)
     family_plan = plan.of(family_of(packet.destination))
     refusals = tuple(_refusals(family_plan, packet))
@@ -50,7 +50,7 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
 
 
 def _refusals(family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
-    """Which Services name the destination and do not get it; of many the first."""
+    """Yields which Services name the destination and do not get it; of many the first."""
     refusals = family_plan.refusals(packet.destination, packet.protocol, packet.port)
     for each in refusals[:_SHOWN]:
         yield f"Service {each.name} names it as {each.kind.value} and does not get it: {each.reason}"
@@ -94,7 +94,7 @@ def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: b
 
 
 def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortName) -> str:
-    """Why a Service port has no endpoint, not even one that is not ready."""
+    """Returns why a Service port has no endpoint, not even one that is not ready."""
     if not any(each.endpoints for each in slices):
         return "the Service has no endpoints: no Pod matches its selector, or nobody wrote endpoints for it"
     of_family = [each for each in slices if each.address_type == family]

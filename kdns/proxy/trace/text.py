@@ -21,7 +21,7 @@ _SHOWN: Final = 10
 
 
 def as_text(explanation: Explanation, node: str, mode: str) -> str:
-    """A headline that says what happens, the reasons, and the endpoints that are left out, each on a line."""
+    """Returns a headline that says what happens, the reasons, and the endpoints that are left out, each on a line."""
     packet = explanation.packet
     destination = join_host_port(str(packet.destination), packet.port)
     source = f"{packet.source}" + (f" on {packet.interface}" if packet.interface else "")
@@ -47,7 +47,7 @@ def _unused(explanation: Explanation) -> Iterator[str]:
 
 
 def as_json(explanation: Explanation, node: str, mode: str) -> dict[str, Any]:
-    """The same for programs; `service` is None where the packet met none. Endpoints have equal odds."""
+    """Returns the same for programs; `service` is None if the packet met none. Endpoints have equal odds."""
     packet, trace = explanation.packet, explanation.trace
     front = trace.front
     return {

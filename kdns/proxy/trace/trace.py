@@ -54,12 +54,12 @@ class Trace:
     verdict: Verdict | None = None
 
     def sees_node(self, endpoint: ServiceEndpoint) -> bool:
-        """Whether this one of the endpoints sees the node's address in place of the client's."""
+        """Returns whether this one of the endpoints sees the node's address in place of the client's."""
         return (self.masquerade or endpoint in self.hairpins) and endpoint not in self.on_node
 
 
 def trace(plan: Plan, packet: Packet) -> Trace:
-    """The fate of a packet on the plan's node."""
+    """Returns the fate of a packet on the plan's node."""
     family_plan = plan.of(family_of(packet.destination))
     front = family_plan.front_of(packet.destination, packet.protocol, packet.port)
     return _without_front(family_plan, packet) if front is None else _at_front(family_plan, packet, front)
@@ -111,7 +111,7 @@ def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
 def _on_node(
     family_plan: FamilyPlan, packet: Packet, endpoints: tuple[ServiceEndpoint, ...]
 ) -> tuple[ServiceEndpoint, ...]:
-    """Endpoints that a packet reaches without leaving this node, where nothing masquerades it.
+    """Returns Endpoints that a packet reaches without leaving this node, where nothing masquerades it.
 
     That is so for packets from elsewhere, and in mode ipvs for those from loopback addresses.
     """
@@ -132,7 +132,7 @@ def _found(front: Front) -> str:
 
 
 def _client(family_plan: FamilyPlan, front: Front, branch: Branch, packet: Packet) -> Iterable[str]:
-    """Why the client takes this branch and no other."""
+    """Yields why the client takes this branch and no other."""
     if front.source_ranges:
         where = "none" if branch.client is Client.OUTSIDE_SOURCE_RANGES else "one"
         yield f"{packet.source} is in {where} of loadBalancerSourceRanges: {listed(front.source_ranges)}"
@@ -189,7 +189,7 @@ class Unreachable(NamedTuple):
 def unreachable(
     family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
 ) -> Unreachable:
-    """The endpoints that the kernel keeps a source from, whatever the rules say.
+    """Returns the endpoints that the kernel keeps a source from, whatever the rules say.
 
     It looks at source addresses before the rules translate, or after. Mode iptables sets route_localnet as long as its
     node ports are at 127.0.0.1; other modes leave it as it is.
@@ -248,7 +248,7 @@ _UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
 
 
 def listed(items: Iterable[object], most: int = 10) -> str:
-    """The first of the items with commas between them, and how many more there are."""
+    """Returns the first of the items with commas between them, and how many more there are."""
     texts = [str(item) for item in items]
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

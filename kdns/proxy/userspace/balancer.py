@@ -43,7 +43,10 @@ class Balancer:
     def choose(
         self, port: PortPlan, endpoints: Sequence[ServiceEndpoint], client: str, now_s: float, *, anew: bool = False
     ) -> ServiceEndpoint:
-        """One of the endpoints, of which there is at least one; `anew`: the client's affinity does not count."""
+        """Returns one of the endpoints, of which there is at least one.
+
+        `anew`: the client's affinity does not count.
+        """
         state = self._ports.get(port.name)
         if state is None:
             state = self._ports[port.name] = _PortState(self._draw(len(endpoints)))
@@ -66,15 +69,15 @@ class Balancer:
         return endpoint
 
     def clients(self, name: PortName) -> list[str]:
-        """The clients with affinity, the one that connected longest ago first."""
+        """Returns the clients with affinity, the one that connected longest ago first."""
         return list(self._ports[name].clients) if name in self._ports else []
 
     def forget(self, name: PortName) -> None:
-        """Delete what belongs to a Service port that is gone."""
+        """Deletes what belongs to a Service port that is gone."""
         self._ports.pop(name, None)
 
     def sweep(self, now_s: float) -> None:
-        """Delete expired affinity."""
+        """Deletes expired affinity."""
         for state in self._ports.values():
             while state.clients:
                 client, last = next(iter(state.clients.items()))

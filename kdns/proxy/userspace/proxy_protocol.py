@@ -18,13 +18,13 @@ _TCP: Final[Mapping[int, tuple[str, int]]] = {4: ("TCP4", 0x11), 6: ("TCP6", 0x2
 
 
 def version_1(source: Address, source_port: int, destination: Address, destination_port: int) -> bytes:
-    """The header as a line of text (section 2.1)."""
+    """Returns the header as a line of text (section 2.1)."""
     family, _ = _TCP[source.version]
     return f"PROXY {family} {source} {destination} {source_port} {destination_port}\r\n".encode()
 
 
 def version_2(source: Address, source_port: int, destination: Address, destination_port: int) -> bytes:
-    """The header in its binary form (section 2.2), without further values."""
+    """Returns the header in its binary form (section 2.2), without further values."""
     _, family = _TCP[source.version]
     addresses = source.packed + destination.packed + pack("!HH", source_port, destination_port)
     return _SIGNATURE + pack("!BBH", _VERSION_2_PROXY, family, len(addresses)) + addresses

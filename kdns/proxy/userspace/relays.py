@@ -39,7 +39,7 @@ class Capture(NamedTuple):
 
 
 def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKey, ...]:
-    """The relays of a front: one for each list of endpoints that some client gets one of."""
+    """Returns the relays of a front: one for each list of endpoints that some client gets one of."""
     verdicts = {branch.verdict for branch in front.branches}
     lists = tuple(verdict for verdict in ENDPOINT_SETS if verdict in verdicts)
     if captures and not is_loopback(front.key.address):
@@ -56,12 +56,15 @@ def captured(family: Family, fronts: Iterable[Front], ports: Mapping[RelayKey, i
 
 
 def own_address(family_plan: FamilyPlan) -> Address | None:
-    """The address at which relays listen for captured packets; None: the address of the interface of arrival."""
+    """Returns the address at which relays listen for captured packets.
+
+    None: the address of the interface of arrival.
+    """
     return next((each for each in family_plan.node.primary if each.version == VERSION[family_plan.family]), None)
 
 
 def leads_back(family_plan: FamilyPlan, endpoint: ServiceEndpoint, protocol: str) -> bool:
-    """Whether an endpoint is itself a front of this node: relays would connect to each other without end."""
+    """Returns whether an endpoint is itself a front of this node: relays would connect to each other without end."""
     if FrontKey(endpoint.address, protocol, endpoint.port) in family_plan.fronts:
         return True
     if FrontKey("", protocol, endpoint.port) not in family_plan.fronts:
@@ -71,7 +74,7 @@ def leads_back(family_plan: FamilyPlan, endpoint: ServiceEndpoint, protocol: str
 
 
 def listing(plan: Plan) -> tuple[list[str], dict[RelayKey, int]]:
-    """Comment lines that describe every relay, and the number by which a line names each relay.
+    """Returns comment lines that describe every relay, and the number by which a line names each relay.
 
     Rules have these numbers in place of ports, which the kernel chooses when a relay starts.
     """

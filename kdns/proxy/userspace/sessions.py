@@ -63,11 +63,11 @@ class Sessions:
     counters: dict[PortName, PortCounters] = field(default_factory=dict)
 
     def front(self, relay: RelayKey) -> Front | None:
-        """The relay's front; None when it is gone."""
+        """Returns the relay's front; None when it is gone."""
         return self.plan.of(relay.family).fronts.get(relay.front) if self.plan else None
 
     def accept(self, relay: RelayKey, client: str) -> Session | None:
-        """The session of a relay's client; None when the front is gone.
+        """Returns the session of a relay's client; None when the front is gone.
 
         Where packets are captured, the rules have chosen the list. Where they are not, the interface of arrival is not
         known, so local Pods are detected by their networks or not at all.
@@ -82,7 +82,10 @@ class Sessions:
         return Session(family_plan, front, address, branch)
 
     def next_endpoint(self, session: Session, now_s: float) -> ServiceEndpoint | None:
-        """The next endpoint to try; not the one before, if there is another. None: all of them lead back to relays."""
+        """Returns the next endpoint to try.
+
+        Not the one before, if there is another. None: all of them lead back to relays.
+        """
         endpoints, port = session.endpoints, session.front.port
         for _ in endpoints:
             endpoint = self.balancer.choose(port, endpoints, str(session.client), now_s, anew=session.is_retry)
@@ -92,17 +95,17 @@ class Sessions:
         return None
 
     def counters_of(self, name: PortName) -> PortCounters:
-        """The counters of a Service port."""
+        """Returns the counters of a Service port."""
         return self.counters.setdefault(name, PortCounters())
 
     def forget(self, name: PortName) -> None:
-        """Delete what belongs to a Service port that is gone."""
+        """Deletes what belongs to a Service port that is gone."""
         self.balancer.forget(name)
         self.counters.pop(name, None)
 
 
 def header(session: Session, client_port: int) -> bytes:
-    """The PROXY header to send to the endpoint before the client's first byte; b"" for none."""
+    """Returns the PROXY header to send to the endpoint before the client's first byte; b"" for none."""
     front = session.front
     make = HEADERS.get(front.port.proxy_protocol)
     if make is None or front.kind is not FrontKind.LOAD_BALANCER_IP:

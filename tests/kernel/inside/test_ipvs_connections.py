@@ -90,7 +90,7 @@ def impatience() -> Iterator[None]:
     """Look more often: what is waited for is seen at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(poll_interval, "POLL_S", 0.2)
-        patch.setattr(poll_interval, "REST", 1.0)
+        patch.setattr(poll_interval, "BACKOFF_FACTOR", 1.0)
         patch.setattr(proxier, "CHECK_S", 0.5)
         patch.setattr(clean_up, "POLL_S", 0.2)
         yield
@@ -305,7 +305,7 @@ def test_what_the_settings_say(run: Run) -> None:
             found = kernel.timeouts()
             kernel.set_timeouts(Timeouts(900, 120, 300))
         assert (found.tcp_s, found.tcp_fin_s, found.udp_s) == (700, 120, 50)
-        with pytest.raises(InputError, match="'nope' is no scheduler; wanted: one of rr"):
+        with pytest.raises(InputError, match="unknown scheduler 'nope'; expected one of rr"):
             await started(Settings(mode="ipvs", ipvs=IPVS(scheduler="nope")))
         assert servers() == set()
         await node.mode.close(keep_rules=False)
@@ -316,9 +316,9 @@ def test_what_the_settings_say(run: Run) -> None:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        ("xt_set", r"rules of iptables cannot look into sets \(.*\); wanted: the kernel's modules xt_set and xt_ipvs"),
-        ("ip_set_hash_ipportnet", r"no sets of type hash:ip,port,net \(.*\); wanted: its module ip_set_hash_ipportnet"),
-        ("dummy", "the kernel has no dummy links; wanted: its module dummy"),
+        ("xt_set", r"rules of iptables cannot match sets \(.*\); load the kernel's modules xt_set and xt_ipvs"),
+        ("ip_set_hash_ipportnet", r"no sets of type hash:ip,port,net \(.*\); load its module ip_set_hash_ipportnet"),
+        ("dummy", "the kernel has no dummy links; load its module dummy"),
     ],
 )
 def test_what_a_kernel_lacks_is_told(node: Node, run: Run, module: str, reason: str) -> None:

@@ -110,7 +110,7 @@ async def test_what_cannot_be_is_told_once_and_tried_again(
         "Cannot assign requested address",
         "to capture packets to addresses of others takes the capability NET_ADMIN",
         "mode userspace relays TCP and UDP, not SCTP",
-        "annotation kdns/proxy-protocol is 'v3'; wanted: v1 or v2",
+        "annotation kdns/proxy-protocol: expected v1 or v2, got 'v3'",
     ):
         assert said.count(what) == 1, said
 
@@ -123,7 +123,7 @@ async def test_what_was_told_is_forgotten_with_the_service_and_with_its_cause(
         odd, mended = (service("odd", 80, vip="127.96.0.4", proxy_protocol=header) for header in ("v3", "v2"))
         for each in (odd, odd, mended, odd, None, odd):
             await (made.have(each) if each else made.forget("odd"))
-            told.append(capsys.readouterr().out.count("wanted: v1 or v2"))
+            told.append(capsys.readouterr().out.count("expected v1 or v2"))
     assert told == [1, 0, 0, 1, 0, 1]
 
 

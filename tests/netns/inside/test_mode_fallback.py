@@ -35,7 +35,7 @@ def test_a_fallback_is_told(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> 
         assert '"mode": "ipvs"' in fetched(f"{METRICS}/configz")[1]
         assert sum("fallback to another mode" in line for line in node.lines) == 1
         (tmp_path / "config.yaml").write_text(settings + "ipvs: {scheduler: xx}\n")
-        assert "'xx' is no scheduler; wanted: one of rr" in node.wait_for("cannot work, settings unchanged")
+        assert "unknown scheduler 'xx'; expected one of rr" in node.wait_for("cannot work, settings unchanged")
         assert node.stop() == 0
     assert rules()
     assert cleaned(tmp_path)

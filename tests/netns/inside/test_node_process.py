@@ -280,7 +280,7 @@ def test_one_capability_is_enough_and_is_needed(
         assert "table ip kdns" in tables()
         subprocess.run(["nft", "flush", "ruleset"], check=True)
     else:
-        assert "wanted: the capability CAP_NET_ADMIN" in started.wait_for("Error: ")
+        assert "requires the capability CAP_NET_ADMIN" in started.wait_for("Error: ")
         assert started.ended() == 1
         assert tables() == {""}
 

@@ -119,7 +119,7 @@ async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -
         replace(file, "userspace")
         assert (await work).mode == "userspace"
     assert reads[0] == "kernelspace"
-    with pytest.raises(InputError, match="mode kernelspace is none of kdns's; wanted: one of nftables"):
+    with pytest.raises(InputError, match="unknown mode kernelspace; expected one of nftables"):
         checked_mode(Settings(mode="kernelspace"))
 
 

@@ -81,15 +81,15 @@ def test_flags_turn_servers_off() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("oom-score-adj", "x", "wanted a whole number of 32 bits"),
-        ("conntrack-min", "2147483648", "wanted a whole number of 32 bits"),
-        ("kube-api-qps", "x", "wanted a number"),
-        ("profiling", "yes", "wanted true or false"),
+        ("oom-score-adj", "x", "expected a whole number of 32 bits"),
+        ("conntrack-min", "2147483648", "expected a whole number of 32 bits"),
+        ("kube-api-qps", "x", "expected a number"),
+        ("profiling", "yes", "expected true or false"),
         ("config-sync-period", "5", 'time: missing unit in duration "5"'),
         ("config-sync-period", "5y", 'time: unknown unit "y" in duration "5y"'),
         ("config-sync-period", "", 'time: invalid duration ""'),
         ("feature-gates", "A", "missing bool value for A"),
-        ("feature-gates", "A=maybe", "wanted true or false"),
+        ("feature-gates", "A=maybe", "expected true or false"),
         ("vmodule", "a", '"a" does not have the pattern=N format'),
     ],
 )

@@ -31,7 +31,7 @@ class IptablesCapture(IptablesProxier):
         """Nothing: the programs are processes of their own."""
 
     async def close(self, *, keep_rules: bool) -> None:
-        """Remove the rules that capture, unless they are to stay.
+        """Removes the rules that capture, unless they are to stay.
 
         Where their jumps are gone, another mode has removed them, and what is there is that mode's.
         """
@@ -43,7 +43,7 @@ class IptablesCapture(IptablesProxier):
                     await self._remove(family)
 
     async def _remove(self, family: Family) -> None:
-        """Remove every jump, also those that others have doubled, and the chains."""
+        """Removes every jump, also those that others have doubled, and the chains."""
         existing = await asyncio.to_thread(xtables.chains_by_table, self._programs.backend, family)
         own = {table: [name for name in names if self._keeps(table, name)] for table, names in existing.items()}
         await remove_stale(
@@ -58,6 +58,6 @@ class IptablesCapture(IptablesProxier):
 
 
 async def iptables_capture() -> tuple[IptablesCapture | None, str]:
-    """The capture, or None and the reason why iptables cannot do it here."""
+    """Returns the capture, or None and the reason why iptables cannot do it here."""
     programs, reason = await choose()
     return (IptablesCapture(programs, await families(programs)), "") if programs else (None, reason)

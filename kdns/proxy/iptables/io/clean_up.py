@@ -59,7 +59,7 @@ log = logs.get(__name__)
 
 
 async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
-    """Remove the chains and jumps of proxies, all but those that are kept; see `CleanUp`.
+    """Removes the chains and jumps of proxies, all but those that are kept; see `CleanUp`.
 
     Where a part cannot be removed, everything else is.
     """
@@ -97,7 +97,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial.
+    """Returns whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial.
 
     KUBE-FIREWALL of table nat is one of kube-proxy's mode ipvs.
     """
@@ -123,7 +123,7 @@ def _is_stale(
 
 
 def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
-    """The chains by table; what cannot be read counts as absent."""
+    """Returns the chains by table; what cannot be read counts as absent."""
     with suppress(OSError, ApplyError):
         return xtables.chains_by_table(backend, family)
     return {}
@@ -136,7 +136,7 @@ async def remove_stale(
     existing: Mapping[str, list[str]],
     kept: Footprint,
 ) -> list[str]:
-    """Remove jumps, then all rules of the chains, then the chains.
+    """Removes jumps, then all rules of the chains, then the chains.
 
     A chain to which rules of others lead cannot be removed: it stays, empty.
     """
@@ -172,7 +172,7 @@ async def remove_stale(
 
 
 async def delete_chains(programs: Programs, family: Family, table: str, names: list[str]) -> list[str]:
-    """Delete chains that have no rules; those that are gone. One to which rules of others lead stays."""
+    """Deletes chains that have no rules; those that are gone. One to which rules of others lead stays."""
     try:
         lines = _commits(table, [f"-X {name}" for name in names], programs.backend)
         await programs.restore(family, "\n".join((*lines, "")))
@@ -203,7 +203,7 @@ def _is_left_over(
 
 
 async def marked() -> frozenset[tuple[str, Family]]:
-    """The back ends and families whose chains kdns wrote last, by kdns's own mark."""
+    """Returns the back ends and families whose chains kdns wrote last, by kdns's own mark."""
     return frozenset(
         [(programs.backend, family) async for programs, family in _with_chains() if await _guards(programs, family)]
     )
@@ -222,7 +222,7 @@ async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
 
 
 async def _guards(programs: Programs, family: Family) -> dict[str, list[str]]:
-    """The rule that is kdns's mark, by its table; none if somebody else wrote the chains last.
+    """Returns the rule that is kdns's mark, by its table; none if somebody else wrote the chains last.
 
     A restore that begins with its deletion changes nothing once a kube-proxy has written its rules: to find the mark
     and to remove the chains is one step. Table mangle tells only if table nat has no chain for Services, as after an
@@ -254,7 +254,7 @@ async def has_rules_of_others() -> bool:
 
 
 async def remove_marks(settings: Settings | None, kept: Footprint) -> Sequence[str]:
-    """Remove kdns's mark in table mangle where a kube-proxy has taken over the chains; see `CleanUp`."""
+    """Removes kdns's mark in table mangle where a kube-proxy has taken over the chains; see `CleanUp`."""
     del settings
     removed: list[str] = []
     own = kept.iptables.backend if kept.iptables else ""
@@ -267,7 +267,7 @@ async def remove_marks(settings: Settings | None, kept: Footprint) -> Sequence[s
 
 
 async def remove_canaries(kept: Footprint) -> None:
-    """Remove the canaries beside kdns's mark: a kube-proxy in mode iptables or ipvs then writes all of its rules.
+    """Removes the canaries beside kdns's mark: a kube-proxy in mode iptables or ipvs then writes all of its rules.
 
     It looks for them every syncPeriod, 30 s by default. No rule leads to them.
     """
@@ -278,12 +278,12 @@ async def remove_canaries(kept: Footprint) -> None:
 
 
 def _place(name: str) -> int:
-    """Chains are deleted before what their rules led to."""
+    """Returns chains are deleted before what their rules led to."""
     return next((place for place, prefix in enumerate(_ORDER) if name.startswith(prefix)), -1)
 
 
 def _commits(table: str, commands: Sequence[str], backend: Backend) -> Iterator[str]:
-    """The commands in commits of a size that the back end likes."""
+    """Yields the commands in commits of a size that the back end likes."""
     size = _AT_ONCE if backend == "nft" else max(len(commands), 1)
     for start in range(0, len(commands), size):
         yield from (f"*{table}", *commands[start : start + size], "COMMIT")

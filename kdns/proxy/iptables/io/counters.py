@@ -43,7 +43,7 @@ class IptablesCounters:
         self._packets: dict[str, int] = {}
 
     def register(self, metrics: Gauges) -> None:
-        """Add `kubeproxy_sync_proxy_rules_iptables_…` and `kubeproxy_iptables_…`."""
+        """Adds `kubeproxy_sync_proxy_rules_iptables_…` and `kubeproxy_iptables_…`."""
         text = "Partial restores that failed."
         metrics.add(f"{_SYNC}partial_restore_failures", text, ("ip_family",), self._failures, counter=True)
         rows: tuple[tuple[str, str, Callable[[ExpectedRules, str], int]], ...] = (
@@ -56,7 +56,7 @@ class IptablesCounters:
             metrics.add(name, text, (), partial(self._counted, counter), counter=True)
 
     async def read(self, plan: Plan) -> None:
-        """Ask the kernel. Where it does not answer, the counts stay."""
+        """Asks the kernel. Where it does not answer, the counts stay."""
         del plan
         with suppress(OSError):
             self._packets = await asyncio.to_thread(nfacct.packets)

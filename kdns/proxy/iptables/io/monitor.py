@@ -50,13 +50,13 @@ log = logs.get(__name__)
 
 
 def is_own(table: str, chain: str) -> bool:
-    """Whether a chain is the proxy's alone, that of a capture too; the kubelet makes KUBE-FIREWALL as well."""
+    """Returns whether a chain is the proxy's alone, that of a capture too; the kubelet makes KUBE-FIREWALL as well."""
     is_fixed = chain in FIXED.get(table, ()) and chain != FIREWALL
     return is_fixed or (table == NAT and is_service_chain(chain)) or chain in CHAINS.get(table, ())
 
 
 def changes_rules(message: Message) -> bool:
-    """Whether a message changes our chains, or removes a jump to them.
+    """Returns whether a message changes our chains, or removes a jump to them.
 
     In KUBE-FIREWALL others may add rules. It has the rule without which route_localnet lets others reach 127.0.0.1.
     """
@@ -102,7 +102,7 @@ class TransactionMonitor:
         programs.observers.append(self._program)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         if self._socket:
             programs.observers.remove(self._program)
             asyncio.get_running_loop().remove_reader(self._socket)
@@ -165,12 +165,12 @@ class SizeMonitor:
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Compare from now on."""
+        """Compares from now on."""
         programs.observers.append(self._program)
         self._work = observed(self._poll(), "look at sizes of tables")
 
     def close(self) -> None:
-        """Compare no more."""
+        """Compares no more."""
         programs.observers.remove(self._program)
         if self._work:
             self._work.cancel()

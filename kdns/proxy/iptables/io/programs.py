@@ -50,7 +50,7 @@ PATIENCE_S: Final = 10.0
 """How long a restore may go on after this process is to stop."""
 _NO_LOCK: Final = re.compile("lock file.*(?:Read-only file system|Permission denied)")
 _LEGACY_NEEDS: Final = (
-    "wanted: the capability NET_RAW, and /run/xtables.lock of the node writable here, as in deploy/proxy-iptables"
+    "requires the capability NET_RAW, and /run/xtables.lock of the node writable here, as in deploy/proxy-iptables"
 )
 _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
 _BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
@@ -107,7 +107,7 @@ class Programs:
     suffix: str
 
     async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
-        """Run iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
+        """Runs iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
 
         BusyError where it could not be asked: it was ended, or another program held the lock for too long.
         It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
@@ -128,7 +128,7 @@ class Programs:
             raise (BusyError if result.is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
 
     async def check(self, family: Family, text: str) -> str:
-        """Why the program or the kernel would refuse a restore of chains of proxies, "" if neither would.
+        """Returns why the program or the kernel would refuse a restore of chains of proxies, "" if neither would.
 
         The program finds wrong arguments without the kernel. What kernels lack, such as the match of an affinity, is
         only seen when the chains are made: they get other names, to which nothing leads, and are removed.
@@ -149,7 +149,7 @@ class Programs:
         return ""
 
     async def has(self, family: Family, jump: Jump) -> bool:
-        """Whether the jump is there; ApplyError where that cannot be told."""
+        """Returns whether the jump is there; ApplyError if that cannot be told."""
         argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
         async with _turn():
             result = await _run(argv)
@@ -158,7 +158,10 @@ class Programs:
         return result.code == 0
 
     async def rules(self, family: Family, table: str, chain: str) -> list[str]:
-        """The rules of a chain as `-A CHAIN …`, none without such a chain; BusyError if it could not be asked."""
+        """Returns the rules of a chain as `-A CHAIN …`, none without such a chain.
+
+        Raises BusyError if it could not be asked.
+        """
         argv = self._argv(family, "", *_WAIT, "-S", chain, "-t", table)
         async with _turn():
             result = await _run(argv)
@@ -167,7 +170,7 @@ class Programs:
         return [line for line in result.output.splitlines() if line.startswith("-A ")]
 
     async def refusal(self, family: Family) -> str:
-        """Why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt.
+        """Returns why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt.
 
         Where another program holds the lock, that is waited for: it says nothing about this back end and this family.
         """
@@ -199,7 +202,7 @@ def _turn() -> asyncio.Lock:
 
 
 def rule_words(rule: str) -> list[str]:
-    """The arguments of a rule of `rules`, without its chain; none where they cannot be told apart.
+    """Returns the arguments of a rule of `rules`, without its chain; none if they cannot be told apart.
 
     They may not be in the order in which they were given. A comment may have ends of lines.
     """
@@ -210,7 +213,7 @@ def rule_words(rule: str) -> list[str]:
 
 
 async def installed() -> dict[Backend, Programs]:
-    """The programs that this machine has, by back end."""
+    """Returns the programs that this machine has, by back end."""
     found: dict[Backend, Programs] = {}
     for backend in BACKENDS:
         if text := await _version_text(f"iptables-{backend}"):
@@ -222,10 +225,10 @@ async def installed() -> dict[Backend, Programs]:
 
 
 async def choose() -> tuple[Programs | None, str]:
-    """The programs of the back end that this node uses, or None and the reason why there are none that work."""
+    """Returns the programs of the back end that this node uses, or None and the reason why there are none that work."""
     programs = await installed()
     if not programs:
-        return None, "iptables-restore is not installed; wanted: the package iptables, 1.6.2 or later"
+        return None, "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
     preferred = await asyncio.to_thread(preferred_backend)
     reasons = []
     for each in sorted(programs.values(), key=lambda made: made.backend != preferred):
@@ -238,7 +241,7 @@ async def choose() -> tuple[Programs | None, str]:
 
 
 async def families(programs: Programs) -> tuple[Family, ...]:
-    """The families whose rules the kernel takes: both, or IPv4."""
+    """Returns the families whose rules the kernel takes: both, or IPv4."""
     if reason := await programs.refusal("IPv6"):
         log.warning("virtual IPs of IPv6 are not served", reason=reason)
         return FAMILIES[:1]
@@ -259,7 +262,7 @@ def preferred_backend() -> Backend:
 
 
 def has_kubelet(backend: Backend) -> bool:
-    """Whether a kubelet has made its chains in this back end, in either family. Blocks."""
+    """Returns whether a kubelet has made its chains in this back end, in either family. Blocks."""
     for family in FAMILIES:
         with suppress(OSError, ApplyError):
             if KUBELETS & set(xtables.chains_by_table(backend, family).get("mangle", ())):
@@ -292,7 +295,7 @@ def _fill(descriptor: int, text: str) -> None:
 
 
 async def _run(argv: tuple[str, ...], restored: int = NO_INPUT, *, changes: Family | None = None) -> Result:
-    """Run a program; ApplyError where it cannot be started, BusyError where it does not end.
+    """Runs a program; ApplyError if it cannot be started, BusyError if it does not end.
 
     One that restores a file reads it from `restored`, and what it prints is not read.
     """
@@ -323,7 +326,7 @@ async def _run(argv: tuple[str, ...], restored: int = NO_INPUT, *, changes: Fami
 
 
 def _trial(text: str, at_once: int) -> tuple[str, str]:
-    """A restore with other names of chains, and the one that removes them, whether they are there or not."""
+    """Returns a restore with other names of chains, and the one that removes them, whether they are there or not."""
     made = text.replace(_OURS, TRIAL)
     chains: dict[str, dict[str, None]] = {}
     for kind, name in _DECLARED.findall(made):
@@ -341,7 +344,7 @@ def _trial(text: str, at_once: int) -> tuple[str, str]:
 
 
 def _reason(result: Result, text: str = "") -> str:
-    """The first lines of a program's errors, with the line of the restore that they name, or with advice."""
+    """Returns the first lines of a program's errors, with the line of the restore that they name, or with advice."""
     if _NO_LOCK.search(result.errors):
         first = result.errors.partition("\n")[0]
         return f"{first}; {_LEGACY_NEEDS}"

@@ -47,11 +47,11 @@ class RuleTables(Protocol):
         ...
 
     def whole(self, existing: Mapping[str, Collection[str]]) -> str:
-        """A restore of everything, where there are these chains by table."""
+        """Returns a restore of everything, where there are these chains by table."""
         ...
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
-        """A restore of what differs, "" for nothing."""
+        """Returns a restore of what differs, "" for nothing."""
         ...
 
 
@@ -81,7 +81,7 @@ class IptablesProxier:
         self.footprint = Footprint(iptables=self._part())
 
     async def sync_full(self, plan: Plan) -> None:
-        """Write every chain, and add the jumps that are not there. Clients with affinity keep their endpoints."""
+        """Writes every chain, and adds the jumps that are not there. Clients with affinity keep their endpoints."""
         async with self._turn:
             self._syncs += 1
             for family in self._families:
@@ -100,11 +100,11 @@ class IptablesProxier:
             self._route_loopback()
 
     def _made(self, family_plan: FamilyPlan) -> RuleTables:
-        """One family's rules. A capture has relays in place of endpoints."""
+        """Returns one family's rules. A capture has relays in place of endpoints."""
         return Tables(family_plan, self._features)
 
     def _keeps(self, table: str, chain: str) -> bool:
-        """Whether a chain is of the mode."""
+        """Returns whether a chain is of the mode."""
         return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
 
     def _part(self) -> IptablesPart:
@@ -121,7 +121,7 @@ class IptablesProxier:
             raise ApplyError(("getsockopt",), f"tables of iptables-legacy cannot be read: {error.strerror}") from error
 
     async def _missing_jumps(self, family: Family) -> list[Jump]:
-        """The jumps that are not there.
+        """Returns the jumps that are not there.
 
         The program is asked about those only that it does not list as we write them: it reads the rules of the chain
         to which a jump leads, which may be many.
@@ -134,7 +134,7 @@ class IptablesProxier:
         return [jump for jump in unlisted if not await self._programs.has(family, jump)]
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Write the chains of Service ports that differ, and single rules of the chains that all of them share."""
+        """Writes the chains of Service ports that differ, and single rules of the chains that all of them share."""
         async with self._turn:
             self._syncs += 1
             for family, tables in self._tables.items():
@@ -163,7 +163,7 @@ class IptablesProxier:
         self._expected[family] = expected
 
     async def _restore_and_delete(self, family: Family, text: str) -> None:
-        """Carry out a restore in which a chain cannot be deleted, since rules of others lead to it: it stays, empty.
+        """Carries out a restore in which a chain cannot be deleted, since rules of others lead to it: it stays, empty.
 
         Differs: kube-proxy syncs nothing as long as there is such a rule.
         """
@@ -173,7 +173,7 @@ class IptablesProxier:
             await delete_chains(self._programs, family, table, chains)
 
     def _route_loopback(self) -> None:
-        """Let packets from 127.0.0.0/8 leave, for node ports there; the rules keep others from sending to it."""
+        """Lets packets from 127.0.0.0/8 leave, for node ports there; the rules keep others from sending to it."""
         was_set, reason = set_sysctl(ROUTE_LOCALNET, 1)
         self._has_set_sysctl |= was_set
         if reason and reason != self._sysctl_reason:
@@ -186,7 +186,7 @@ class IptablesProxier:
         return False
 
     async def check(self, plan: Plan) -> str:
-        """Why iptables-restore or the kernel would reject everything; BusyError where that cannot be told."""
+        """Returns why iptables-restore or the kernel would reject everything; BusyError if that cannot be told."""
         for family in self._families:
             family_plan = plan.of(family)
             text = await asyncio.to_thread(lambda family_plan=family_plan: self._made(family_plan).whole({}))  # type: ignore[misc]
@@ -201,7 +201,7 @@ class IptablesProxier:
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Notice foreign changes of our chains, and of the jumps to them."""
+        """Notices foreign changes of our chains, and of the jumps to them."""
         unclear = asyncio.Event()
         look = unclear.set
         monitor: TransactionMonitor | SizeMonitor
@@ -222,7 +222,7 @@ class IptablesProxier:
             monitor.close()
 
     async def _look_when(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
-        """Compare the rules whenever it is unclear whether they have changed, until that can be told."""
+        """Compares the rules whenever it is unclear whether they have changed, until that can be told."""
         reason = ""
         while True:
             await unclear.wait()
@@ -239,7 +239,7 @@ class IptablesProxier:
                 reason = ""
 
     async def _look(self, changed: ForeignChange) -> None:
-        """Compare what the kernel has with what it should have, again where a sync came in between."""
+        """Compares what the kernel has with what it should have, again where a sync came in between."""
         for _ in range(COMPARE_ATTEMPTS):
             async with self._turn:
                 syncs = self._syncs
@@ -250,7 +250,7 @@ class IptablesProxier:
                 return
 
     def _missing(self) -> str:
-        """The first rules that are not as they should be, "" where all are."""
+        """Returns the first rules that are not as they should be, "" if all are."""
         for family, expected in tuple(self._expected.items()):
             for table in _TABLES:
                 content = xtables.table_content(self._programs.backend, family, table)
@@ -262,7 +262,7 @@ class IptablesProxier:
         """No connection goes through this process."""
 
     async def close(self, *, keep_rules: bool) -> None:
-        """Remove the rules, unless they are to stay: they work without this process."""
+        """Removes the rules, unless they are to stay: they work without this process."""
         if not keep_rules:
             async with self._turn:
                 await remove_chains(None, Footprint())
@@ -271,7 +271,7 @@ class IptablesProxier:
 
 
 def _without_deletions(text: str) -> tuple[str, dict[str, list[str]]]:
-    """A restore that deletes no chain, and the chains that it would have deleted, by table."""
+    """Returns a restore that deletes no chain, and the chains that it would have deleted, by table."""
     deletions: dict[str, list[str]] = {}
     table = ""
     for kind, name in _TABLE_OR_DELETION.findall(text):

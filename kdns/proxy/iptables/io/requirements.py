@@ -34,14 +34,17 @@ log = logs.get(__name__)
 
 
 async def unsupported(settings: Settings) -> str:
-    """Why this machine cannot have the rules of mode iptables, or this process may not change them; "" otherwise."""
+    """Returns why this machine cannot have the rules of mode iptables, or this process may not change them.
+
+    Returns "" otherwise.
+    """
     del settings
     _, reason = await choose()
     return reason
 
 
 async def start(settings: Settings) -> IptablesProxier:
-    """The proxier of mode iptables, in the back end that the node uses."""
+    """Returns the proxier of mode iptables, in the back end that the node uses."""
     programs, reason = await choose()
     if programs is None:
         raise ApplyError(("iptables",), reason)
@@ -65,7 +68,7 @@ async def features(programs: Programs, settings: Settings) -> Features:
 
 
 async def _counts_by_name(programs: Programs) -> bool:
-    """Whether rules may count by nfacct; the counters are made."""
+    """Returns whether rules may count by nfacct; the counters are made."""
     try:
         await asyncio.to_thread(nfacct.ensure_counters, (INVALID_PACKETS, LOCALHOST_PACKETS))
         await programs.restore("IPv4", _COUNTING.format(name=INVALID_PACKETS))

@@ -86,7 +86,7 @@ class Leftovers:
 
 
 async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
-    """Remove it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
+    """Removes it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
     if kept.ipvs or (kept.keep_kube_proxy and not kept.marked):  # what kdns leaves has the names of kube-proxy's
         return []
     excluded = settings.ipvs.exclude_cidrs if settings else ()
@@ -156,7 +156,7 @@ def find(excluded: Collection[Network]) -> Leftovers:
 
 
 def _front(entry: str) -> VirtualServerKey | None:
-    """The virtual server of 10.96.0.1,tcp:80; None where another program's set has other entries."""
+    """Returns the virtual server of 10.96.0.1,tcp:80; None if another program's set has other entries."""
     address, _, rest = entry.partition(",")
     protocol, _, port = rest.partition(":")
     return VirtualServerKey(address, int(port), protocol.upper()) if port.isdigit() else None
@@ -169,7 +169,7 @@ def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
 
 
 async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
-    """Let the connections of these virtual servers end, and remove everything then."""
+    """Lets the connections of these virtual servers end, and removes everything then."""
     until_s = time.monotonic() + DRAIN_S
     while waiting and time.monotonic() < until_s:
         await asyncio.sleep(POLL_S)
@@ -179,7 +179,7 @@ async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
 
 
 def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
-    """Take no new connections; the virtual servers that have some.
+    """Takes no new connections; the virtual servers that have some.
 
     Flows of UDP are forgotten while their virtual servers are there still: the next packet of each begins a flow of the
     other mode. A packet of a connection whose virtual server has gone would be dropped, and sendto(2) fail with EPERM.
@@ -200,7 +200,10 @@ def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
 
 
 def _without_idle(left: Leftovers, keys: Sequence[VirtualServerKey]) -> list[VirtualServerKey]:
-    """Those of the virtual servers that have connections; the others are deleted, and addresses that none has."""
+    """Returns those of the virtual servers that have connections.
+
+    The others are deleted, and addresses that none has.
+    """
     with _turn, ipvs() as kernel:
         if left.is_over:
             return list(keys)
@@ -226,7 +229,7 @@ def _forget_udp_flows(left: Leftovers) -> None:
 
 
 def _remove(left: Leftovers) -> list[str]:
-    """Remove all of it. A set that a rule uses stays, and is said to."""
+    """Removes all of it. A set that a rule uses stays, and is said to."""
     with _turn:
         return [] if left.is_over else list(_removed(left))
 

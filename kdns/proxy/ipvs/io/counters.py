@@ -33,7 +33,7 @@ class IpvsCounters:
         self._servers = 0
 
     def register(self, metrics: Gauges) -> None:
-        """Add `kdns_service_connections` and `kdns_ipvs_…`."""
+        """Adds `kdns_service_connections` and `kdns_ipvs_…`."""
         text = "Connections to a Service port; UDP: clients."
         metrics.add("kdns_service_connections", text, _LABELS, lambda: self._samples, counter=True)
         text = "Virtual servers of the kernel."
@@ -42,7 +42,7 @@ class IpvsCounters:
         metrics.add("kdns_ipvs_draining_destinations", text, (), lambda: [Sample((), len(self._draining))])
 
     async def read(self, plan: Plan) -> None:
-        """Ask the kernel; where it does not answer, the counts stay."""
+        """Asks the kernel; where it does not answer, the counts stay."""
         async with self._lock:
             with suppress(OSError):
                 servers = await asyncio.to_thread(_connections)

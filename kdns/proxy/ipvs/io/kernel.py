@@ -55,7 +55,7 @@ class VirtualServers:
     """Addresses that the link cannot have, since IPv6 is off."""
 
     def load(self, wanted: Servers, stale: Stale, addresses: Iterable[str], link: int) -> None:
-        """Make all virtual servers and addresses as wanted; of other virtual servers, those that are stale go."""
+        """Makes all virtual servers and addresses as wanted; of other virtual servers, those that are stale go."""
         self.refused.clear()
         self.failures.clear()
         self.without_ipv6.clear()
@@ -75,7 +75,7 @@ class VirtualServers:
             self._delete_drained(kernel, link, present.__contains__)
 
     def change(self, servers: Pairs, new: Iterable[str], old: Iterable[str], is_wanted: IsWanted, link: int) -> None:
-        """Carry out what changes; `is_wanted` is as it is afterwards."""
+        """Carries out what changes; `is_wanted` is as it is afterwards."""
         self.failures.clear()
         with ipvs() as kernel:
             for key, (_, after) in servers.items():
@@ -89,13 +89,13 @@ class VirtualServers:
                 self._delete_drained(kernel, link, is_wanted, only=decision.draining)
 
     def check_draining(self, is_wanted: IsWanted, link: int) -> None:
-        """Delete what has no connections any more."""
+        """Deletes what has no connections any more."""
         if self.draining.servers:
             with ipvs() as kernel:
                 self._delete_drained(kernel, link, is_wanted)
 
     def _addresses(self, link: int, wanted: frozenset[str], existing: Iterable[str]) -> None:
-        """Add what is wanted and not there; delete what is there and not wanted, unless connections need it."""
+        """Adds what is wanted and not there; delete what is there and not wanted, unless connections need it."""
         present = frozenset(existing)
         old = present - wanted - self.draining.addresses
         refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
@@ -110,7 +110,7 @@ class VirtualServers:
                 self.failures.append(f"address {address}: {os.strerror(error)}")
 
     def _with_ipv6(self, link: int, addresses: list[str]) -> dict[str, int]:
-        """Let the link have IPv6, which is off by default on some nodes. Where it cannot, the rest works without."""
+        """Lets the link have IPv6, which is off by default on some nodes. Where it cannot, the rest works without."""
         _, reason = set_sysctl(_NO_IPV6, 0)
         refused = change_link_addresses(link, addresses, ())
         off = {each for each, error in refused.items() if error == errno.EACCES}
@@ -131,7 +131,7 @@ class VirtualServers:
             change_link_addresses(link, (), sorted(free))
 
     def _note(self, failures: Failures) -> None:
-        """Keep what the kernel does not take, apart from what fails now: somebody may have deleted a server."""
+        """Keeps what the kernel does not take, apart from what fails now: somebody may have deleted a server."""
         for operation, error in failures:
             reason = f"{operation}: {os.strerror(error)}"
             if error in _OF_CONTENT:
@@ -145,7 +145,7 @@ def _refused_key(operation: Operation) -> tuple[object, ...]:
 
 
 def refusal(refused: Refused, servers: Servers, addresses: Iterable[str]) -> str:
-    """Why the kernel refuses one of these, "" if it does not, as far as it was asked."""
+    """Returns why the kernel refuses one of these, "" if it does not, as far as it was asked."""
     if not refused:
         return ""
     for key, server in servers.items():
@@ -156,7 +156,7 @@ def refusal(refused: Refused, servers: Servers, addresses: Iterable[str]) -> str
 
 
 def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
-    """Every virtual server with its destinations."""
+    """Returns every virtual server with its destinations."""
     servers = kernel.servers()
     if not servers:
         return {}

@@ -30,7 +30,7 @@ class Link(NamedTuple):
 
 
 def establish() -> Link:
-    """The link, which is made if it is not there; it is not brought up."""
+    """Returns the link, which is made if it is not there; it is not brought up."""
     with _kernel() as kernel:
         if (existing := _found(kernel)) is None:
             kernel.link("add", ifname=VIRTUAL_LINK, kind="dummy")
@@ -40,13 +40,13 @@ def establish() -> Link:
 
 
 def bring_up(index: int) -> None:
-    """Bring the link up, whereby its addresses become the node's. It answers no ARP: nobody asks there."""
+    """Brings the link up, whereby its addresses become the node's. It answers no ARP: nobody asks there."""
     with _kernel() as kernel:
         kernel.link("set", index=index, state="up")
 
 
 def remove() -> bool:
-    """Remove the link with its addresses; whether it was there."""
+    """Removes the link with its addresses; whether it was there."""
     with _kernel() as kernel:
         existing = _found(kernel)
         if existing:
@@ -55,7 +55,7 @@ def remove() -> bool:
 
 
 def unsupported() -> str:
-    """Why there can be no such link, "" if there can. Nothing stays of the attempt."""
+    """Returns why there can be no such link, "" if there can. Nothing stays of the attempt."""
     name = f"kdns-{os.getpid()}"[:15]
     try:
         with _kernel() as kernel:
@@ -86,7 +86,7 @@ def _found(kernel: Any) -> Link | None:
 
 
 def _index(name: str) -> int:
-    """The number of a link; 0 where there is none. A list of links may change while it is read."""
+    """Returns the number of a link; 0 if there is none. A list of links may change while it is read."""
     with suppress(OSError):
         return socket.if_nametoindex(name)
     return 0
@@ -96,5 +96,5 @@ def _reason(number: int | None, error: Exception) -> str:
     if number == errno.EPERM:
         return f"not permitted; {CAPABILITY}"
     if number == errno.EOPNOTSUPP:
-        return "the kernel has no dummy links; wanted: its module dummy"
+        return "the kernel has no dummy links; load its module dummy"
     return os.strerror(number) if number else str(error)

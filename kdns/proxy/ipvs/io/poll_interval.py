@@ -31,7 +31,7 @@ class PollInterval:
             self.pause_s = min(max(POLL_S, BACKOFF_FACTOR * (self._cpu_s() - started_s)), MAX_PAUSE_S)
 
     def thorough(self, compare: Callable[[], str]) -> str:
-        """What the expensive part finds, "" where it is not due."""
+        """What the expensive part finds, "" if it is not due."""
         if self._now_s() < self._thorough_from_s:
             return ""
         started_s = self._cpu_s()

@@ -39,7 +39,7 @@ _RULES: Final = (
 
 
 async def unsupported(settings: Settings) -> str:
-    """Why mode ipvs cannot run here, with what was found and what is wanted; "" if it can.
+    """Returns why mode ipvs cannot run here, with what was found and what is wanted; "" if it can.
 
     InputError for a scheduler that no kernel has.
     """
@@ -56,7 +56,7 @@ async def unsupported(settings: Settings) -> str:
 
 
 def _ipvs(scheduler: str) -> str:
-    """Why the kernel does not balance with this scheduler."""
+    """Returns why the kernel does not balance with this scheduler."""
     try:
         with ipvs() as kernel:
             return _scheduler(kernel, scheduler)
@@ -65,7 +65,7 @@ def _ipvs(scheduler: str) -> str:
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.EPROTONOSUPPORT}:
             _require_scheduler(scheduler)
-            return f"the kernel has no IPVS; wanted: its module ip_vs ({os.uname().release})"
+            return f"the kernel has no IPVS; load its module ip_vs ({os.uname().release})"
         return f"IPVS does not answer: {error.strerror or error}"
 
 
@@ -79,7 +79,7 @@ def _scheduler(kernel: Ipvs, scheduler: str) -> str:
         kernel.carry_out([Operation(Verb.DELETE_SERVER, _DUMMY)])
     if failures and failures[0][1] == errno.ENOENT:
         _require_scheduler(scheduler)
-        return f"the kernel has no scheduler {scheduler}; wanted: its module ip_vs_{scheduler}"
+        return f"the kernel has no scheduler {scheduler}; load its module ip_vs_{scheduler}"
     if failures:
         return f"the kernel refuses a virtual server: {netlink_ipvs.reason(failures)}"
     if made is None or made.scheduler != scheduler:
@@ -89,11 +89,11 @@ def _scheduler(kernel: Ipvs, scheduler: str) -> str:
 
 def _require_scheduler(scheduler: str) -> None:
     if scheduler not in SCHEDULERS:
-        raise InputError(f"ipvs.scheduler: {scheduler!r} is no scheduler; wanted: one of {', '.join(SCHEDULERS)}")
+        raise InputError(f"ipvs.scheduler: unknown scheduler {scheduler!r}; expected one of {', '.join(SCHEDULERS)}")
 
 
 def _ipset() -> str:
-    """Why the kernel has no sets of addresses."""
+    """Returns why the kernel has no sets of addresses."""
     try:
         with ipsets() as kernel:
             found = kernel.protocol()
@@ -101,18 +101,18 @@ def _ipset() -> str:
     except PermissionError:
         return f"sets of addresses may not be used; {CAPABILITY}"
     except OSError as error:
-        return f"the kernel has no sets of addresses ({error.strerror or error}); wanted: its module ip_set"
+        return f"the kernel has no sets of addresses ({error.strerror or error}); load its module ip_set"
     if found < _IPSET_PROTOCOL:
-        return f"the kernel's sets have protocol {found}; wanted: {_IPSET_PROTOCOL} or later, as of Linux 2.6.39"
+        return f"expected protocol {_IPSET_PROTOCOL} of sets or later, as of Linux 2.6.39, got {found}"
     for each in dict.fromkeys(TYPES.values()):
         if lack := types[each]:
             module = f"ip_set_{each.replace(':', '_').replace(',', '')}"
-            return f"the kernel has no sets of type {each} ({lack}); wanted: its module {module}"
+            return f"the kernel has no sets of type {each} ({lack}); load its module {module}"
     return ""
 
 
 async def _rules(found: Programs) -> str:
-    """Why rules cannot match what is in a set, or what a virtual server has translated."""
+    """Returns why rules cannot match what is in a set, or what a virtual server has translated."""
     await asyncio.to_thread(_trial_set, is_wanted=True)
     try:
         reason = await found.check("IPv4", "\n".join((*_RULES, "")))
@@ -123,7 +123,7 @@ async def _rules(found: Programs) -> str:
     if not reason:
         return ""
     first = reason.partition("\n")[0]
-    return f"rules of iptables cannot look into sets ({first}); wanted: the kernel's modules xt_set and xt_ipvs"
+    return f"rules of iptables cannot match sets ({first}); load the kernel's modules xt_set and xt_ipvs"
 
 
 def _trial_set(*, is_wanted: bool) -> None:
@@ -135,7 +135,7 @@ def _trial_set(*, is_wanted: bool) -> None:
 
 
 async def load_modules(*names: str) -> None:
-    """Load modules of the kernel, as far as they can be: what is built in needs none."""
+    """Loads modules of the kernel, as far as they can be: what is built in needs none."""
     program = shutil.which("modprobe", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
     if program is None:
         return

@@ -84,7 +84,7 @@ class IpvsProxier:
         self.footprint = Footprint(iptables=own_part(programs, families), ipvs=True)
 
     async def sync_full(self, plan: Plan) -> None:
-        """Make everything as the plan has it; what is so already is left alone."""
+        """Makes everything as the plan has it; what is so already is left alone."""
         await stop_draining()
         async with self._lock:
             contents = {family: await self._content(plan.of(family)) for family in self._families}
@@ -97,7 +97,7 @@ class IpvsProxier:
             self._raise_refusal()
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Carry out what changes: what is new from the sets on, what is old from the addresses on."""
+        """Carries out what changes: what is new from the sets on, what is old from the addresses on."""
         async with self._lock:
             for family, content in self._contents.items():
                 change = content.follow(plan.of(family), differences[family])
@@ -114,7 +114,7 @@ class IpvsProxier:
         return False
 
     async def check(self, plan: Plan) -> str:
-        """Why the kernel refused something of this plan when it was asked last. It is not asked again."""
+        """Returns why the kernel refused something of this plan when it was asked last. It is not asked again."""
         for family in self._families:
             content = await self._content(plan.of(family))
             if reason := refusal(self._servers.refused, content.virtual_servers, content.addresses):
@@ -132,7 +132,7 @@ class IpvsProxier:
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Notice foreign changes, and delete destinations that have drained."""
+        """Notices foreign changes, and deletes destinations that have drained."""
         task = asyncio.get_running_loop().create_task(self._watch(changed), name="ipvs")
         try:
             yield
@@ -166,7 +166,7 @@ class IpvsProxier:
             )
 
     def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
-        """The next SAMPLE virtual servers, in turn."""
+        """Returns the next SAMPLE virtual servers, in turn."""
         if not self._round:
             self._round = [key for content in self._contents.values() for key in content.virtual_servers]
         keys, self._round = self._round[-SAMPLE:], self._round[:-SAMPLE]
@@ -174,7 +174,7 @@ class IpvsProxier:
         return {key: some[key] for some in servers for key in keys if key in some}
 
     def _is_wanted(self, address: str) -> bool:
-        """Whether an address is to be on the link, told without a look at all of them."""
+        """Returns whether an address is to be on the link, told without a look at all of them."""
         content = self._contents.get(family_of_text(address))
         return content is not None and content.has_address(address)
 
@@ -215,7 +215,7 @@ class IpvsProxier:
         """Nothing goes through this process: the clean-up lets connections end."""
 
     async def close(self, *, keep_rules: bool) -> None:
-        """Remove everything, unless it is to stay: it works without this process."""
+        """Removes everything, unless it is to stay: it works without this process."""
         if not keep_rules:
             async with self._lock:
                 await remove_chains(None, Footprint())
@@ -239,7 +239,7 @@ class IpvsProxier:
         return await uninterrupted(asyncio.to_thread(alone))
 
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
-        """Everything up to the rules of iptables; entries of sets that are too many."""
+        """Returns everything up to the rules of iptables; entries of sets that are too many."""
         existing = link.establish()
         self._link = existing.number
         self._refused_entries = {}
@@ -279,7 +279,7 @@ class IpvsProxier:
                 self._refused_entries |= sets.add(kernel, name, [str(each) for each in some])
 
     async def _apply_base_chains(self, family: Family, base_chains: BaseChains) -> None:
-        """Restore the fixed chains, and the jumps to them that are missing."""
+        """Restores the fixed chains, and the jumps to them that are missing."""
         await self._restore(family, base_chains.text)
         existing = await self._in_thread(partial(self._jumps, family))
         missing = [jump for jump in base_chains.jumps if not await self._has(family, jump, existing)]
@@ -288,12 +288,12 @@ class IpvsProxier:
         self._jumps_are_own = True
 
     async def _has(self, family: Family, jump: Jump, existing: Collection[tuple[str, str, str]]) -> bool:
-        """Whether a jump is there; one of another mode may lead from the same chain to the same."""
+        """Returns whether a jump is there; one of another mode may lead from the same chain to the same."""
         exists = (jump.table, jump.chain, jump.rule[-1]) in existing
         return exists and (self._jumps_are_own or await self._programs.has(family, jump))
 
     def _jumps(self, family: Family) -> set[tuple[str, str, str]]:
-        """Table, chain and target of every jump."""
+        """Returns table, chain and target of every jump."""
         backend = self._programs.backend
         return {(table, *jump) for table in IPVS_CHAINS for jump in xtables.table_content(backend, family, table).jumps}
 
@@ -304,7 +304,7 @@ class IpvsProxier:
         self._expected[family] = expected
 
     def _raise_refusal(self) -> None:
-        """ApplyError where the kernel has refused something of the last sync; all else is done."""
+        """ApplyError if the kernel has refused something of the last sync; all else is done."""
         refused = [*self._servers.failures, *self._servers.refused.values(), *self._refused_entries.values()]
         if refused:
             rest = f", and {len(refused) - 1} more" if refused[1:] else ""

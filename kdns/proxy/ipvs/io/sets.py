@@ -19,7 +19,7 @@ Refused = dict[tuple[str, str], str]
 
 
 def set_type(one: IpSet, entries: int = 0) -> SetType:
-    """The type of a set. It has room for twice its entries where that is more than usual, so it may grow.
+    """Returns the type of a set. It has room for twice its entries where that is more than usual, so it may grow.
 
     `entries`: how many there are for a time, where these are more.
     """
@@ -32,7 +32,7 @@ def set_type(one: IpSet, entries: int = 0) -> SetType:
 
 
 def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, set[str]], Refused]:
-    """Make sure that the sets have their entries; those that they have beside them, by set, and what is refused."""
+    """Makes sure that the sets have their entries; those that they have beside them, by set, and what is refused."""
     headers = kernel.headers()
     surplus: dict[str, set[str]] = {}
     refused: Refused = {}
@@ -45,7 +45,7 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
         elif (header.type.type_name, header.type.family) != (kind.type_name, kind.family) and (
             kind.type_name != BITMAP_PORT or header.type.type_name != BITMAP_PORT
         ):
-            _make_anew(kernel, name, kind)
+            _recreate(kernel, name, kind)
         elif not header.is_plain:
             refused |= _replace(kernel, name, kind, sorted(wanted))
             continue
@@ -61,7 +61,7 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
 
 
 def make_room(kernel: IpSets, one: IpSet) -> None:
-    """Let a set have room for its entries, of which some are not in it yet."""
+    """Lets a set have room for its entries, of which some are not in it yet."""
     kind = set_type(one)
     if kind.max_entries > one.max_elements:
         header = kernel.headers().get(one.name)
@@ -70,7 +70,7 @@ def make_room(kernel: IpSets, one: IpSet) -> None:
 
 
 def add(kernel: IpSets, name: str, entries: Sequence[str]) -> Refused:
-    """Add entries; those that the set cannot have, which are found by bisection, with the reason."""
+    """Adds entries; those that the set cannot have, which are found by bisection, with the reason."""
     if not entries:
         return {}
     try:
@@ -94,20 +94,20 @@ def delete(kernel: IpSets, entries: Mapping[str, Iterable[str]]) -> None:
             continue
 
 
-def _make_anew(kernel: IpSets, name: str, kind: SetType) -> None:
+def _recreate(kernel: IpSets, name: str, kind: SetType) -> None:
     if not kernel.destroy(name):
-        wanted = "that the set is destroyed, or the rules that use it are removed"
-        raise ApplyError(("netlink",), f"set {name} is there and is no {kind.type_name}; wanted: {wanted}")
+        advice = "destroy it, or remove the rules that use it"
+        raise ApplyError(("netlink",), f"set {name}: expected type {kind.type_name}, got another one; {advice}")
     kernel.create(name, kind)
 
 
 def replacing(name: str) -> str:
-    """The name of a set until it has taken the place of another."""
+    """Returns the name of a set until it has taken the place of another."""
     return name[: MAX_NAME - len(_REPLACING)] + _REPLACING
 
 
 def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -> Refused:
-    """Put a new set in the place of one that rules may use: a larger one, or one without another program's options."""
+    """Puts a new set in the place of one that rules may use: a larger one, or one without another program's options."""
     new = replacing(name)
     kernel.destroy(new)
     kernel.create(new, kind)
@@ -118,7 +118,7 @@ def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -
 
 
 def changed_sets(headers: Mapping[str, Header], expected: Mapping[str, int]) -> str:
-    """Which set does not have as many entries as expected, in words; "" for none."""
+    """Returns which set does not have as many entries as expected, in words; "" for none."""
     for name, entries in expected.items():
         header = headers.get(name)
         if header is None:

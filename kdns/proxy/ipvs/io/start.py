@@ -25,7 +25,7 @@ log = logs.get(__name__)
 
 
 async def start(settings: Settings) -> IpvsProxier:
-    """The proxier of mode ipvs; nothing is in the kernel yet but settings."""
+    """Returns the proxier of mode ipvs; nothing is in the kernel yet but settings."""
     programs, reason = await choose()
     if programs is None:
         raise ApplyError(("iptables",), reason)
@@ -37,7 +37,7 @@ async def start(settings: Settings) -> IpvsProxier:
 
 
 def timeouts(settings: IPVS) -> Timeouts:
-    """The kernel's timeouts of idle connections in whole seconds, of which the kernel knows no others."""
+    """Returns the kernel's timeouts of idle connections in whole seconds, of which the kernel knows no others."""
     values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
     return Timeouts(*(min(max(round(value), 1), _MOST_S) if value > 0 else 0 for value in values))
 
@@ -52,5 +52,5 @@ def _prepare(settings: IPVS) -> None:
         except OSError as error:
             found = f"timeouts of IPVS, {wanted}: {error.strerror or error}"
             raise ApplyError(
-                ("netlink",), f"{found}; wanted: {_EVERYWHERE_S} s or less, as every kernel takes"
+                ("netlink",), f"{found}; expected {_EVERYWHERE_S} s or less, as every kernel takes"
             ) from error

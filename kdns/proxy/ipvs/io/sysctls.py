@@ -28,13 +28,13 @@ _REUSE_UNTIL: Final[Version] = (5, 9)
 """Between these kernels, the port of a client that comes again within two minutes costs it a second's wait; before and
 after, the kernel's own setting is right."""
 
-_WANTED: Final = "wanted: these values, or /proc/sys to be writable here"
+_WANTED: Final = "set these values, or make /proc/sys writable here"
 
 log = logs.get(__name__)
 
 
 def useful_sysctls(settings: IPVS, kernel: Version) -> dict[str, int]:
-    """The sysctls without which the mode works too."""
+    """Returns the sysctls without which the mode works too."""
     values = dict(_USEFUL)
     if _REUSE_SINCE <= kernel < _REUSE_UNTIL:
         values[_REUSE] = 0
@@ -42,13 +42,13 @@ def useful_sysctls(settings: IPVS, kernel: Version) -> dict[str, int]:
 
 
 def unsupported() -> str:
-    """Why the sysctls without which the mode does not work cannot be set, "" if they can or are."""
+    """Returns why the sysctls without which the mode does not work cannot be set, "" if they can or are."""
     failures = [reason for name, value in _NEEDED.items() if (reason := sysctl_refusal(name, value))]
     return f"sysctls cannot be set: {', '.join(failures)}; {_WANTED}" if failures else ""
 
 
 def apply_ipvs_sysctls(settings: IPVS) -> None:
-    """Set them; ApplyError where one cannot be set without which the mode does not work. Blocks."""
+    """Sets them; ApplyError if one cannot be set without which the mode does not work. Blocks."""
     if failures := _failures(_NEEDED):
         reason = f"sysctls not set: {', '.join(failures)}"
         raise ApplyError(("sysctl",), f"{reason}; {_WANTED}")

@@ -31,7 +31,7 @@ class NftablesCapture(NftablesProxier):
 
 
 async def capture_refusal() -> str:
-    """Why nftables would reject rules that capture, "" if it would not. Nothing is changed.
+    """Returns why nftables would reject rules that capture, "" if it would not. Nothing is changed.
 
     The capabilities of the process do not tell: in a user namespace it may have all, and none over the network.
     """
@@ -44,6 +44,6 @@ async def capture_refusal() -> str:
 
 
 async def nftables_capture() -> tuple[NftablesCapture | None, str]:
-    """The capture, or None and the reason why nftables cannot do it here."""
+    """Returns the capture, or None and the reason why nftables cannot do it here."""
     refusal = await capture_refusal()
     return (None, refusal) if refusal else (NftablesCapture(), "")

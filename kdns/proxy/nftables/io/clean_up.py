@@ -20,7 +20,7 @@ _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "i
 
 
 async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
-    """Remove the tables; those of a name all at once."""
+    """Removes the tables; those of a name all at once."""
     del settings
     names = ({TABLE} if kept.keep_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
     try:

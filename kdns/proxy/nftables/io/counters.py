@@ -45,7 +45,7 @@ class _MapCounters:
             self.samples = [Sample((*name, family), count) for (name, family), count in highest]
 
     def current(self) -> Iterable[Sample]:
-        """The samples of the last reading."""
+        """Yields the samples of the last reading."""
         return self.samples
 
 
@@ -57,13 +57,13 @@ class NftablesCounters:
         self._rejected = _MapCounters(NO_ENDPOINTS)
 
     def register(self, metrics: Gauges) -> None:
-        """Add `kdns_service_…`."""
+        """Adds `kdns_service_…`."""
         text = "Connections to a Service port; UDP: clients."
         metrics.add("kdns_service_connections", text, _LABELS, self._connections.current, counter=True)
         text = "Packets to a Service port that were rejected or dropped for want of endpoints."
         metrics.add("kdns_service_refused_packets", text, _LABELS, self._rejected.current, counter=True)
 
     async def read(self, plan: Plan) -> None:
-        """Ask the kernel. A map that cannot be read keeps its counts."""
+        """Asks the kernel. A map that cannot be read keeps its counts."""
         for each in (self._connections, self._rejected):
             await each.read(plan)

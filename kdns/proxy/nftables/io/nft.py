@@ -57,7 +57,7 @@ class _Library:
         self._lock = threading.Lock()
 
     def run(self, text: str, *, is_check: bool = False) -> str:
-        """Why the transaction failed, or with `is_check` would fail; "" if it did not."""
+        """Returns why the transaction failed, or with `is_check` would fail; "" if it did not."""
         with self._lock:
             self._set_dry_run(self._context, is_check)
             failed = self._run(self._context, text.encode())
@@ -74,7 +74,7 @@ def _library() -> _Library | None:
 
 
 def prepare() -> None:
-    """Open the library's socket, before the process opens many descriptors.
+    """Opens the library's socket, before the process opens many descriptors.
 
     The library waits for it with select(2), which aborts the process where the descriptor's number is above 1023.
     """
@@ -82,7 +82,7 @@ def prepare() -> None:
 
 
 async def apply(*commands: str) -> None:
-    """Carry out one transaction as a whole; ApplyError where the kernel rejects it.
+    """Carries out one transaction as a whole; ApplyError if the kernel rejects it.
 
     It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
     PATIENCE_S more the program nft is killed.
@@ -97,7 +97,7 @@ async def apply_elements(changes: Sequence[Request]) -> None:
 
 
 async def check(*commands: str) -> str:
-    """Why the kernel would reject this transaction, "" if it would not. Nothing is changed.
+    """Returns why the kernel would reject this transaction, "" if it would not. Nothing is changed.
 
     BusyError if that cannot be told.
     """
@@ -149,19 +149,19 @@ async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
 
 
 def program_path() -> str | None:
-    """Where the program nft is; None where it is not installed."""
+    """Where the program nft is; None if it is not installed."""
     return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
 async def _program(commands: Sequence[str], *options: str) -> None:
-    """Carry out the commands by the program nft, which reads them from a file in memory.
+    """Carries out the commands by the program nft, which reads them from a file in memory.
 
     A pipe could end early, and nft would take a part of the commands for all of them. The first transaction is
     megabytes long, so the commands are not joined here.
     """
     program = program_path()
     if program is None:
-        raise ApplyError(("nft",), "the program is not installed; wanted: the package nftables, 1.0.1 or later")
+        raise ApplyError(("nft",), "the program is not installed; install the package nftables, 1.0.1 or later")
     argv = (program, *options, "-f", "-")
     descriptor = os.memfd_create("nft")
     try:
@@ -181,7 +181,7 @@ async def _program(commands: Sequence[str], *options: str) -> None:
 def _with_advice(errors: str) -> str:
     """The first lines of nft's errors, with advice where the process lacks a capability or room for a transaction."""
     if _TOO_LONG in errors:
-        return f"{_TOO_LONG}; wanted: a larger net.core.wmem_max, which bounds a transaction in a user namespace"
+        return f"{_TOO_LONG}; increase net.core.wmem_max, which bounds a transaction in a user namespace"
     if _NOT_PERMITTED in errors:
         return f"{_NOT_PERMITTED}; {CAPABILITY}"
     return errors[:2000]

@@ -47,7 +47,7 @@ class NftablesProxier:
         """Held while the tables change or are compared."""
 
     async def sync_full(self, plan: Plan) -> None:
-        """Replace both tables. Established connections keep their endpoints, clients with affinity theirs.
+        """Replaces both tables. Established connections keep their endpoints, clients with affinity theirs.
 
         Rules come first, then all elements in one transaction, and then what makes a new table effective or is not used
         any more. So a packet meets the elements of before or those of the plan, with rules that are right for both.
@@ -84,7 +84,7 @@ class NftablesProxier:
         self._tables = tables
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Apply the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
+        """Applys the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
         async with self._turn:
             await self._sync_partial(plan, differences)
 
@@ -97,7 +97,7 @@ class NftablesProxier:
         )
 
     async def sweep(self) -> bool:
-        """Remove unused chains and sets; True where some are left, since others led to them until now.
+        """Removes unused chains and sets; True if some are left, since others led to them until now.
 
         It comes to its end even when the calling task is cancelled: what is deleted must not be deleted again.
         """
@@ -115,7 +115,7 @@ class NftablesProxier:
             return any(table.sweep() for table in self._tables.values())
 
     async def check(self, plan: Plan) -> str:
-        """Why the kernel would reject these tables, in the families that it supported at the last full sync."""
+        """Returns why the kernel would reject these tables, in the families that it supported at the last full sync."""
         for family in self._families:
             for part in _parts(plan.of(family)):
                 if reason := await nft.check(self._table(part).whole()):
@@ -129,7 +129,7 @@ class NftablesProxier:
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Notice foreign changes of the tables."""
+        """Notices foreign changes of the tables."""
         unclear = asyncio.Event()
         monitor = TablesMonitor(changed, unclear.set)
         monitor.start()
@@ -141,7 +141,7 @@ class NftablesProxier:
             monitor.close()
 
     async def _look(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
-        """Compare the tables whenever it is unclear whether they have changed, every LOOK_S at most."""
+        """Compares the tables whenever it is unclear whether they have changed, every LOOK_S at most."""
         while True:
             await unclear.wait()
             unclear.clear()
@@ -154,7 +154,7 @@ class NftablesProxier:
             await asyncio.sleep(LOOK_S)
 
     async def difference(self) -> str:
-        """The first chain or set that is not as it should be, "" if all are. Elements are not compared."""
+        """Returns the first chain or set that is not as it should be, "" if all are. Elements are not compared."""
         async with self._turn:
             for family, table in self._tables.items():
                 names = await object_names(family, TABLE)
@@ -167,17 +167,17 @@ class NftablesProxier:
         """No connection goes through this process."""
 
     async def close(self, *, keep_rules: bool) -> None:
-        """Remove the tables, unless they are to stay: they work without this process."""
+        """Removes the tables, unless they are to stay: they work without this process."""
         if not keep_rules:
             await clean_up()
 
     def _table(self, family_plan: FamilyPlan) -> Table:
-        """One family's table. A capture has relays in place of endpoints."""
+        """Returns one family's table. A capture has relays in place of endpoints."""
         return Table(family_plan)
 
 
 def _parts(family_plan: FamilyPlan) -> Iterator[FamilyPlan]:
-    """The plan of some fronts at a time, with CHECKED_ELEMENTS in sum, or one with more; at least one plan."""
+    """Yields the plan of some fronts at a time, with CHECKED_ELEMENTS in sum, or one with more; at least one plan."""
     some: dict[FrontKey, Front] = {}
     elements = 0
     for key, front in family_plan.fronts.items():
@@ -191,7 +191,7 @@ def _parts(family_plan: FamilyPlan) -> Iterator[FamilyPlan]:
 
 
 async def supported_families() -> tuple[Family, ...]:
-    """The families of the kernel's nftables: both, unless the kernel was built without IPv6 in it."""
+    """Returns the families of the kernel's nftables: both, unless the kernel was built without IPv6 in it."""
     reason = await nft.check(f"add table {NFT_FAMILY['IPv6']} {TABLE}")
     if reason and not await nft.check(f"add table {NFT_FAMILY['IPv4']} {TABLE}"):
         return FAMILIES[:1]
@@ -199,6 +199,6 @@ async def supported_families() -> tuple[Family, ...]:
 
 
 async def clean_up() -> None:
-    """Remove kdns's tables, whether they are there or not."""
+    """Removes kdns's tables, whether they are there or not."""
     families = await supported_families()
     await nft.apply(*(f"{verb} table {NFT_FAMILY[each]} {TABLE}" for each in families for verb in ("add", "delete")))

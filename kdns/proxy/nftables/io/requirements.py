@@ -20,7 +20,10 @@ SKIPS_KERNEL: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 
 
 async def unsupported(settings: Settings) -> str:
-    """Why this machine cannot have the rules of mode nftables, or this process may not change them; "" otherwise."""
+    """Returns why this machine cannot have the rules of mode nftables, or this process may not change them.
+
+    Returns "" otherwise.
+    """
     del settings
     hint = f"; {SKIPS_KERNEL}=1 in the environment skips this check"
     if not os.environ.get(SKIPS_KERNEL) and (reason := kernel_version_problem(KERNEL, hint)):
@@ -37,7 +40,7 @@ async def unsupported(settings: Settings) -> str:
 
 
 async def _nft_version() -> str:
-    """What nft says of itself; "" where only its library is installed, which does not say."""
+    """What nft says of itself; "" if only its library is installed, which does not say."""
     program = nft.program_path()
     if program is None:
         return ""

@@ -31,13 +31,13 @@ class ConntrackRoom:
         self._has_warned = False
 
     async def run(self) -> None:
-        """Look every LOOK_S until cancelled."""
+        """Looks every LOOK_S until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)
 
     def look(self) -> None:
-        """Log if the table is nearly full, or is not any more. Nothing is said where the kernel does not tell."""
+        """Logs if the table is nearly full, or is not any more. Nothing is said where the kernel does not tell."""
         try:
             count, limit = (self._read(name) for name in ("nf_conntrack_count", "nf_conntrack_max"))
         except (OSError, ValueError):

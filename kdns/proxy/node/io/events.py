@@ -49,7 +49,7 @@ class EventRecorder:
         self._recent: TTLCache[tuple[str, str], int] = TTLCache(MAX_SERVICES, QUIET_S, wall_s)
 
     def warn(self, namespace: str, service: str, reason: str, message: str) -> None:
-        """Log and record a Warning about a Service, unless there were too many; what cannot be written is dropped."""
+        """Logs and record a Warning about a Service, unless there were too many; what cannot be written is dropped."""
         recent = self._recent.get((namespace, service), 0)
         if recent >= SERVICE_EVENTS:
             return
@@ -59,7 +59,7 @@ class EventRecorder:
         self._record(namespace, about, reason, message)
 
     def warn_node(self, reason: str, message: str) -> None:
-        """Record a Warning about the node, whose cause is in the log already."""
+        """Records a Warning about the node, whose cause is in the log already."""
         about = {"kind": "Node", "apiVersion": "v1", "name": self._node_name, "uid": self._node_name}
         self._record("default", about, reason, message)
 
@@ -87,14 +87,14 @@ class EventRecorder:
             log.info("event not written", reason=f"{MAX_QUEUED} others wait for the API")
 
     def synced(self, result: SyncResult) -> None:
-        """Record which Services are left out from now on, and which do not get an address that they name."""
+        """Records which Services are left out from now on, and which do not get an address that they name."""
         for (namespace, name), reason in islice(result.rejected.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
         for ((namespace, name), front), reason in islice(result.refused.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, REFUSED, f"this node does not serve {front} for it: {reason}")
 
     async def run(self) -> None:
-        """Write what is recorded, until cancelled."""
+        """Writes what is recorded, until cancelled."""
         async with AsyncExitStack() as stack:
             connection: Connection | None = None
             while True:

@@ -99,7 +99,7 @@ class ServiceHealthServers:
         self._changed = asyncio.Event()
 
     def synced(self, result: SyncResult) -> None:
-        """Note the health checks of the Services that were planned again."""
+        """Notes the health checks of the Services that were planned again."""
         if result.differences is None:
             self._places = {}
         changed = health_checks(
@@ -115,7 +115,7 @@ class ServiceHealthServers:
             self._update_checks(result.plan)
 
     async def run(self) -> None:
-        """Open and close servers until cancelled; what cannot be opened is retried every RETRY_S.
+        """Opens and close servers until cancelled; what cannot be opened is retried every RETRY_S.
 
         A Service gets a Warning Event after LASTING_S of failures.
         """

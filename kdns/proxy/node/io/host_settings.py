@@ -26,7 +26,7 @@ log = logs.get(__name__)
 
 
 def sysctls(conntrack: Conntrack, cpus: int) -> dict[str, int]:
-    """The sysctls and values of these settings; a setting of 0 leaves the kernel's value."""
+    """Returns the sysctls and values of these settings; a setting of 0 leaves the kernel's value."""
     limit = connection_limit(conntrack, cpus)
     values = {
         "nf_conntrack_max": limit,
@@ -41,14 +41,17 @@ def sysctls(conntrack: Conntrack, cpus: int) -> dict[str, int]:
 
 
 def connection_limit(conntrack: Conntrack, cpus: int) -> int:
-    """The limit of tracked connections: `max_per_core` for each CPU, no less than `min`; 0 for the kernel's own."""
+    """Returns the limit of tracked connections: `max_per_core` for each CPU, no less than `min`.
+
+    0 for the kernel's own.
+    """
     if not conntrack.max_per_core:
         return 0
     return max(conntrack.min, min(conntrack.max_per_core * cpus, MAX_CONNECTIONS))
 
 
 def apply_sysctls(conntrack: Conntrack) -> None:
-    """Set them. What cannot be set is logged: the dataplane works with other limits too."""
+    """Sets them. What cannot be set is logged: the dataplane works with other limits too."""
     failures = list(_set(sysctls(conntrack, os.cpu_count() or 1)))
     if failures:
         log.warning(
@@ -59,7 +62,7 @@ def apply_sysctls(conntrack: Conntrack) -> None:
 
 
 def apply_oom_score(score: int) -> None:
-    """Set the process's oom_score_adj: how likely the kernel is to kill it when memory is short."""
+    """Sets the process's oom_score_adj: how likely the kernel is to kill it when memory is short."""
     path = Path("/proc/self/oom_score_adj")
     try:
         if int(path.read_text(encoding="ascii")) != score:
@@ -69,7 +72,7 @@ def apply_oom_score(score: int) -> None:
 
 
 def set_sysctl(name: str, value: int, *, is_lowered: bool = True) -> tuple[bool, str]:
-    """Set one, such as net/ipv4/ip_forward; whether it had another value, and why it could not be set.
+    """Sets one, such as net/ipv4/ip_forward; whether it had another value, and why it could not be set.
 
     `is_lowered`: a higher value is replaced too.
     """
@@ -86,7 +89,7 @@ def set_sysctl(name: str, value: int, *, is_lowered: bool = True) -> tuple[bool,
 
 
 def sysctl_refusal(name: str, value: int) -> str:
-    """Why one cannot be set that has another value, "" if it has this one or can be set. Nothing is changed."""
+    """Returns why one cannot be set that has another value, "" if it has this one or can be set. Nothing is changed."""
     path = _path(name)
     try:
         is_set = int(path.read_text(encoding="ascii")) == value or os.access(path, os.W_OK)
@@ -100,7 +103,7 @@ def _path(name: str) -> Path:
 
 
 def _set(values: dict[str, int]) -> Iterator[str]:
-    """Set the sysctls, and return why some could not be set."""
+    """Sets the sysctls, and returns why some could not be set."""
     for name, value in values.items():
         _, reason = set_sysctl(name, value, is_lowered=name not in NEVER_LOWERED)
         if reason:

@@ -56,7 +56,7 @@ def http_servers(
 
 
 async def serve(host: str, port: int, paths: dict[str, Handler], connections: Connections, *, hard_fail: bool) -> None:
-    """Serve until cancelled. An address that cannot be listened on is retried, or with `hard_fail` a ListenError."""
+    """Serves until cancelled. An address that cannot be listened on is retried, or with `hard_fail` a ListenError."""
     is_logged = False
     while True:
         try:

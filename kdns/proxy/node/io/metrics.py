@@ -50,7 +50,7 @@ class MetricSources:
 
 
 def metrics(sources: MetricSources) -> Handler:
-    """The handler of /metrics. The mode's counters are read for each scrape."""
+    """Returns the handler of /metrics. The mode's counters are read for each scrape."""
     registry = CollectorRegistry()
     registry.register(_rows(sources))
     ProcessCollector(registry=registry)
@@ -74,7 +74,7 @@ def _rows(sources: MetricSources) -> Gauges:
 
 
 def _per_family(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:
-    """The same value for both families."""
+    """Returns the same value for both families."""
     return lambda: [Sample((family,), value()) for family in FAMILIES]
 
 

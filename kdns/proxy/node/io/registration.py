@@ -54,7 +54,7 @@ class NodeRegistration:
     _seen: asyncio.Event = field(default_factory=asyncio.Event)
 
     def node_seen(self) -> None:
-        """Note that Nodes were listed, or that this one may have changed."""
+        """Notes that Nodes were listed, or that this one may have changed."""
         self._seen.set()
         node = self.node()
         reported = node.internal_ips if node else None
@@ -63,13 +63,13 @@ class NodeRegistration:
         self._is_known, self._reported = True, reported
 
     def addresses_changed(self) -> None:
-        """Note that the machine's addresses are others."""
+        """Notes that the machine's addresses are others."""
         self._cluster = ""
         if self._is_known:
             self._due.set()
 
     async def run(self) -> None:
-        """Report whenever it is due. What the API refuses is logged and left, what fails is tried again."""
+        """Reports whenever it is due. What the API refuses is logged and left, what fails is tried again."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -119,7 +119,7 @@ class NodeRegistration:
 
 
 async def _is_of_kdns(api: Connection) -> bool:
-    """Whether the API is that of a `kdns up`; one that does not tell its version is another."""
+    """Returns whether the API is that of a `kdns up`; one that does not tell its version is another."""
     try:
         found = json.loads(await api.get("/version", {}))
     except ApiServerError as error:

@@ -20,17 +20,20 @@ log = logs.get(__name__)
 
 
 def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
-    """The settings of a file; SettingsError with every mistake, each at its line."""
+    """Returns the settings of a file; SettingsError with every mistake, each at its line."""
     return parse_settings(str(path), text_of(path), warn)
 
 
 def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
-    """The settings of a text; `path` is for messages. `warn` gets the remarks. SettingsError for every mistake."""
+    """Returns the settings of a text.
+
+    `path` is for messages. `warn` gets the remarks. SettingsError for every mistake.
+    """
     wrong: list[ManifestError] = []
     found = all_documents(path, text, wrong)
     if len(found) > 1 or not (found or wrong):
         line = found[1].line if found else 0
-        wrong.append(ManifestError(path, line, "", f"holds {len(found)} documents, wanted one"))
+        wrong.append(ManifestError(path, line, "", f"expected one document, got {len(found)}"))
     settings, remarks = Settings(), list[ManifestError]()
     for document in found:
         settings, mistakes, remarks = read_settings(text, document)
@@ -43,7 +46,7 @@ def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Setting
 
 
 def read_settings(text: str, document: Document) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
-    """The settings of a document of this text, every mistake in it, and remarks, each at its line."""
+    """Returns the settings of a document of this text, every mistake in it, and remarks, each at its line."""
     settings, wrong = decoded(document.value)
     wrong = (*wrong, *validation.problems_beside(settings, wrong))
 
@@ -57,7 +60,7 @@ def read_settings(text: str, document: Document) -> tuple[Settings, list[Manifes
 
 
 def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
-    """The settings of a command line, with its configuration file where --config names one."""
+    """Returns the settings of a command line, with its configuration file where --config names one."""
     for flag in flags.deprecated:
         warn(f"--{flag.name} is deprecated, {flag.deprecated}")
     in_file: tuple[str, ...] = ()
@@ -85,7 +88,7 @@ def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
 
 
 def write_settings(path: Path, settings: Settings) -> None:
-    """Write a configuration file with every field in it; InputError for a file that cannot be written."""
+    """Writes a configuration file with every field in it; InputError for a file that cannot be written."""
     try:
         path.write_text(dumped(encoded(settings), sort_keys=True), encoding="utf-8")
     except OSError as error:

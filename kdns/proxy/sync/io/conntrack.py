@@ -53,7 +53,7 @@ class ConntrackReconciler:
         self._pending = {family: asyncio.Event() for family in FAMILIES}
 
     def synced(self, result: SyncResult) -> None:
-        """Note the fronts whose flows may be stale now."""
+        """Notes the fronts whose flows may be stale now."""
         if self._targets is None:
             return
         self._plan = result.plan

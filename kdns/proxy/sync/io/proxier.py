@@ -30,19 +30,19 @@ class Proxier(Protocol):
         ...
 
     async def sync_full(self, plan: Plan) -> None:
-        """Apply the whole plan, whatever rules there are."""
+        """Applys the whole plan, whatever rules there are."""
         ...
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Apply the differences from the plan before."""
+        """Applys the differences from the plan before."""
         ...
 
     async def sweep(self) -> bool:
-        """Remove what partial syncs left unused; True where some of it has to wait for the next sweep."""
+        """Removes what partial syncs left unused; True if some of it has to wait for the next sweep."""
         ...
 
     async def check(self, plan: Plan) -> str:
-        """Why the kernel would reject a full sync of this plan, "" if it would not. Nothing is changed.
+        """Returns why the kernel would reject a full sync of this plan, "" if it would not. Nothing is changed.
 
         ApplyError where it cannot be asked.
         """
@@ -53,11 +53,11 @@ class Counters(Protocol):
     """What a mode counts for each Service port."""
 
     def register(self, metrics: Gauges) -> None:
-        """Add the mode's metric families."""
+        """Adds the mode's metric families."""
         ...
 
     async def read(self, plan: Plan) -> None:
-        """Read what is counted outside of this process. It is called for each scrape."""
+        """Reads what is counted outside of this process. It is called for each scrape."""
         ...
 
 
@@ -116,18 +116,18 @@ class RunningMode(Proxier, Protocol):
         ...
 
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
-        """Notice foreign changes of the rules while the context is open."""
+        """Notices foreign changes of the rules while the context is open."""
         ...
 
     async def retire(self) -> None:
-        """End the mode, in place of `close`, since the rules of another mode stand and those of this mode are removed.
+        """Ends the mode, in place of `close`, since the rules of another mode stand and those of this mode are removed.
 
         Connections that go through this process get a bounded time.
         """
         ...
 
     async def close(self, *, keep_rules: bool) -> None:
-        """End the mode. Rules that need this process are removed in any case, others only without `keep_rules`."""
+        """Ends the mode. Rules that need this process are removed in any case, others only without `keep_rules`."""
         ...
 
 

@@ -128,7 +128,7 @@ class SyncRunner:
         return self._kinds <= self.state.synced and self._plan_inputs() is not None
 
     def changed(self, changes: list[AnyChange]) -> None:
-        """Note what changed in the state."""
+        """Notes what changed in the state."""
         for change in changes:
             self._pending |= dict.fromkeys(affected_services(change))
             self.stats.changed(change)
@@ -138,7 +138,7 @@ class SyncRunner:
             self._queue()
 
     def inputs_changed(self) -> None:
-        """Note that node or configuration may have changed."""
+        """Notes that node or configuration may have changed."""
         planned = self._planner and (self._planner.node, self._planner.config)
         if self._plan_inputs() != planned:
             self._full_pending = True
@@ -146,7 +146,7 @@ class SyncRunner:
             self._queue()
 
     def foreign_change(self, author: str) -> None:
-        """Note that another process changed the rules: a full sync repairs them."""
+        """Notes that another process changed the rules: a full sync repairs them."""
         self.stats.foreign_changes += 1
         if not self._foreign_pending:
             log.warning("rules changed by another process", author=author, mode=self.proxier.name)
@@ -160,7 +160,7 @@ class SyncRunner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Sync whenever something is due, until cancelled."""
+        """Syncs whenever something is due, until cancelled."""
         failures = 0
         self.inputs_changed()
         while True:
@@ -200,7 +200,7 @@ class SyncRunner:
         return self._repaired_s + (min(BACKOFF_FACTOR * self._repair_took_s, self.timing.sync_s) if is_storm else 0.0)
 
     async def _wait(self) -> None:
-        """Wait until something is due."""
+        """Waits until something is due."""
         if self._retry_s is not None:  # the retry is a full sync, which includes whatever else is due
             due_s = [self._retry_s]
         else:
@@ -256,7 +256,7 @@ class SyncRunner:
             subscriber(result)
 
     async def _apply(self, services: Mapping[Key, None], inputs: PlanInputs, *, is_full: bool) -> SyncResult:
-        """Sync without the Services that are left out; where the kernel rejects more of them, find those first."""
+        """Syncs without the Services that are left out; where the kernel rejects more of them, find those first."""
         if self._is_everything_rejected:
             await self._require_acceptance(inputs)
         left_out = self.left_out
@@ -282,7 +282,7 @@ class SyncRunner:
         return SyncResult(self._planner.plan, synced, differences, unreported, refused)
 
     async def _require_acceptance(self, inputs: PlanInputs) -> None:
-        """ApplyError where the kernel rejects even a plan without Services: no Service is the reason."""
+        """ApplyError if the kernel rejects even a plan without Services: no Service is the reason."""
         try:
             reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
         except ApplyError:
@@ -294,7 +294,7 @@ class SyncRunner:
             raise ApplyError((self.proxier.name,), reason)
 
     async def _sync_without_rejected(self, suspects: Iterable[Key], inputs: PlanInputs) -> None:
-        """Find out which of the suspects the kernel rejects, and sync fully without them.
+        """Finds out which of the suspects the kernel rejects, and sync fully without them.
 
         Where there are none, or nothing would be left, the error that is being handled is raised again.
         """
@@ -312,7 +312,7 @@ class SyncRunner:
         await self._sync_full(planner)
 
     async def _accepted(self, inputs: PlanInputs) -> list[Key]:
-        """Check undecided Services for SEARCH_S at most; those that the kernel accepts."""
+        """Checks undecided Services for SEARCH_S at most; those that the kernel accepts."""
 
         async def check(keys: Sequence[Key]) -> str:
             return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
@@ -355,7 +355,7 @@ class SyncRunner:
             self._log_failure("unused rules not removed", error)
 
     def _log_failure(self, event: str, error: Exception, **facts: float) -> None:
-        """Log a failure; one that is no refusal of the kernel is a defect, of which the traceback is needed."""
+        """Logs a failure; one that is no refusal of the kernel is a defect, of which the traceback is needed."""
         reason = str(error) or type(error).__name__
         if isinstance(error, ApplyError):
             log.warning(event, mode=self.proxier.name, reason=reason, **facts)

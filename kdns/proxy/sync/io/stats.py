@@ -24,7 +24,7 @@ class Changes:
     total: int = 0
 
     def add(self) -> None:
-        """Count one."""
+        """Counts one."""
         self.pending += 1
         self.total += 1
 
@@ -63,7 +63,7 @@ class SyncStats:
         self._started_s = self.wall_s()
 
     def changed(self, change: AnyChange) -> None:
-        """Count a change, and note its trigger time unless that is before kdns started."""
+        """Counts a change, and notes its trigger time unless that is before kdns started."""
         obj = change.new or change.old
         if isinstance(obj, Service):
             self.services.add()
@@ -74,13 +74,13 @@ class SyncStats:
                 self._triggers.append(trigger_s)
 
     def queued(self) -> None:
-        """Note that a sync is due."""
+        """Notes that a sync is due."""
         self.last_queued_s = self.wall_s()
         if self.oldest_pending_s is None:
             self.oldest_pending_s = self.now_s()
 
     def begin(self) -> PendingChanges:
-        """A run begins: what is pending is part of it."""
+        """Returns a run begins: what is pending is part of it."""
         since_s = self.now_s() if self.oldest_pending_s is None else self.oldest_pending_s
         pending = PendingChanges(self.services.pending, self.endpoints.pending, self._triggers, since_s)
         self._triggers, self.oldest_pending_s = [], None
@@ -106,7 +106,7 @@ class SyncStats:
 
 
 def _trigger_s(old: Object | None, new: Object | None) -> float | None:
-    """The trigger time of this change of a slice (annotation endpoints.kubernetes.io/last-change-trigger-time).
+    """Returns the trigger time of this change of a slice (annotation endpoints.kubernetes.io/last-change-trigger-time).
 
     None where there is no annotation, or the one of the change before.
     """

@@ -28,7 +28,7 @@ class Choice:
 
 
 async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
-    """The choice among the modes.
+    """Returns the choice among the modes.
 
     ApplyError with all reasons where none can work here, InputError where there is no such mode.
 
@@ -48,6 +48,6 @@ async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
 
 
 def require_mode(settings: Settings, modes: Mapping[str, Mode]) -> None:
-    """InputError where the settings' mode is none of the modes."""
+    """InputError if the settings' mode is none of the modes."""
     if settings.mode not in modes:
-        raise InputError(f"mode {settings.mode} is none of kdns's; wanted: one of {', '.join(modes)}")
+        raise InputError(f"unknown mode {settings.mode}; expected one of {', '.join(modes)}")

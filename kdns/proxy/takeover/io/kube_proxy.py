@@ -28,7 +28,7 @@ _OK: Final = re.compile(rb"HTTP/1\.[01] (?:200|503)[^\r]*\r\n(?:[^\r]+\r\n)*\r\n
 
 
 async def kube_proxy() -> str:
-    """How a kube-proxy is known to be at work, in words; "" where there is no sign of one."""
+    """Returns how a kube-proxy is known to be at work, in words; "" if there is no sign of one."""
     if pid := await asyncio.to_thread(_process):
         return f"process {pid}"
     ports = await asyncio.to_thread(_ports_of_root) - await asyncio.to_thread(own_ports)
@@ -39,7 +39,7 @@ async def kube_proxy() -> str:
 
 
 def _process() -> int:
-    """The process of that name in this network namespace; 0 for none."""
+    """Returns the process of that name in this network namespace; 0 for none."""
     own = (_PROC / "self/ns/net").readlink()
     for folder in _PROC.iterdir():
         with suppress(OSError):  # it has ended, or is none of ours to look at
@@ -53,7 +53,7 @@ def _process() -> int:
 
 
 def own_ports() -> set[int]:
-    """The TCP ports at which this process itself listens."""
+    """Returns the TCP ports at which this process itself listens."""
     inodes = set(_socket_inodes())
     return {listener.port for listener in _listeners() if listener.inode in inodes}
 
@@ -80,7 +80,7 @@ class _Listener(NamedTuple):
 
 
 def _listeners() -> Iterator[_Listener]:
-    """All listening sockets of this network namespace, of every PID namespace (/proc/net/tcp, proc(5))."""
+    """Yields all listening sockets of this network namespace, of every PID namespace (/proc/net/tcp, proc(5))."""
     for name in ("tcp", "tcp6"):
         with suppress(OSError), (_PROC / "self/net" / name).open(encoding="ascii") as lines:
             for line in lines:
@@ -90,7 +90,7 @@ def _listeners() -> Iterator[_Listener]:
 
 
 async def _answers(port: int, path: str, body: bytes) -> bool:
-    """Whether the page answers so."""
+    """Returns whether the page answers so."""
     with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)

@@ -22,7 +22,7 @@ log = logs.get(__name__)
 
 
 def own_network() -> socket.socket:
-    """A socket that makes this process the owner of the rules until it is closed; KdnsError where another one is.
+    """Returns a socket that makes this process the owner of the rules until it is closed; KdnsError if another one is.
 
     It is an abstract Unix socket, which belongs to a network namespace as rules do, and is gone with its process
     however that ends. Every user may bind its name, so one that is neither root nor this process's user does not count.
@@ -40,14 +40,14 @@ def own_network() -> socket.socket:
             made.close()
             pid = owner[0] if owner else 0
             which = f"process {pid}" if pid else "a process of another container"
-            message = f"{which} serves this network namespace already; wanted: that it is stopped first"
+            message = f"{which} serves this network namespace already; stop it first"
             raise KdnsError(message) from None
         log.warning("owner of the rules is not known: its name is taken", process=owner[0], user=owner[1])
     return made
 
 
 def _owner() -> tuple[int, int] | None:
-    """Process and user of the owner; None where neither it nor the kernel says.
+    """Process and user of the owner; None if neither it nor the kernel says.
 
     The process is 0 in another PID namespace, and where the owner takes no connections: a user who binds the name
     need not listen.

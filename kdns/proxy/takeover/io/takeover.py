@@ -116,7 +116,7 @@ class Takeover:
         return any(semantics(each.name).relays for each in self._modes[:-1])
 
     async def clean_up(self, settings: Settings, removed: Callable[[], object] = lambda: None) -> None:
-        """Remove what was there before, since the rules of the last mode stand; then call `removed`.
+        """Removes what was there before, since the rules of the last mode stand; then call `removed`.
 
         Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again, and
         does not hold up the rest: a mode before retires when its own rules are gone.
@@ -140,7 +140,7 @@ class Takeover:
             await asyncio.sleep(pause_s)
 
     async def watch_kube_proxy(self, settings: Settings) -> None:
-        """Remove, until cancelled, what a kube-proxy leaves that is started and ends beside this process.
+        """Removes, until cancelled, what a kube-proxy leaves that is started and ends beside this process.
 
         Its rules would serve endpoints of before, and may come before those of this process.
         """
@@ -233,7 +233,7 @@ async def _settled(
                 await remove_canaries(Footprint(marked=found.marked))
             raise KdnsError(
                 f"a kube-proxy is at work without rules of its own ({sign}), so kdns's rules stay; "
-                "wanted: --cleanup again when it has written them, which a restart of kube-proxy makes it do"
+                "run --cleanup again when it has written them, which a restart of kube-proxy makes it do"
             )
         if time.monotonic() >= until_s:
             return found

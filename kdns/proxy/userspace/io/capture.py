@@ -21,5 +21,5 @@ class Capture(RunningMode, Protocol):
     relay_addresses: dict[Family, Address | None]
 
     def prepare(self) -> None:
-        """Open what has to have a low descriptor number, before relays open many."""
+        """Opens what has to have a low descriptor number, before relays open many."""
         ...

@@ -33,14 +33,14 @@ class RelayCounters:
         return self._sessions.counters
 
     def register(self, metrics: Gauges) -> None:
-        """Add `kdns_relay_…` and the families of the capture."""
+        """Adds `kdns_relay_…` and the families of the capture."""
         for name, text, is_counter in _FIELDS:
             metrics.add(f"kdns_relay_{name}", text, _LABELS, self._samples(name), counter=is_counter)
         if self._capture:
             self._capture.register(metrics)
 
     async def read(self, plan: Plan) -> None:
-        """Read the counters of the capture."""
+        """Reads the counters of the capture."""
         if self._capture:
             await self._capture.read(plan)
 

@@ -85,7 +85,7 @@ class UserspaceProxier:
         return self._relays.missing if self._relays else {}
 
     async def sync_full(self, plan: Plan) -> None:
-        """Open and close relays by the plan, and replace the capture. Connections stay established."""
+        """Opens and close relays by the plan, and replace the capture. Connections stay established."""
         async with self._lock:
             relays = self._started()
             self._sessions.plan = plan
@@ -110,7 +110,7 @@ class UserspaceProxier:
                     self._reconcile_port(relays, family_plan.family, port)
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Open relays of new fronts, capture for them, and close those of fronts that are gone."""
+        """Opens relays of new fronts, capture for them, and closes those of fronts that are gone."""
         async with self._lock:
             relays = self._started()
             self._sessions.plan = plan
@@ -136,7 +136,7 @@ class UserspaceProxier:
             return self._capture is not None and await self._capture.sweep()
 
     async def check(self, plan: Plan) -> str:
-        """Why the kernel would reject the rules of the capture. Relays that do not listen are `missing`."""
+        """Returns why the kernel would reject the rules of the capture. Relays that do not listen are `missing`."""
         async with self._lock:
             return await self._capture.check(plan) if self._capture else ""
 
@@ -151,11 +151,11 @@ class UserspaceProxier:
         return self._capture.footprint if self._capture else Footprint()
 
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
-        """Notice foreign changes of the rules that capture."""
+        """Notices foreign changes of the rules that capture."""
         return self._capture.watch(changed) if self._capture else nullcontext()
 
     def reconfigure(self, *, ports: range, udp_idle_s: float) -> bool:
-        """Go on with these settings, new relays by the new ones; False where ports are to be others."""
+        """Go on with these settings, new relays by the new ones; False if ports are to be others."""
         if ports != self._ports:
             return False
         self._udp_idle_s = udp_idle_s
@@ -181,7 +181,7 @@ class UserspaceProxier:
             self._end()
 
     async def close(self, *, keep_rules: bool = False) -> None:
-        """Remove the rules that capture, which would lead nowhere, and then close the relays."""
+        """Removes the rules that capture, which would lead nowhere, and then close the relays."""
         del keep_rules
         await self._end_upkeep()
         async with self._lock:
@@ -232,7 +232,7 @@ class UserspaceProxier:
         return {key: listen_addresses(family_plan, key, own) for key in keys}
 
     def _reconcile_port(self, relays: RelaySet, family: Family, port: PortPlan) -> None:
-        """End flows to endpoints that are gone, and log once what relays do not support."""
+        """Ends flows to endpoints that are gone, and logs once what relays do not support."""
         relays.end_stale_flows(family, port)
         unsupported = tuple(_unsupported(port))
         for reason in unsupported:
@@ -264,4 +264,4 @@ def _unsupported(port: PortPlan) -> Iterator[str]:
     if port.name.protocol not in SOCKET_KINDS:
         yield f"mode userspace relays TCP and UDP, not {port.name.protocol}"
     if port.proxy_protocol and port.proxy_protocol not in HEADERS:
-        yield f"annotation kdns/proxy-protocol is {port.proxy_protocol!r}; wanted: {' or '.join(HEADERS)}"
+        yield f"annotation kdns/proxy-protocol: expected {' or '.join(HEADERS)}, got {port.proxy_protocol!r}"

@@ -55,7 +55,7 @@ class RelaySet:
         self._relays: dict[RelayKey, Relay] = {}
 
     def open(self, wanted: Mapping[RelayKey, ListenAddresses]) -> None:
-        """Open those that are not open. What cannot be opened is missing, and logged once for each reason."""
+        """Opens those that are not open. What cannot be opened is missing, and logged once for each reason."""
         unserved: dict[str, list[str]] = {}
         for key, addresses in wanted.items():
             if key in self._relays:
@@ -78,7 +78,7 @@ class RelaySet:
             log.warning("fronts not served", count=len(fronts), fronts=named, reason=reason)
 
     def close(self, keys: Iterable[RelayKey]) -> None:
-        """Close these listeners. TCP connections stay established."""
+        """Closes these listeners. TCP connections stay established."""
         for key in tuple(keys):
             self.missing.pop(key, None)
             self.captured_ports.pop(key, None)
@@ -87,7 +87,7 @@ class RelaySet:
                 self._relays.pop(key).close()
 
     def end_stale_flows(self, family: Family, port: PortPlan) -> None:
-        """End UDP flows to endpoints that the Service port does not have any more."""
+        """Ends UDP flows to endpoints that the Service port does not have any more."""
         for key, _ in port.fronts:
             for name in (None, *ENDPOINT_SETS):
                 relay = self._relays.get(RelayKey(family, key, name))
@@ -108,7 +108,7 @@ class RelaySet:
         return UdpRelay(key, sockets, self._resources, self.udp_idle_s)
 
     def _free_ports(self) -> Iterable[int]:
-        """The range's ports, from the one after the last that was used.
+        """Yields the range's ports, from the one after the last that was used.
 
         Without a range the kernel chooses the first one, and again whenever the next number is in use: to let it choose
         each time is slow where many ports are in use.
@@ -119,7 +119,7 @@ class RelaySet:
 
 
 def _reason(key: RelayKey, addresses: ListenAddresses, error: ListenError) -> str:
-    """Why a front is not served."""
+    """Returns why a front is not served."""
     if addresses.port and key.front.address and not is_loopback(key.front.address):
         return f"{error.reason}; to capture packets to addresses of others takes the capability NET_ADMIN"
     return error.reason

@@ -33,7 +33,7 @@ class DescriptorBudget:
         self._unshared = logs.RareWarning(__name__, "a client has its share of the descriptors for relays", limit=limit)
 
     def take(self, count: int, client: Address) -> bool:
-        """Whether so many descriptors are free, and within the client's share; then they are in use."""
+        """Returns whether so many descriptors are free, and within the client's share; then they are in use."""
         free = self.limit - self.used
         if count > free:
             self.log_exhausted()
@@ -47,7 +47,7 @@ class DescriptorBudget:
         return True
 
     def log_exhausted(self) -> None:
-        """Log that clients are turned away, at most once a minute."""
+        """Logs that clients are turned away, at most once a minute."""
         self._exhausted.log(used=self.used)
 
     def give(self, count: int, client: Address) -> None:

@@ -18,7 +18,10 @@ IP_PKTINFO: Final = 8  # linux/in.h
 
 
 def listener(address: str, kind: int, ports: Iterable[int]) -> socket.socket:
-    """A socket bound to the first of the ports that is free, and listening; ListenError where none can be bound."""
+    """Returns a socket bound to the first of the ports that is free, and listening.
+
+    ListenError where none can be bound.
+    """
     family = address_family(address)
     port, reason = 0, "no port is left"
     for port in ports:
@@ -40,12 +43,12 @@ def listener(address: str, kind: int, ports: Iterable[int]) -> socket.socket:
 
 
 def address_family(address: str) -> socket.AddressFamily:
-    """The socket family of an address."""
+    """Returns the socket family of an address."""
     return socket.AF_INET6 if is_ipv6(address) else socket.AF_INET
 
 
 def set_tcp_options(sock: socket.socket) -> None:
-    """Send small segments at once, and notice when the peer is gone without a FIN."""
+    """Sends small segments at once, and notice when the peer is gone without a FIN."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:
@@ -53,7 +56,7 @@ def set_tcp_options(sock: socket.socket) -> None:
 
 
 def supported_families() -> tuple[Family, ...]:
-    """The families that this machine has sockets of: both, unless it was booted without IPv6."""
+    """Returns the families that this machine has sockets of: both, unless it was booted without IPv6."""
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
     except OSError:
@@ -62,7 +65,7 @@ def supported_families() -> tuple[Family, ...]:
 
 
 def is_own_address(address: Address) -> bool:
-    """Whether sockets of this machine can be bound to the address."""
+    """Returns whether sockets of this machine can be bound to the address."""
     try:
         listener(str(address), socket.SOCK_DGRAM, (0,)).close()
     except ListenError:

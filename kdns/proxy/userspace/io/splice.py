@@ -32,7 +32,7 @@ class Pipes:
         self._idle: list[tuple[int, int]] = []
 
     def take(self) -> tuple[int, int]:
-        """A pipe: the descriptors to read from and to write to."""
+        """Returns a pipe: the descriptors to read from and to write to."""
         if self._idle:
             return self._idle.pop()
         pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -41,7 +41,7 @@ class Pipes:
         return pipe
 
     def give(self, pipe: tuple[int, int], *, is_empty: bool = True) -> None:
-        """Put a pipe back; one that is not empty is closed."""
+        """Puts a pipe back; one that is not empty is closed."""
         if is_empty and len(self._idle) < IDLE_PIPES:
             self._idle.append(pipe)
         else:
@@ -49,7 +49,7 @@ class Pipes:
             os.close(pipe[1])
 
     def close(self) -> None:
-        """Close the pipes that are not in use."""
+        """Closes the pipes that are not in use."""
         while self._idle:
             for number in self._idle.pop():
                 os.close(number)
@@ -152,7 +152,7 @@ class Splice:
         return False
 
     def _fill(self, direction: _Direction) -> bool:
-        """Whether data was read into the pipe; at its end the FIN is relayed."""
+        """Returns whether data was read into the pipe; at its end the FIN is relayed."""
         if not direction.readable or direction.has_ended:
             return False
         if direction.pipe is None:
@@ -187,6 +187,6 @@ class Splice:
 
 
 def reset_on_close(sock: socket.socket) -> None:
-    """Make closing the socket reset its connection."""
+    """Makes closing the socket reset its connection."""
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

@@ -38,7 +38,7 @@ class TcpRelay:
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Accept the clients that are queued, and no more."""
+        """Accepts the clients that are queued, and no more."""
         for sock in self._sockets:
             self._accept(sock)
             self._resources.poller.remove(sock)
@@ -136,7 +136,7 @@ class _Connection:
             self._ended()
 
     def connect(self) -> None:
-        """Start the next attempt; without one, reset the client."""
+        """Starts the next attempt; without one, reset the client."""
         while self._attempts < len(CONNECT_TIMEOUTS_S):
             target = self._resources.sessions.next_endpoint(self._session, self._resources.now_s())
             if target is None:
@@ -152,7 +152,7 @@ class _Connection:
         self._ended()
 
     def _starts(self, target: ServiceEndpoint) -> bool:
-        """Whether a connection to the endpoint has begun."""
+        """Returns whether a connection to the endpoint has begun."""
         try:
             endpoint = socket.socket(address_family(target.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError:
@@ -170,7 +170,7 @@ class _Connection:
         self.connect()
 
     def _abort(self) -> None:
-        """End the attempt."""
+        """Ends the attempt."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -190,7 +190,7 @@ class _Connection:
         )
 
     def _sent_header(self, endpoint: socket.socket) -> bool:
-        """Whether the endpoint has got its PROXY header; true as well where it gets none."""
+        """Returns whether the endpoint has got its PROXY header; true as well where it gets none."""
         proxy_header = header(self._session, self._client_port)
         try:
             return not proxy_header or endpoint.send(proxy_header) == len(proxy_header)

@@ -55,7 +55,7 @@ class UdpRelay:
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """End all flows, and close the listeners."""
+        """Ends all flows, and closes the listeners."""
         self.end_flows_except(())
         for sock in self._sockets:
             self._resources.poller.remove(sock)
@@ -64,7 +64,7 @@ class UdpRelay:
             self._timer.cancel()
 
     def end_flows_except(self, endpoints: Collection[ServiceEndpoint]) -> None:
-        """End the flows to all other endpoints."""
+        """Ends the flows to all other endpoints."""
         remaining = {(each.address, each.port) for each in endpoints}
         for key, flow in list(self._flows.items()):
             if (flow.target.address, flow.target.port) not in remaining:
@@ -135,7 +135,7 @@ class UdpRelay:
         return False
 
     def _reconnected(self, flow: _Flow, key: tuple[Any, bytes]) -> bool:
-        """Whether the flow has got another endpoint; otherwise it has ended."""
+        """Returns whether the flow has got another endpoint; otherwise it has ended."""
         flow.counters.retries += 1
         self._resources.poller.remove(flow.upstream)
         if self._connect(flow, key):
@@ -174,7 +174,7 @@ class UdpRelay:
         return bytes(4) + local[4:8] + bytes(4)
 
     def _sweep(self) -> None:
-        """End idle flows, and schedule the next sweep for when another one may be idle."""
+        """Ends idle flows, and schedule the next sweep for when another one may be idle."""
         self._timer = None
         now_s = self._resources.now_s()
         while self._flows:
@@ -195,7 +195,7 @@ class UdpRelay:
 
 
 def _connected(target: ServiceEndpoint) -> socket.socket | None:
-    """A socket connected to the endpoint, None where there is no route."""
+    """Returns a socket connected to the endpoint, None if there is no route."""
     try:
         upstream = socket.socket(address_family(target.address), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     except OSError:

@@ -100,32 +100,32 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
         ("logging: {vmodule: [{file: a}]}", ["logging.vmodule[0].file: no such field"]),
         ("mode: 7", []),
         ("mode: true", ["mode: found true, wanted text"]),
-        ("oomScoreAdj: '1'", ['oomScoreAdj: found "1", wanted a whole number']),
-        ("oomScoreAdj: 1.5", ["oomScoreAdj: found 1.5, wanted a whole number"]),
-        ("oomScoreAdj: 2147483648", ["oomScoreAdj: found 2147483648, wanted a number of 32 bits"]),
-        ("bindAddressHardFail: 1", ["bindAddressHardFail: found 1, wanted true or false"]),
-        ("clientConnection: {qps: fast}", ['clientConnection.qps: found "fast", wanted a number']),
-        ("iptables: []", ["iptables: found a list, wanted an object"]),
-        ("nodePortAddresses: primary", ['nodePortAddresses: found "primary", wanted a list']),
+        ("oomScoreAdj: '1'", ['oomScoreAdj: expected a whole number, got "1"']),
+        ("oomScoreAdj: 1.5", ["oomScoreAdj: expected a whole number, got 1.5"]),
+        ("oomScoreAdj: 2147483648", ["oomScoreAdj: expected a number of 32 bits, got 2147483648"]),
+        ("bindAddressHardFail: 1", ["bindAddressHardFail: expected true or false, got 1"]),
+        ("clientConnection: {qps: fast}", ['clientConnection.qps: expected a number, got "fast"']),
+        ("iptables: []", ["iptables: expected an object, got a list"]),
+        ("nodePortAddresses: primary", ['nodePortAddresses: expected a list, got "primary"']),
         ("nodePortAddresses: [{}]", ["nodePortAddresses[0]: found an object, wanted text"]),
-        ("configSyncPeriod: 15", ["configSyncPeriod: found 15, wanted a duration such as 30s or 1h30m"]),
+        ("configSyncPeriod: 15", ["configSyncPeriod: expected a duration such as 30s or 1h30m, got 15"]),
         ("configSyncPeriod: '15'", [
-            'configSyncPeriod: time: missing unit in duration "15"; wanted a duration such as 30s or 1h30m',
+            'configSyncPeriod: time: missing unit in duration "15"; expected a duration such as 30s or 1h30m',
         ]),
         ("featureGates: {A: 1, B: true, C: x}", [
-            "featureGates.A: found 1, wanted true or false", 'featureGates.C: found "x", wanted true or false',
+            "featureGates.A: expected true or false, got 1", 'featureGates.C: expected true or false, got "x"',
         ]),
-        ("featureGates: [A]", ["featureGates: found a list, wanted names with true or false"]),
-        ("kind: Config", ["kind: found 'Config'; wanted KubeProxyConfiguration"]),
+        ("featureGates: [A]", ["featureGates: expected names with true or false, got a list"]),
+        ("kind: Config", ["kind: expected KubeProxyConfiguration, got 'Config'"]),
         ("apiVersion: kubeproxy.config.k8s.io/v1\nnodePortAddresses: [1, [], true]\nmod: x", [
-            "apiVersion: found 'kubeproxy.config.k8s.io/v1'; wanted kubeproxy.config.k8s.io/v1alpha1",
+            "apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, got 'kubeproxy.config.k8s.io/v1'",
             "nodePortAddresses[1]: found a list, wanted text",
             "nodePortAddresses[2]: found true, wanted text",
             "mod: no such field; did you mean mode?",
         ]),
         ("apiVersion: ''\nkind: ''", [
-            "apiVersion: is missing; wanted kubeproxy.config.k8s.io/v1alpha1",
-            "kind: is missing; wanted KubeProxyConfiguration",
+            "apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, it is missing",
+            "kind: expected KubeProxyConfiguration, it is missing",
         ]),
     ],
 )  # fmt: skip
@@ -158,21 +158,21 @@ def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(path, pytest.fail)
     assert str(caught.value).splitlines() == [
-        f"{path}:3: nftables.syncPeriod: found 1, wanted a duration such as 30s or 1h30m",
+        f"{path}:3: nftables.syncPeriod: expected a duration such as 30s or 1h30m, got 1",
         f"{path}:5: mode: given twice",
         f"{path}:7: ipvs.sched: no such field; did you mean scheduler?",
         f'{path}:10: nodePortAddresses[1]: Invalid value: "10.0.0.1": must be a valid CIDR',
         f"{path}:11: conntrack.min: Invalid value: -1: must be greater than or equal to 0",
-        f"{path}:13: holds 2 documents, wanted one",
-        f"{path}:13: wanted an object of kind KubeProxyConfiguration",
+        f"{path}:13: expected one document, got 2",
+        f"{path}:13: expected an object of kind KubeProxyConfiguration",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "x: holds 0 documents, wanted one"),
-        ("a: 1\n---\nb: 1\n", "x:3: holds 2 documents, wanted one"),
+        ("", "x: expected one document, got 0"),
+        ("a: 1\n---\nb: 1\n", "x:3: expected one document, got 2"),
         ("a: [", "x:1: not YAML"),
         ("mode: a\nmode: b\n", "x:2: mode: given twice"),
     ],
@@ -180,7 +180,7 @@ def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
 def test_what_is_no_configuration_file(text: str, says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         parse_settings("x", text, pytest.fail)
-    with pytest.raises(SettingsError, match="x:1: wanted an object of kind KubeProxyConfiguration"):
+    with pytest.raises(SettingsError, match="x:1: expected an object of kind KubeProxyConfiguration"):
         parse_settings("x", "- 1\n", pytest.fail)
 
 

@@ -221,7 +221,7 @@ async def test_those_that_the_kernel_accepts_are_applied_while_others_are_undeci
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Changes of the cluster and repairs of the rules are not held up either."""
-    monkeypatch.setattr(module, "SEARCH_S", 10.0)
+    monkeypatch.setattr(module, "BISECT_BUDGET_S", 10.0)
     monkeypatch.setattr(rejections, "MAX_GROUP", 4)
     rig = Rig()
     rig.kernel.poison = {f"10.96.0.{number}" for number in range(3, 250, 3)}

@@ -307,14 +307,14 @@ async def test_which_programs_there_are(fake: Callable[..., FakePrograms]) -> No
 async def test_why_a_machine_has_no_mode_iptables(fake: Callable[..., FakePrograms]) -> None:
     fake("none")
     assert await floors.unsupported(Settings()) == (
-        "iptables-restore is not installed; wanted: the package iptables, 1.6.2 or later"
+        "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
     )
     fake("ip", version="v1.6.1")
-    assert await floors.unsupported(Settings()) == "iptables is 1.6.1; wanted: 1.6.2 or later"
+    assert await floors.unsupported(Settings()) == "iptables is 1.6.1; expected 1.6.2 or later"
     refusing = fake("ip")
     refusing.answers["restore"] = (4, "", "Permission denied (you must be root)\nmore")
     assert await floors.unsupported(Settings()) == (
-        "iptables-nft: Permission denied (you must be root); wanted: the capability CAP_NET_ADMIN, "
+        "iptables-nft: Permission denied (you must be root); requires the capability CAP_NET_ADMIN, "
         "as root has it or a container is given it"
     )
     lacking = fake("ip")

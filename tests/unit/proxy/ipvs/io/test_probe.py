@@ -78,29 +78,29 @@ class Kernel:
     [
         (Kernel(), "", ""),
         (Kernel(), "mh", ""),
-        (Kernel(schedulers=()), "", "the kernel has no scheduler rr; wanted: its module ip_vs_rr"),
-        (Kernel(), "sed", "the kernel has no scheduler sed; wanted: its module ip_vs_sed"),
+        (Kernel(schedulers=()), "", "the kernel has no scheduler rr; load its module ip_vs_rr"),
+        (Kernel(), "sed", "the kernel has no scheduler sed; load its module ip_vs_sed"),
         (Kernel((), there={VirtualServerKey("10.96.0.1", 80, "TCP"): ServerOptions("sed")}), "sed", ""),
         (Kernel(shows=False), "", "the kernel does not show the virtual server 198.51.100.0:20000, which it has taken"),
         (
             Kernel(ipvs_error=errno.ENOENT),
             "",
-            f"the kernel has no IPVS; wanted: its module ip_vs ({os.uname().release})",
+            f"the kernel has no IPVS; load its module ip_vs ({os.uname().release})",
         ),
         (
             Kernel(ipvs_error=errno.EPERM),
             "",
-            "IPVS may not be used; wanted: the capability CAP_NET_ADMIN, as root has it or a container is given it",
+            "IPVS may not be used; requires the capability CAP_NET_ADMIN, as root has it or a container is given it",
         ),
         (
             Kernel(ipset_error=errno.EINVAL),
             "",
-            "the kernel has no sets of addresses (Invalid argument); wanted: its module ip_set",
+            "the kernel has no sets of addresses (Invalid argument); load its module ip_set",
         ),
         (
             Kernel(ipset_protocol=5),
             "",
-            "the kernel's sets have protocol 5; wanted: 6 or later, as of Linux 2.6.39",
+            "expected protocol 6 of sets or later, as of Linux 2.6.39, got 5",
         ),
         (Kernel(link="no dummy"), "", "no dummy"),
         (Kernel(iptables="no iptables"), "", "no iptables"),
@@ -108,12 +108,12 @@ class Kernel:
         (
             Kernel(lacking_type="hash:ip,port,net"),
             "",
-            "the kernel has no sets of type hash:ip,port,net (no such type); wanted: its module ip_set_hash_ipportnet",
+            "the kernel has no sets of type hash:ip,port,net (no such type); load its module ip_set_hash_ipportnet",
         ),
         (
             Kernel(rules="no match\nsecond line"),
             "",
-            "rules of iptables cannot look into sets (no match); wanted: the kernel's modules xt_set and xt_ipvs",
+            "rules of iptables cannot match sets (no match); load the kernel's modules xt_set and xt_ipvs",
         ),
     ],
 )
@@ -127,7 +127,7 @@ async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, mo
 
 async def test_a_scheduler_that_no_kernel_has_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, Kernel())
-    with pytest.raises(InputError, match="'fastest' is no scheduler; wanted: one of rr, "):
+    with pytest.raises(InputError, match="unknown scheduler 'fastest'; expected one of rr, "):
         await probe.unsupported(Settings(ipvs=IPVS(scheduler="fastest")))
 
 
@@ -175,7 +175,7 @@ def test_sysctls_that_are_needed_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     )
     apply_ipvs_sysctls(IPVS())
     refused.add("net/ipv4/ip_forward")
-    with pytest.raises(ApplyError, match="sysctls not set: net/ipv4/ip_forward = 1: no; wanted: these values, or"):
+    with pytest.raises(ApplyError, match="sysctls not set: net/ipv4/ip_forward = 1: no; set these values, or"):
         apply_ipvs_sysctls(IPVS())
 
 
@@ -202,5 +202,5 @@ def test_timeouts_that_the_kernel_does_not_take_are_told(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(start, "apply_ipvs_sysctls", lambda _settings: None)
     monkeypatch.setattr(start, "ipvs", opened)
-    with pytest.raises(ApplyError, match=r"tcp_s=36000000.*Invalid argument; wanted: 2147483 s or less"):
+    with pytest.raises(ApplyError, match=r"tcp_s=36000000.*Invalid argument; expected 2147483 s or less"):
         start._prepare(IPVS(tcp_timeout_s=36e6))  # noqa: SLF001 - the rest needs programs

@@ -248,7 +248,7 @@ async def test_changes_by_others_are_noticed(
 ) -> None:
     for name in ("POLL_S", "MAX_PAUSE_S"):
         monkeypatch.setattr(poll_interval, name, 0.001)
-    monkeypatch.setattr(poll_interval, "REST", 0.0)
+    monkeypatch.setattr(poll_interval, "BACKOFF_FACTOR", 0.0)
     await rig.load(service(1, endpoints(1, "p1")))
     heard: asyncio.Queue[str] = asyncio.Queue()
     with rig.proxier.watch(heard.put_nowait):
@@ -259,7 +259,7 @@ async def test_changes_by_others_are_noticed(
 
 async def test_drained_destinations_are_deleted_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poll_interval, "POLL_S", 0.001)
-    monkeypatch.setattr(poll_interval, "REST", 0.0)
+    monkeypatch.setattr(poll_interval, "BACKOFF_FACTOR", 0.0)
     monkeypatch.setattr(proxier, "CHECK_S", 0.0)
     await rig.load(service(1, endpoints(1, "p1")))
     rig.kernel.connect(WEB, P1, 1)

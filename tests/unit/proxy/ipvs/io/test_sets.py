@@ -105,7 +105,7 @@ def test_a_set_of_another_type_is_made_anew() -> None:
     add_missing(over(kernel), wanted(ONE))
     assert kernel.sets == {NAME: (IP_PORT, {ONE})}
     kernel = Kernel({NAME: (SetType(HASH_IP, "IPv4"), set())}, used=[NAME])
-    with pytest.raises(ApplyError, match=r"set KUBE-CLUSTER-IP is there and is no hash:ip,port; wanted: that"):
+    with pytest.raises(ApplyError, match=r"set KUBE-CLUSTER-IP: expected type hash:ip,port, got another one; destroy"):
         add_missing(over(kernel), wanted(ONE))
 
 

@@ -20,7 +20,7 @@ from kdns.runtime.requirements import version_problem
 
 FALLBACKS = ("iptables", "nftables")
 NO_IPVS = "the kernel has no IPVS; wanted: the module ip_vs"
-NO_IPTABLES = "iptables-restore is not installed; wanted: the package iptables"
+NO_IPTABLES = "iptables-restore is not installed; install the package iptables"
 CASES: tuple[tuple[str, dict[str, str], str], ...] = (
     ("ipvs", {}, "ipvs"),
     ("ipvs", {"ipvs": NO_IPVS}, "iptables"),
@@ -59,7 +59,7 @@ async def test_where_none_works_every_reason_is_told() -> None:
         await choice(Settings(mode="ipvs"), rows)
     with pytest.raises(ApplyError, match="nftables: x"):
         await choice(Settings(mode="nftables"), rows)
-    with pytest.raises(InputError, match="mode userspace is none of kdns's; wanted: one of ipvs, nftables"):
+    with pytest.raises(InputError, match="unknown mode userspace; expected one of ipvs, nftables"):
         await choice(Settings(mode="userspace"), rows)
 
 
@@ -98,8 +98,8 @@ def test_the_settings_in_effect_are_those_of_the_mode_in_effect(
     [
         ("nftables v1.0.6 (Lester Gooch #5)", (1, 0, 1), ""),
         ("nftables v1.0.1 (Fearless Fosdick #3)", (1, 0, 1), ""),
-        ("nftables v0.9.8 (E.D.S.)", (1, 0, 1), "nft is 0.9.8; wanted: 1.0.1 or later"),
-        ("5.10.0-32-amd64", (5, 13), "nft is 5.10.0; wanted: 5.13 or later"),
+        ("nftables v0.9.8 (E.D.S.)", (1, 0, 1), "nft is 0.9.8; expected 1.0.1 or later"),
+        ("5.10.0-32-amd64", (5, 13), "nft is 5.10.0; expected 5.13 or later"),
         ("5.13", (5, 13), ""),
         ("6.18.5+", (5, 13), ""),
         ("", (1, 0, 1), ""),
@@ -113,7 +113,7 @@ def test_versions(found: str, wanted: tuple[int, ...], reason: str) -> None:
     ("release", "skips", "refused", "reason"),
     [
         ("6.1.0-18-amd64", False, "", ""),
-        ("5.10.0-32-amd64", False, "", "the kernel is 5.10.0; wanted: 5.13 or later; KUBE_PROXY_NFTABLES_SKIP"),
+        ("5.10.0-32-amd64", False, "", "the kernel is 5.10.0; expected 5.13 or later; KUBE_PROXY_NFTABLES_SKIP"),
         ("5.10.0-32-amd64", True, "", ""),
         ("6.1.0-18-amd64", False, "not supported", "nft: not supported"),
     ],

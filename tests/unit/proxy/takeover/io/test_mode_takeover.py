@@ -91,7 +91,7 @@ async def test_before_its_first_sync_a_mode_takes_nothing_from_the_one_before(ke
     assert done[3:] == [f"{name} closed, rules {end}" for name in "cba"]
 
 
-@pytest.mark.parametrize("adopts", [True, False])
+@pytest.mark.parametrize("can_reconfigure", [True, False])
 async def test_a_mode_of_the_same_name_goes_on_where_it_can(can_reconfigure: bool) -> None:
     done: list[str] = []
     async with takeover_of(Kernel(done)) as takeover:
@@ -265,7 +265,7 @@ async def test_kdns_leaves_a_node_to_a_kube_proxy_that_has_rules(
         kept.append(footprint)
         return await kernel.clean_up(settings, footprint)
 
-    with nullcontext() if wanted else pytest.raises(KdnsError, match="wanted: --cleanup again"):
+    with nullcontext() if wanted else pytest.raises(KdnsError, match="run --cleanup again"):
         await remove_everything(
             Settings(),
             (clean_up,),
