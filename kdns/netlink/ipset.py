@@ -67,7 +67,7 @@ from kdns.netlink.uapi import (
 
 _KIND: Final = NFNL_SUBSYS_IPSET << 8
 DEFAULT_MAX_ENTRIES: Final = 65536
-"""Entries of a hash set unless more are asked for: ipset's default, and kube-proxy's."""
+"""Default limit of entries of a hash set, as in ipset and kube-proxy."""
 HASH_SIZE: Final = 1024
 """Buckets of a new hash set; it grows."""
 _PROTOCOLS: Final = {name.lower(): number for name, number in PROTOCOL_NUMBERS.items()}
@@ -88,7 +88,7 @@ ERROR_TEXTS: Final = {
 
 
 class SetType(NamedTuple):
-    """What a set is: its type, such as hash:ip,port, its family, and how many entries it may have (0: bitmap)."""
+    """A set's type, such as hash:ip,port, its family, and its limit of entries (0: bitmap)."""
 
     type_name: str
     family: Family
@@ -159,7 +159,7 @@ def _set_family(type_name: str, family: Family) -> int:
 
 
 def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]:
-    """Yields the messages that add or delete entries; ValueError for one that is none."""
+    """Yields the messages that add or delete entries; ValueError for an invalid entry."""
     head = name_attribute(name) + attribute(IPSET_ATTR_LINENO, bytes(4))
     part: list[bytes] = []
     for entry in entries:

@@ -123,7 +123,7 @@ class VirtualServer(NamedTuple):
 
 
 class Verb(Enum):
-    """What is done with a virtual server or one of its destinations."""
+    """An operation on a virtual server or one of its destinations."""
 
     NEW_SERVER = IPVS_CMD_NEW_SERVICE
     SET_SERVER = IPVS_CMD_SET_SERVICE

@@ -64,7 +64,7 @@ class TransactionReader:
         self._matches, self._passed_over = matches, passed_over
 
     def read(self, buffer: bytes) -> Iterator[Author]:
-        """Who carried out the matching transactions that end in this datagram."""
+        """Yields the authors of matching transactions that end in this datagram."""
         if self._passed_over and _PORT.unpack_from(buffer, _PORT_AT)[0] in self._passed_over:
             self.is_match = False
             return
@@ -94,7 +94,7 @@ def port_filter(port: int) -> tuple[Instruction, ...]:
 
 
 def table_filter(name: str) -> tuple[Instruction, ...]:
-    """A filter that accepts datagrams whose first message is about this table, and the ends of all transactions."""
+    """Returns a filter for datagrams that begin with this table, and the ends of all transactions."""
     (end,) = struct.unpack(">H", struct.pack("=H", NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN))
     first = text_attribute(NFTA_TABLE_NAME, name)
     words = struct.unpack(f">{len(first) // 4}I", first)

@@ -12,7 +12,7 @@ from kdns.net import is_ipv6
 
 TABLE: Final = "kdns-node-local"
 DELETION: Final = f"delete table inet {TABLE}"
-"""Refused where there is no such table."""
+"""Fails if the table does not exist."""
 RAW: Final = -300
 """The priority of iptables' table raw, ahead of connection tracking."""
 
@@ -48,5 +48,5 @@ def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | N
 
 
 def removal() -> str:
-    """What removes the table, whether it is there or not."""
+    """Returns the commands that remove the table, whether it exists or not."""
     return f"table inet {TABLE}\n{DELETION}"

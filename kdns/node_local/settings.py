@@ -1,4 +1,4 @@
-"""What a node-local DNS cache is to have, and the words of its Corefile that are known on the node only."""
+"""Settings of a node-local DNS cache, and the words of its Corefile that are known on the node only."""
 
 from __future__ import annotations
 

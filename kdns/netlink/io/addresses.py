@@ -110,7 +110,7 @@ def link_addresses(index: int) -> set[str]:
 
 
 def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) -> dict[str, int]:
-    """Adds addresses to a link and deletes others; returns the errors of those that the kernel refuses. Blocks.
+    """Adds addresses to a link and deletes others; returns the errors of refused ones. Blocks.
 
     Existing new addresses and missing old ones are ignored.
     """
@@ -160,7 +160,7 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
             try:
                 changed(await node_addresses())
             except InterruptedDumpError:
-                notified.set()  # those that changed meanwhile may be virtual ones, of which no notice comes
+                notified.set()  # the addresses that changed may be Services', which are not reported
             except OSError:
                 continue
 
@@ -172,7 +172,7 @@ def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
 
 
 def _concerns_node(buffer: bytes) -> bool:
-    """Whether some address is no Service's: of those come as many as there are Services, and each list has all."""
+    """Returns whether some address is not a Service's. Services have many addresses, and each list has all."""
     indices = set()
     for name in _OF_SERVICES:
         with suppress(OSError):

@@ -19,7 +19,7 @@ _BATCH: Final = 4096
 def udp_flows(family: Family, is_selected: Callable[[Flow], bool] = lambda _: True) -> list[Flow]:
     """Returns the selected UDP flows of a family; OSError if connection tracking cannot be listed.
 
-    A table may have a million flows, of which few are selected: each is judged when it is read.
+    A table may have a million flows and few selected ones: each is judged when it is read.
     """
     selected: list[Flow] = []
 

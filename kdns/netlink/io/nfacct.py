@@ -25,7 +25,7 @@ _HEADER: Final = NFGENMSG.pack(AF_UNSPEC, 0, 0)
 
 
 def ensure_counters(names: Iterable[str]) -> None:
-    """Makes the counters that are not there; OSError if the kernel has none of this kind, or does not allow it."""
+    """Creates missing counters; OSError if the kernel does not support them, or does not allow it."""
     with requests(NETLINK_NETFILTER) as kernel:
         for name in names:
             with suppress(FileExistsError):
@@ -33,7 +33,7 @@ def ensure_counters(names: Iterable[str]) -> None:
 
 
 def packets() -> dict[str, int]:
-    """What every counter has counted; OSError if that cannot be read."""
+    """Returns the packets of every counter; OSError if they cannot be read."""
     found: dict[str, int] = {}
 
     def receive(body: bytes) -> None:

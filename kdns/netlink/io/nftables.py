@@ -1,4 +1,4 @@
-"""What the kernel's nftables hold: tables, chains, sets, rules by chain, and the counters of map elements.
+"""Reads the kernel's nftables: tables, chains, sets, rules by chain, and the counters of map elements.
 
 It is read over netlink since the program nft reads every element of every map before it lists a single name.
 """
@@ -66,12 +66,12 @@ def read_again(read: Callable[P, T]) -> Callable[P, T]:
 
 
 async def object_names(family: Family, table: str) -> dict[str, list[str]]:
-    """Returns chains, maps and sets of a table, by "chain", "map" and "set"; empty if there is no such table."""
+    """Returns chains, maps and sets of a table, by "chain", "map" and "set"; empty if the table does not exist."""
     return await asyncio.to_thread(_object_names, family, table)
 
 
 async def counters(family: Family, table: str, map_name: str) -> list[CounterElement]:
-    """Returns the counters of a map of fronts; empty if there is no such map."""
+    """Returns the counters of a map of fronts; empty if the map does not exist."""
     return await asyncio.to_thread(_counters, family, table, map_name)
 
 

@@ -1,4 +1,4 @@
-"""Who changes the kernel's nftables: every transaction is reported to a netlink group.
+"""Receives the kernel's reports of nftables transactions from a netlink group.
 
 The messages of a transaction are sent before it returns to its caller, and come together; its end (NFT_MSG_NEWGEN)
 names its process.
@@ -62,7 +62,7 @@ class TransactionSocket:
         self._attach(port_filter(port))
 
     def select_table(self, name: str) -> None:
-        """Lets the kernel leave out datagrams that begin with another table, from now on, but for ends of transactions.
+        """Lets the kernel drop datagrams that begin with another table, except for ends of transactions.
 
         Large sets of other programs would fill the socket's buffer. The messages of a transaction that changes several
         tables share datagrams, so of such a transaction only the end may be received.
@@ -78,7 +78,7 @@ class TransactionSocket:
 
     @property
     def has_others(self) -> bool:
-        """Whether a transaction has ended, since `forget`, of which no message that was received matches."""
+        """Whether a transaction without a matching message has ended since `forget`."""
         return self._reader.has_others
 
     def forget(self) -> None:

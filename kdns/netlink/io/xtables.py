@@ -1,4 +1,4 @@
-"""What the kernel's tables of iptables hold: chains, the number of their rules, and jumps from built-in chains.
+"""Reads the kernel's tables of iptables: chains, the number of their rules, and jumps from built-in chains.
 
 iptables-legacy has tables of its own in the kernel, which are read by getsockopt(2); those of iptables-nft are tables
 of nftables with the same names. Reading makes no table and loads no module. All of this blocks, and is for threads.
@@ -44,7 +44,7 @@ def legacy_size(family: Family, table: str) -> TableSize:
 def legacy_content(family: Family, table: str) -> TableContent:
     """Returns the content of a loaded table; OSError if it cannot be read.
 
-    The kernel gives it out only to who knows its size, which may have changed since that was read.
+    The kernel requires the table's size in the request, and the size may have changed since it was read.
     """
     for _ in range(_ATTEMPTS):
         with suppress(BlockingIOError):
@@ -72,7 +72,7 @@ def chains_by_table(backend: Backend, family: Family) -> dict[str, list[str]]:
 
 
 def table_content(backend: Backend, family: Family, table: str) -> TableContent:
-    """Returns the content of a table, empty if there is none; ApplyError or OSError if it cannot be read."""
+    """Returns the content of a table, empty if it does not exist; ApplyError or OSError if it cannot be read."""
     if backend == "nft":
         return nft_content(family, table)
     return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
@@ -80,7 +80,7 @@ def table_content(backend: Backend, family: Family, table: str) -> TableContent:
 
 @read_again
 def nft_content(family: Family, table: str) -> TableContent:
-    """Returns the content of a table of iptables-nft, empty if there is none; ApplyError if it cannot be read."""
+    """Returns the content of a table of iptables-nft, empty if it does not exist; ApplyError if it cannot be read."""
     content = TableContent(Counter(dict.fromkeys(nft_chains(family).get(table, ()), 0)))
 
     def add(chain: str, rule: bytes) -> None:

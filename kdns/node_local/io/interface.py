@@ -35,7 +35,7 @@ def establish(name: str, addresses: Iterable[str]) -> bool:
 
 
 def remove(name: str) -> None:
-    """Removes the link with its addresses; one that is not there is no matter. Raises ApplyError."""
+    """Removes the link with its addresses; a missing link is ignored. Raises ApplyError."""
     try:
         with _kernel() as kernel:
             for index in kernel.link_lookup(ifname=name):

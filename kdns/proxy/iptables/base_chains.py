@@ -39,7 +39,7 @@ _NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What programs and kernel can do.
+    """Features of the programs and the kernel.
 
     `nfacct`: the kernel has counters of that name (nfnetlink_acct), which have to exist before a rule names them.
     `tcp_be_liberal`: the kernel passes TCP packets outside of the window (nf_conntrack_tcp_be_liberal), so invalid
@@ -93,7 +93,7 @@ def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
 def mark_masquerade(mark: str) -> Chain:
     """Returns the chain that marks packets to be masqueraded, with kdns's own mark.
 
-    Every sync of a kube-proxy writes this chain anew, so kdns's mark says that kdns wrote table nat last.
+    Every sync of a kube-proxy rewrites this chain, so kdns's mark shows that kdns wrote table nat last.
     """
     return Chain(NAT, MARK_MASQUERADE, (comment(OWNER), f"-j MARK --set-xmark {mark}/{mark}"))
 
@@ -128,7 +128,7 @@ def _to_node_ports(family_plan: FamilyPlan) -> Iterator[Rule]:
 
 
 def local_pods(family_plan: FamilyPlan) -> str:
-    """Returns the match of packets of this node's Pods, "" if there is no way to detect them."""
+    """Returns the match of packets of this node's Pods, "" if they cannot be detected."""
     pods = family_plan.local_pods
     if pods is None:
         return ""
@@ -138,7 +138,7 @@ def local_pods(family_plan: FamilyPlan) -> str:
 
 
 def not_local_pods(family_plan: FamilyPlan) -> str:
-    """Returns the match of all other packets, "" if there is no way to detect them."""
+    """Returns the match of all other packets, "" if they cannot be detected."""
     found = local_pods(family_plan)
     return f"! {found}" if found else ""
 
@@ -151,7 +151,7 @@ def serves_loopback(family_plan: FamilyPlan) -> bool:
 
 
 def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
-    """Returns the matches of destinations with node ports, of which a packet has one; none if there are no node ports.
+    """Yields the matches of destinations with node ports: a packet matches at most one of them.
 
     Differs: where nodePortAddresses has a loopback network, kube-proxy serves 127.0.0.1 of it only.
     """

@@ -1,4 +1,4 @@
-"""What the tables of one family hold after the restores of this process: the number of rules by chain."""
+"""The expected number of rules by chain in one family's tables, after the restores of this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ExpectedRules:
         return sum(self.rules.get(table, Counter[str]()).values())
 
     def missing(self, table: str, content: TableContent, jumps: Iterable[Jump]) -> Iterator[str]:
-        """What is not as it should be, in words. KUBE-FIREWALL may have more rules: those of the kubelet."""
+        """Yields differences, in words. KUBE-FIREWALL may have more rules: those of the kubelet."""
         for chain, count in tuple(self.rules.get(table, Counter[str]()).items()):
             existing = content.rules.get(chain)
             if existing != count and (chain != FIREWALL or existing is None or existing < count):

@@ -1,4 +1,4 @@
-"""What one front, or one Service port, puts into the chains that Services share."""
+"""The rules that one front, or one Service port, adds to the chains that Services share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS: Final = {
     FrontKind.LOAD_BALANCER_IP: " loadbalancer IP",
     FrontKind.NODE_PORT: "",
 }
-"""What follows the Service port's name in comments."""
+"""The text that follows the Service port's name in comments."""
 _WITHOUT_ENDPOINTS: Final = {Verdict.REJECT: "has no endpoints", Verdict.DROP: "has no local endpoints"}
 
 
@@ -97,7 +97,7 @@ def list_chain(verdict: Verdict, chains: PortChains) -> str:
 
 
 def port_rules(each: PortPlan, family_plan: FamilyPlan) -> Iterator[ChainRule]:
-    """What a Service port puts in beside its fronts: load balancers may ask at its health check node port."""
+    """Yields the rules of a Service port beside its fronts: load balancers probe its health check node port."""
     if family_plan.mode.accepts_health_checks and each.health_check_port:
         text = comment(f"{each.name} health check node port")
         yield ChainRule(FILTER, NODE_PORTS, rule(port("tcp", each.health_check_port), text, "-j ACCEPT"))

@@ -46,7 +46,7 @@ IPVS_CHAINS: Final = {
 _HASH_CHARACTERS: Final = 16
 _CLUSTER, _LOCAL, _EXTERNAL, _RANGES, _ENDPOINT = "KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"
 SERVICE_PREFIXES: Final = (_RANGES, _EXTERNAL, _CLUSTER, _LOCAL, _ENDPOINT)
-"""What names of the chains of Service ports in table nat begin with; rules lead from one to a later one."""
+"""Prefixes of the chains of Service ports in table nat; rules lead from one to a later one."""
 
 
 class PortChains(NamedTuple):
@@ -68,7 +68,7 @@ def port_chains(name: PortName) -> PortChains:
 
 
 def endpoint_chain(name: PortName, endpoint: str) -> str:
-    """Returns the name of an endpoint's chain; `endpoint` as it stands behind --to-destination."""
+    """Returns the name of an endpoint's chain; `endpoint` is the value of --to-destination."""
     return f"{_ENDPOINT}{_hash(f'{name}{name.protocol.lower()}{endpoint}')}"
 
 

@@ -109,7 +109,7 @@ def reject(family: Family) -> str:
 
 
 def restore(table: str, declared: Iterable[str], lines: Iterable[str], deleted: Sequence[str] = ()) -> Iterator[str]:
-    """The lines of a restore for one table, with --noflush: declared chains are made or emptied, then lines are run.
+    """Yields a restore of one table, with --noflush: declared chains are created or emptied, then lines are run.
 
     Chains to delete are emptied first too, since they may lead to each other.
     """

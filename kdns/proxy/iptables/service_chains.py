@@ -1,6 +1,6 @@
 """The chains of one Service port in table nat.
 
-KUBE-SVC and KUBE-SVL send to one of the endpoints of their list, each of which has a chain KUBE-SEP. KUBE-EXT has the
+KUBE-SVC and KUBE-SVL send to one of the endpoints of their set; each endpoint has a chain KUBE-SEP. KUBE-EXT has the
 branches of fronts other than the cluster IP, KUBE-FW lets clients within the source ranges go there.
 
 The kernel remembers the clients of an endpoint for session affinity (xt_recent), no more than its module's ip_list_tot,
@@ -55,7 +55,7 @@ def fronts_of(each: PortPlan, family_plan: FamilyPlan) -> Iterator[Front]:
 
 
 def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
-    """The list's endpoints in kube-proxy's order, which is that of their texts, by the names of their chains."""
+    """Returns the set's endpoints in kube-proxy's order, that of their texts, by the names of their chains."""
     written = sorted((join_host_port(one.address, one.port), one) for one in each.endpoints_of(verdict))
     return {endpoint_chain(each.name, text): (one, text) for text, one in written}
 

@@ -83,10 +83,10 @@ class Tables:
         stale: Iterable[str],
         refusals: Iterable[str],
     ) -> Iterator[str]:
-        """The commits of table nat, and of table filter what is to follow as soon as a packet meets the new rules.
+        """Yields the commits of table nat, and those of table filter that must follow at once.
 
-        They have the chains of Service ports, then the chains that lead to them or changes of those, then the deletion
-        of stale chains that are not among the former.
+        First the chains of Service ports, then the chains that lead to them or changes of these, then the deletion of
+        stale chains that are not among the former.
         """
         limit = self.features.chains_per_section or maxsize
         left = dict.fromkeys(stale)

@@ -1,17 +1,17 @@
-"""The iptables rules around the virtual servers: they depend on configuration and node, and on no Service.
+"""The iptables rules around the virtual servers: they depend on configuration and node, not on Services.
 
 A packet of another machine or a Pod meets nat PREROUTING, filter INPUT, IPVS, filter OUTPUT with the endpoint as its
 destination, and nat POSTROUTING. A packet of the node meets nat OUTPUT, IPVS, and the rest as above; where IPVS has no
-virtual server for it, it comes back to the node through lo, and filter INPUT decides. The addresses of Services are the
+virtual server for it, it returns to the node through lo, and filter INPUT decides. The addresses of Services are the
 node's own, on kube-ipvs0.
 
 Chains, comments and jumps are kube-proxy's (pkg/proxy/ipvs/proxier.go), so that runbooks, its --cleanup and its next
 start find them. Differs, inside of the chains:
 
-- Rules are there whether their sets are empty or not, so that a change of Services is a change of sets.
-- Packets to cluster IPs and load balancer IPs are accepted before node ports are looked at. kube-proxy accepts them
+- Rules exist even if their sets are empty, so a change of Services only changes sets.
+- Packets to cluster IPs and load balancer IPs are accepted before node ports are matched. kube-proxy accepts them
   last, and masquerades packets to a Service's port that is the number of another's node port.
-- Node ports are looked at where nodePortAddresses has them, in kube-proxy at every local address.
+- Node ports are matched at nodePortAddresses, in kube-proxy at every local address.
 - With externalTrafficPolicy Local, packets of the node itself are masqueraded: their source would be the Service's
   address, to which endpoints on other nodes cannot answer.
 - Fronts without endpoints refuse, and fronts with policy Local and no local endpoints drop, as the documentation says.
@@ -235,7 +235,7 @@ def _node_port(matches: Matches) -> Iterator[Rule]:
 
 
 def _local(matches: Matches, name: str) -> Iterator[Rule]:
-    """Yields packets to fronts with externalTrafficPolicy Local keep their source, but for the node's own."""
+    """Yields rules: packets to fronts with externalTrafficPolicy Local keep their source, unless the node sent them."""
     yield rule(matches.commented(name), LOCAL_SOURCE, _MARK)
     yield rule(matches.commented(name), _RETURN)
 

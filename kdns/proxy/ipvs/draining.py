@@ -1,8 +1,8 @@
 """Destinations with weight 0 that still have connections, and obsolete virtual servers that wait for theirs to drain.
 
 Differs: kube-proxy checks once a minute, and deletes a virtual server with its connections. Here the connections of a
-deleted Service continue as in the modes that translate addresses, but for DRAIN_S at most: until then this node keeps
-the Service's addresses.
+deleted Service continue as in the modes that translate addresses, at most for DRAIN_S: until then this node keeps the
+Service's addresses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Destinations = Mapping[DestinationKey, Destination]
 
 
 class Draining:
-    """What drains, and until when. It decides; others read the kernel and carry out."""
+    """The draining destinations and their deadlines. It decides; others read the kernel and carry out."""
 
     def __init__(self) -> None:
         self._draining: dict[VirtualServerKey, set[DestinationKey]] = {}

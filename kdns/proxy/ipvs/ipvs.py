@@ -23,7 +23,7 @@ Entries: TypeAlias = Mapping[str, tuple[Entry, ...]]
 
 @dataclass(frozen=True, slots=True)
 class IpvsOptions:
-    """What the content depends on beside the plan. `excluded`: virtual servers in these networks are not kdns's."""
+    """Options of the content beside the plan. `excluded`: virtual servers in these networks are not kdns's."""
 
     excluded: tuple[Network, ...] = ()
 
@@ -97,7 +97,7 @@ class Ipvs:
         return self._follow(difference.fronts, difference.ports)
 
     def stale(self, existing: Iterable[VirtualServerKey]) -> tuple[VirtualServerKey, ...]:
-        """Those of the kernel's virtual servers that are to be removed: of this family, and not in excludeCIDRs."""
+        """Returns the kernel's virtual servers to remove: those of this family, and not in excludeCIDRs."""
         return tuple(key for key in existing if key not in self.virtual_servers and self._is_ours(key))
 
     def _is_ours(self, key: VirtualServerKey) -> bool:
@@ -142,7 +142,7 @@ class Ipvs:
         fronts: Iterable[tuple[Front | None, Front | None]],
         ports: Iterable[tuple[PortPlan | None, PortPlan | None]],
     ) -> Iterator[tuple[int, SetMember]]:
-        """What is in sets no more, as -1, and what is now, as 1."""
+        """Yields entries that leave sets, with -1, and entries that join sets, with 1."""
         for fronts_of_one in fronts:
             for front, step in zip(fronts_of_one, _STEPS, strict=True):
                 for member in self._front_entries(front) if front else ():

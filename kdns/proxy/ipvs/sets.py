@@ -130,7 +130,7 @@ def empty_sets(family: Family) -> dict[str, IpSet]:
 
 
 def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[SetMember]:
-    """What a front puts into sets, beside its address; `own` are the node's addresses with node ports."""
+    """Yields a front's entries in sets, beside its address; `own` are the node's addresses with node ports."""
     key, last = front.key, front.branches[-1]
     is_local = any(branch.client is Client.NODE for branch in front.branches)
     at = tuple(Entry(address, key.protocol, key.port) for address in ((key.address,) if key.address else own))
@@ -163,7 +163,7 @@ def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[SetMember]:
 
 
 def port_entries(port: PortPlan, family_plan: FamilyPlan) -> Iterator[SetMember]:
-    """What a Service port puts into sets beside its fronts."""
+    """Yields a Service port's entries in sets beside its fronts."""
     for endpoint in port.endpoints.reachable if port.fronts and port.hairpins else ():
         if endpoint.address in port.hairpins:
             yield LOOP_BACK, Entry(endpoint.address, port.name.protocol, endpoint.port, endpoint.address)

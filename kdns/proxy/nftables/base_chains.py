@@ -131,7 +131,7 @@ def _external_local(family_plan: FamilyPlan, side: Side, delivery: Delivery) -> 
 
 
 def _node_port_match(family_plan: FamilyPlan) -> str:
-    """Returns the statements that match destinations with node ports; "" if there are none."""
+    """Returns the statements that match destinations with node ports; "" without node ports."""
     addresses, daddr = family_plan.node_ports, expression((DESTINATION,), family_plan.family)
     if not addresses.networks:
         return ""

@@ -1,4 +1,4 @@
-"""What one front puts into the table: elements of maps, and chains that any number of fronts share.
+"""The content of one front in the table: elements of maps, and chains that any number of fronts share.
 
 A front is an element of a verdict map that leads to a chain for *so many endpoints*. That chain's one rule draws a
 number and looks up the endpoint in another map. Services differ in elements only, and a change adds and deletes
@@ -47,7 +47,7 @@ MARK: Final = "jump mark-for-masquerade"
 
 @dataclass(slots=True)
 class Content:
-    """What fronts put into the table: elements by the set's name, chains by name."""
+    """The content of fronts in the table: elements by the set's name, chains by name."""
 
     elements: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
     chains: dict[str, Chain] = field(default_factory=dict)
@@ -119,7 +119,7 @@ def external_local_chain(side: Side) -> str:
 
 @lru_cache(maxsize=4096)
 def _masquerade_chain(chain: str, branches: Branches, local_pods: LocalPods | None, family: Family) -> Chain:
-    """Returns the chain that marks the packets to masquerade and goes on to the list's chain."""
+    """Returns the chain that marks the packets to masquerade and continues in the list's chain."""
     prefix = "masquerade" if len(branches) == 1 else "masquerade-nonlocal"
     rules = branch_rules(branches, dict.fromkeys(ENDPOINT_SETS, f"goto {chain}"), local_pods, family, masquerades=True)
     return Chain(f"{prefix}-{chain}", tuple(rules))

@@ -30,7 +30,7 @@ def identifier(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text as a string of nft's language, which has no escapes: characters that it cannot have become "?"."""
+    """Returns the text as a string of nft's language, which has no escapes: invalid characters become "?"."""
     return f'"{comment_text(text)}"'
 
 
@@ -40,7 +40,7 @@ def comment_text(text: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Returns the name; ValueError for what is no name in nft's language."""
+    """Returns the name; ValueError if it is not a name in nft's language."""
     if len(name) > NAME_BYTES or not _IDENTIFIER.fullmatch(name):
         raise ValueError(f"name of an nftables object: {name!r}")
     return name
@@ -113,7 +113,7 @@ class AddressPort(NamedTuple):
 
 
 Data: TypeAlias = Goto | Drop | AddressPort | int | None
-"""What a map's element leads to; None: the element is one of a set."""
+"""The data of a map's element; None: an element of a set."""
 ElementKey: TypeAlias = tuple[str | int, ...]
 """The parts of an element's key in the order of its set: addresses and protocols as text, numbers as numbers."""
 

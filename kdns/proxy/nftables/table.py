@@ -42,7 +42,7 @@ class Table:
         """Chains to which stale elements lead."""
 
     def loaded(self) -> Iterator[Transaction]:
-        """The chains and elements of the first plan, those of some fronts at a time. To be taken once, before `follow`.
+        """Yields chains and elements of the first plan, some fronts at a time. Call it once, before `follow`.
 
         A transaction takes many times the memory of what is sent for it.
         """
@@ -51,7 +51,7 @@ class Table:
             yield self._followed(some)
 
     def whole(self) -> str:
-        """The table of the first plan as one nft transaction, in place of any table of its name. Takes `loaded`."""
+        """Returns the first plan's table as one nft transaction, in place of an existing one. Takes `loaded`."""
         table = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}"
         objects = table_text(self.family_plan.family, base_chains(self.family_plan, self._delivery))
         lines = (line for change in self.loaded() for line in commands(change))
@@ -117,12 +117,12 @@ class Table:
         return change
 
     def sweep(self) -> Transaction:
-        """Deletes what has no references any more: chains and stale elements. Call `swept` when done.
+        """Returns the deletion of unreferenced chains and stale elements. Call `swept` when it is done.
 
-        A packet keeps the rules with which it began while the elements change: it may look up one map before a change
-        and the next map after it. It may have drawn a number for which there is no endpoint now, its front may have had
-        external policy Local, and its list may be one with affinity that no front uses now. So elements that only such
-        packets look up are stale until the sweep, which is to run a second later or more.
+        A packet keeps its first rules while the elements change: it may look up one map before a change and the next
+        map after it. It may have drawn a number that has no endpoint now, its front may have had external policy Local,
+        and its list may be one with affinity that no front uses now. So elements that only such packets look up are
+        stale until the sweep, which runs at least a second later.
 
         Kernels before 6.2 release the references of deleted elements late. So chains to which stale elements lead are
         deleted by the sweep after the one that deletes the elements.

@@ -1,4 +1,4 @@
-"""What changes in kdns's table, and the nft commands that carry it out."""
+"""Changes of kdns's table, and the nft commands that carry them out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ELEMENTS_A_LINE: Final = 1000
 
 @dataclass(slots=True)
 class Transaction:
-    """What changes in the table, in this order.
+    """Changes of the table, in this order.
 
     Chains made or refilled, elements deleted, elements added, and chains removed.
     Chains and elements are by name of the chain or set.

@@ -39,7 +39,7 @@ class HealthCheckPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """What is answered there."""
+    """The answer of a health check."""
 
     namespace: str
     service: str

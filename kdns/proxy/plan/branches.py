@@ -1,6 +1,6 @@
-"""What becomes of a packet at a front: ordered branches, of which the first that matches the client decides.
+"""Ordered branches of a front: the first branch that matches the client decides about a packet.
 
-Branches are made here and nowhere else. Trace, relays and renderers interpret them.
+Only this module makes branches. Trace, relays and renderers interpret them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Client(Enum):
 
 
 class Verdict(Enum):
-    """The list of endpoints of which one gets the packet, or why none does.
+    """The set of endpoints that get the packet, or why no endpoint gets it.
 
-    CLUSTER is the list for traffic policy Cluster, LOCAL the one for Local. REJECT tells the client, DROP does not.
+    CLUSTER is the set for traffic policy Cluster, LOCAL the one for Local. REJECT informs the client, DROP does not.
     """
 
     CLUSTER = "cluster"
@@ -50,7 +50,7 @@ Branches: TypeAlias = tuple[Branch, ...]
 
 
 class SourceNat(NamedTuple):
-    """What decides about masquerading in one family of one node.
+    """The inputs that decide about masquerading in one family of one node.
 
     `detects_pods`: packets of local Pods can be told from others. `relays`: every connection to an endpoint is the
     node's own. `has_one_list`: a front has one list of endpoints for all clients.

@@ -1,21 +1,21 @@
-"""Claims of Service ports to fronts: which of them has a front, and why the others do not get it.
+"""Claims of Service ports to fronts: which claim gets a front, and why the others are refused.
 
-Whoever may write a Service may name any address in it. So some destinations are protected from external IPs, load
-balancer's addresses and node ports: the API server, ssh and the kubelet of this node, what protectedPorts names, and
-at the node's addresses the node ports and health check node ports of other Services. Other ports of the node's
-addresses may be claimed, as in kube-proxy.
+An author of a Service may name any address in it. So some destinations are protected from external IPs, load balancers'
+addresses and node ports: the API server, ssh and the kubelet of this node, the ports of protectedPorts, and at the
+node's addresses the node ports and health check node ports of other Services. Other ports of the node's addresses may
+be claimed, as in kube-proxy.
 
 Of several claims to one front, that of a cluster IP has precedence over a load balancer's address, and that over an
-external IP; then the oldest Service has it, and of those the first by namespace and name.
+external IP; then the oldest Service has it, among equally old ones the first by namespace and name.
 
-No front is at an address that packets to a Service cannot have: unspecified, multicast, link-local, and loopback but
-for relays. No cluster IP is the node's own address, since all of a cluster IP's ports are the Service's; addresses in a
-service range are left, where a node-local cache has the cluster IP of its DNS servers.
+No front is at an address that packets to a Service cannot have: unspecified, multicast, link-local, and, without
+relays, loopback. A cluster IP is not the node's own address, because all ports of a cluster IP belong to the Service.
+Addresses in a service range are excepted: a node-local cache has the cluster IP of its DNS servers.
 
-Differs: kube-proxy serves external IPs and load balancer's addresses at loopback addresses too, and so captures what
-programs of a node send to each other there. It protects no destination but, in mode ipvs, the node's own addresses; and
-where two Service ports claim one front, the one that it handles last has it. Here an author of a Service cannot take
-another's traffic, nor the node's.
+Differs: kube-proxy serves external IPs and load balancers' addresses at loopback addresses too, and so captures traffic
+between programs of a node. It protects the node's own addresses in mode ipvs, and no other destination. If two Service
+ports claim one front, the one that it handles last gets it. Here an author of a Service cannot take another's traffic,
+or the node's.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Claims:
         return ""
 
     def _unusable(self, address: Address, kind: FrontKind) -> str:
-        """What an address is that cannot be such a front's, in words; "" for one that can."""
+        """Returns why an address cannot be such a front's, in words; "" if it can."""
         if address.is_loopback:
             return "" if self._half.mode.relays else "a loopback address"
         if purpose := special_purpose(address):

@@ -1,4 +1,4 @@
-"""What the plan depends on beside the cluster's objects: configuration, node, detection of local Pods."""
+"""The plan's inputs beside the cluster's objects: configuration, node, detection of local Pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LocalPods:
     interface_prefix: str = ""
 
     def of(self, family: Family) -> LocalPods | None:
-        """What applies in one family; None if local Pods cannot be detected. Only the first network counts."""
+        """Returns the detection in one family; None if Pods cannot be detected. Only the first network is used."""
         if self.bridge or self.interface_prefix:
             return self
         own = tuple(network for network in self.networks if network.version == VERSION[family])

@@ -129,7 +129,7 @@ def _candidate(row: Endpoint, port: int, family: Family, node_name: str) -> Cand
 def endpoint_lists(
     known: Sequence[Candidate], policies: Policies, node: NodeView, *, node_hints: bool = True
 ) -> EndpointLists:
-    """The lists for one Service port on this node. `node_hints` is the feature gate PreferSameTrafficDistribution."""
+    """Returns the endpoints of one Service port on this node. `node_hints`: gate PreferSameTrafficDistribution."""
     ready = [each for each in known if each.is_ready]
     cluster: tuple[ServiceEndpoint, ...] = ()
     local: tuple[ServiceEndpoint, ...] = ()

@@ -10,7 +10,7 @@ from kdns.net import Family
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 
 Counted: TypeAlias = tuple[PortName, Family]
-"""What a total is for."""
+"""The owner of a total."""
 _NO_READING: Final[Mapping[FrontKey, int]] = {}
 
 

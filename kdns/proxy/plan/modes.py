@@ -33,7 +33,7 @@ class Mode:
         "a port of a cluster IP in use that no Service port defines is refused", default=False
     )
     drops_unallocated: bool = _semantic(
-        "packets to an address of the service ranges that is no cluster IP in use are dropped", default=False
+        "packets to an unused cluster IP in the service ranges are dropped", default=False
     )
     hairpins_everywhere: bool = _semantic(
         "an endpoint that is its own client is masqueraded on any node, not only on its own", default=False

@@ -63,7 +63,7 @@ class NodePortAddresses:
 
 
 def node_port_addresses(family: Family, config: ProxyConfig, node: NodeView) -> NodePortAddresses:
-    """What nodePortAddresses means on this node (kube-proxy, pkg/proxy/util/nodeport_addresses.go)."""
+    """Returns the addresses of nodePortAddresses on this node (kube-proxy, pkg/proxy/util/nodeport_addresses.go)."""
     has_loopback = config.localhost_node_ports and family in config.mode.loopback_node_ports
     networks: tuple[Network, ...] = tuple(collapse_addresses(_networks(family, config, node)))  # type: ignore[type-var]
     return NodePortAddresses(family, node, networks, has_loopback, config.mode.link_local_node_ports)

@@ -1,7 +1,7 @@
-"""What every virtual IP does on this node: the plan, which trace, relays and renderers interpret.
+"""The plan of every virtual IP on this node, which trace, relays and renderers interpret.
 
-A plan has one half per IP family. A half maps fronts, that is addresses (or the node, for node ports) with protocol
-and port, to the Service port behind them. Service ports hold the decisions, as branches and lists of endpoints.
+A plan has one part per IP family, which maps fronts, that is addresses (or the node, for node ports) with protocol and
+port, to the Service port behind them. Service ports hold the decisions, as branches and sets of endpoints.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PortName(NamedTuple):
 
 
 class FrontKind(Enum):
-    """What a front is to its Service."""
+    """The role of a front for its Service."""
 
     CLUSTER_IP = "cluster IP"
     EXTERNAL_IP = "external IP"
@@ -114,7 +114,7 @@ class Front:
 
     @property
     def branches(self) -> Branches:
-        """What becomes of packets to it."""
+        """The decision for packets to it."""
         return self.port.branches(self.kind)
 
     @property
@@ -133,17 +133,17 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
-    """One family's half.
+    """One family's part of a plan.
 
     `refused` are the Service ports that do not get a front, by that front.
     `cluster_ip` are the branches of cluster IPs with policy Cluster that have endpoints, and `external_local` those of
     externalTrafficPolicy Local where this node has endpoints, whatever the Service.
-    `virtual_ips` are addresses of which no packet is for anything else, with their number of fronts: cluster IPs; where
-    the mode makes Services' addresses the node's own, those that were not the node's before.
-    `undefined_ports` is the verdict for a port of such an address that no Service port has, None for no verdict.
-    `unallocated` are the service ranges, but loopback ones: packets to an address in them that is no cluster IP are
-    dropped; empty where the mode leaves them alone. `masquerade_mark` is the packet mark's bit that renderers use for
-    packets to masquerade. `scheduler` is the one of the kernel that chooses endpoints, "" where chance does.
+    `virtual_ips` are addresses that belong to Services only, with their number of fronts: cluster IPs; in a mode that
+    makes Services' addresses the node's own, also those that were not the node's before.
+    `undefined_ports` is the verdict for an undefined port of such an address, None for no verdict.
+    `unallocated` are the service ranges except loopback ones: packets to unused cluster IPs in them are dropped. It is
+    empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that renderers use for packets to
+    masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a random choice.
     """
 
     family: Family

@@ -22,7 +22,7 @@ from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, PortName, Port
 
 AFFINITY_DEFAULT_S: Final = 10800
 AFFINITY_MAX_S: Final = 86400
-"""What the API accepts at most."""
+"""The API's limit."""
 
 
 def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPlan:
@@ -99,7 +99,7 @@ def _port_plan(
     timeout_s = min(max(affinity.timeout_seconds or 0, 0) if affinity else 0, AFFINITY_MAX_S) or AFFINITY_DEFAULT_S
     balancer_ips = _balancer_ips(service, family)
     if any(own in each for each in ranges for own in node.addresses if own.version == each.version):
-        # A packet of the node to such an address comes back with that address as its source.
+        # A packet of the node to such an address returns with that address as its source.
         ranges += tuple(own for each in balancer_ips if (own := parse_network(each)))
     is_guarded = bool(ranges) and (mode.guards_without_endpoints or endpoints.has_any)
     verdict, is_local = _verdict(endpoints, is_local=policies.external_local), policies.external_local
@@ -186,7 +186,7 @@ def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
 
 
 def _source_ranges(service: Service, family: Family) -> tuple[Network, ...]:
-    """loadBalancerSourceRanges of the family; none: there is no restriction.
+    """Returns loadBalancerSourceRanges of the family; empty: no restriction.
 
     A range of all addresses, or only ranges of the other family, restrict nothing.
     """

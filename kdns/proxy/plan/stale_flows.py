@@ -20,7 +20,7 @@ from kdns.proxy.plan.planner import Difference
 UDP: Final = "UDP"
 
 Fronts: TypeAlias = Mapping[FrontKey, frozenset[SocketAddress] | None]
-"""UDP fronts and where packets to them may go; None: the front is gone. The address "" stands for any."""
+"""UDP fronts and the destinations of their packets; None: the front was deleted. The address "" means any."""
 
 Targets: TypeAlias = Callable[[Front], frozenset[SocketAddress]]
 

@@ -56,7 +56,7 @@ def encoded(settings: Settings) -> Json:
 
 
 def with_port(address: str, port: int) -> str:
-    """Returns the address with a port; text that is no bare address stays as it is."""
+    """Returns the address with a port; text other than a bare address is returned unchanged."""
     parsed = parse_unmapped_address(address)
     if parsed is None:
         return address

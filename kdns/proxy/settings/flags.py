@@ -227,7 +227,7 @@ def _with(settings: Settings, given: Mapping[str, Any]) -> Settings:
 
 
 def _path(flag: Flag, mode: str) -> str:
-    """Returns the path of the flag's field in this mode, "" if it has none."""
+    """Returns the path of the flag's field in this mode, "" without a field."""
     if flag.path == "masquerade_all":
         return f"{'iptables' if mode in {'iptables', 'ipvs'} else 'nftables'}.masquerade_all"
     if flag.path not in {"sync_period", "min_sync_period"}:
@@ -315,7 +315,7 @@ _PORTS: Final = {"healthz-port": HEALTHZ_PORT, "metrics-port": METRICS_PORT}
 
 
 def all_flags(given: Mapping[str, Any]) -> dict[str, str]:
-    """All flags as text by name, given or default, as Go's programs print them. --config has no effect on them."""
+    """Returns all flags as text by name, given or default, as Go's programs print them; --config has no effect."""
     return {flag.name: _text(flag.kind, given.get(flag.name, _default(flag))) for flag in FLAGS}
 
 

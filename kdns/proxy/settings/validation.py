@@ -68,7 +68,7 @@ def _is_about(problem: Problem, field: str) -> bool:
 
 
 def remarks(settings: Settings) -> tuple[Problem, ...]:
-    """What is valid, but has an effect that may be unexpected."""
+    """Yields valid settings that may have an unexpected effect."""
     return tuple(_remarks(settings))
 
 
@@ -245,7 +245,7 @@ def _logging(logging: Logging) -> Iterator[Problem]:
 
 
 def _unsupported(settings: Settings) -> Iterator[Problem]:
-    """What kube-proxy takes and kdns cannot do, where it is not the default."""
+    """Yields settings that kube-proxy supports and kdns does not, if they differ from the default."""
     for gate in sorted(set(settings.feature_gates) - set(GATES)):
         yield Problem(f"featureGates.{gate}", f"Forbidden: kdns has no such feature gate; it has {', '.join(GATES)}")
     for name, reason in (

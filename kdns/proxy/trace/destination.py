@@ -37,7 +37,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The parts of --to. `protocol` is "" where there is none; `address` is None for a Service."""
+    """The parts of --to. `protocol` may be ""; `address` is None for a Service."""
 
     text: str
     host: str
@@ -49,7 +49,7 @@ class Destination:
 def packet(state: State, source: str, to: str, search: Search = Search(), interface: str = "") -> Packet:
     """Returns the packet that --from and --to describe.
 
-    Raises InputError if they do not, or where there is no such Service.
+    Raises InputError if they do not, or for an unknown Service.
     """
     origin = parse_unmapped_address(source)
     if origin is None:
@@ -66,7 +66,7 @@ def packet(state: State, source: str, to: str, search: Search = Search(), interf
 
 
 def destination(text: str) -> Destination:
-    """Returns the parts of --to; InputError for text that has none."""
+    """Returns the parts of --to; InputError for text of another form."""
     match = _TEXT.fullmatch(text)
     if match is None:
         hint = ": an IPv6 address goes into brackets, as in [fd00::1]:80" if text.count(":") > 1 else ""
@@ -134,7 +134,7 @@ def _to_endpoint(
 
 
 def _port(target: Destination, service: str, ports: Sequence[tuple[str | None, str, int | None]]) -> tuple[str, int]:
-    """Returns the protocol and number of the port of this name; InputError if there is none."""
+    """Returns the protocol and number of the port of this name; InputError for an unknown name."""
     for name, protocol, number in ports:
         if number and name == target.port and target.protocol in {"", protocol}:
             return protocol, number
@@ -170,7 +170,7 @@ def _named(state: State, target: Destination, search: Search) -> tuple[str, Serv
 
 
 def _candidates(host: str, search: Search) -> list[tuple[str, Key]]:
-    """What a host may stand for, in the order of the search list: an endpoint's label or "", and a Service."""
+    """Yields interpretations of a host, in the order of the search list: an endpoint's label or "", and a Service."""
     namespace, slash, name = host.partition("/")
     if slash:
         return [("", (namespace, name))]
@@ -188,7 +188,7 @@ def _candidates(host: str, search: Search) -> list[tuple[str, Key]]:
 
 
 def _endpoint_labels(state: State, service: Service) -> list[str]:
-    """The labels below a Service's name that DNS has: hostnames, and addresses with dashes where there is none."""
+    """Returns the labels of DNS below a Service's name: hostnames, or addresses with dashes."""
     ready = _ready_endpoints(state, service)
     return list(dict.fromkeys(_label(endpoint, text) for _, endpoint in ready for text in endpoint.addresses))
 

@@ -28,7 +28,7 @@ class UnusedEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What becomes of a packet, why, and which endpoints it cannot reach."""
+    """Returns the fate of a packet, the reasons, and the endpoints that it cannot reach."""
 
     packet: Packet
     trace: Trace
@@ -61,7 +61,7 @@ def _refusals(family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
 def _selection(
     state: State, family_plan: FamilyPlan, name: PortName, verdict: Verdict, used: Sequence[ServiceEndpoint]
 ) -> tuple[tuple[str, ...], tuple[UnusedEndpoint, ...]]:
-    """How a Service port's list was selected: remarks on the whole of it, and the endpoints that are not in it."""
+    """Returns how a Service port's set was selected: remarks on all of it, and the endpoints outside of it."""
     node, is_local = family_plan.node, verdict in {Verdict.LOCAL, Verdict.DROP}
     slices = state.slices_by_service.get((name.namespace, name.service), {}).values()
     known = candidates(slices, family_plan.family, name.port, name.protocol, node.name)
@@ -122,7 +122,7 @@ def _alternatives(names: Iterable[str]) -> str:
 
 
 def _hints(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
-    """What else the cluster knows of a destination at which there is no Service."""
+    """Yields other facts of the cluster about a destination without a Service."""
     address = str(packet.destination)
     for front in (front for key, front in family_plan.fronts.items() if key.address == address):
         yield f"{address} has {front.key.port}/{front.key.protocol}, of Service {front.port.name}"

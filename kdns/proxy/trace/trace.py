@@ -1,4 +1,4 @@
-"""What becomes of the first packet of a connection, and why, in words: the plan interpreted, nothing touched."""
+"""The fate of the first packet of a connection, and the reasons in words: the plan interpreted, nothing touched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Packet:
 
 
 class Fate(Enum):
-    """What becomes of the packet; ACCEPTED is by the firewall, UNTOUCHED is by no rule of the dataplane."""
+    """The fate of a packet; ACCEPTED is by the firewall, UNTOUCHED is by no rule of the dataplane."""
 
     FORWARDED = "forwarded"
     REJECTED = "rejected"

@@ -43,9 +43,9 @@ class Balancer:
     def choose(
         self, port: PortPlan, endpoints: Sequence[ServiceEndpoint], client: str, now_s: float, *, anew: bool = False
     ) -> ServiceEndpoint:
-        """Returns one of the endpoints, of which there is at least one.
+        """Returns one of the endpoints, which are not empty.
 
-        `anew`: the client's affinity does not count.
+        `anew`: the client's affinity is ignored.
         """
         state = self._ports.get(port.name)
         if state is None:

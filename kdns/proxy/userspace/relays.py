@@ -48,7 +48,7 @@ def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKe
 
 
 def captured(family: Family, fronts: Iterable[Front], ports: Mapping[RelayKey, int]) -> Iterator[Capture]:
-    """What to capture for relays that listen at `ports`; nothing of a front that lacks one of its relays."""
+    """Yields the captures for relays that listen at `ports`; a front that lacks one of its relays has no capture."""
     for front in fronts:
         keys = relay_keys(family, front, captures=True)
         if not is_loopback(front.key.address) and all(key in ports for key in keys):

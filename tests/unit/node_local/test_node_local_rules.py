@@ -49,7 +49,7 @@ def test_the_variables_of_a_corefile_are_filled_in() -> None:
 
 
 def test_a_service_that_is_not_there_is_told() -> None:
-    with pytest.raises(InputError, match=r"environment no UP_STREAM_SERVICE_HOST; wanted: .* Service up-stream there"):
+    with pytest.raises(InputError, match=r"environment no UP_STREAM_SERVICE_HOST; expected .* Service up-stream there"):
         NodeLocal(("169.254.20.10",), upstream_service="up-stream").filled("forward . __PILLAR__CLUSTER__DNS__")
     assert NodeLocal(("169.254.20.10",)).filled("whoami") == "whoami"
 

@@ -1,15 +1,15 @@
-"""What proxies leave in iptables: the chains of kdns's and of kube-proxy's modes iptables and ipvs, those that capture
-for relays, and their jumps.
+"""Removes proxies' chains and their jumps from iptables: those of kdns's and kube-proxy's modes iptables and ipvs, and
+those that capture for relays.
 
-Both back ends are looked at, whatever the node uses now. Nothing is run, and no kernel module loaded, where the kernel
-has no such chain.
+Both back ends are checked, whichever the node uses now. If the kernel has no such chain, no program is run and no
+kernel module is loaded.
 
-KUBE-FIREWALL is the kubelet's too: it stays, with its jumps and with the sysctl route_localnet that it is for, where a
-kubelet has its chains in this back end. Elsewhere it is removed with the rest, and the sysctl is set back to 0 where
-the chain had a rule, which a proxy makes only together with the sysctl.
+The kubelet also owns KUBE-FIREWALL. If a kubelet has its chains in this back end, the chain is kept, with its jumps and
+its sysctl route_localnet. Otherwise it is removed, and the sysctl is set to 0 if the chain had a rule, which a proxy
+adds only together with the sysctl.
 
-Differs: kube-proxy --cleanup leaves KUBE-FIREWALL and route_localnet in any case, and looks at one back end. The
-counters of nfacct stay here too: rules of a proxy to come need them.
+Differs: kube-proxy --cleanup always keeps KUBE-FIREWALL and route_localnet, and checks one back end. The counters of
+nfacct are kept here too, because rules of the next proxy need them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from kdns.proxy.sync.io.proxier import Footprint
 ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
 
 _OLD: Final = "KUBE-XLB-"
-"""What kube-proxy called chains of policy Local before 1.24."""
+"""kube-proxy's prefix of chains of policy Local before 1.24."""
 _BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _AT_ONCE: Final = 500
 """Chains that iptables-nft deletes in one commit: its time grows with the square."""
@@ -123,7 +123,7 @@ def _is_stale(
 
 
 def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
-    """Returns the chains by table; what cannot be read counts as absent."""
+    """Returns the chains by table; unreadable tables are treated as absent."""
     with suppress(OSError, ApplyError):
         return xtables.chains_by_table(backend, family)
     return {}
@@ -189,7 +189,7 @@ async def delete_chains(programs: Programs, family: Family, table: str, names: l
 def _is_left_over(
     rule: str, backend: str, family: Family, table: str, chain: str, stale: set[str], kept: Footprint
 ) -> bool:
-    """Whether a built-in chain's rule leads to a chain that is removed, or is another mode's way to one that stays."""
+    """Returns whether a built-in chain's rule leads to a removed chain, or from another mode to a kept one."""
     words = rule_words(rule)
     if words[-2:-1] not in (["-j"], ["-g"]):
         return False
@@ -210,7 +210,7 @@ async def marked() -> frozenset[tuple[str, Family]]:
 
 
 async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
-    """The back ends and families in which kdns may have left its mark. No program is run where it has no chain."""
+    """Yields the back ends and families that may have kdns's mark. No program is run without its chain."""
     programs: dict[Backend, Programs] | None = None
     for backend in BACKENDS:
         for family in FAMILIES:
@@ -240,7 +240,7 @@ async def _marks(programs: Programs, family: Family, table: str, chain: str) -> 
 
 
 async def has_rules_of_others() -> bool:
-    """Whether a back end has Services' rules without kdns's mark: those of a kube-proxy in mode iptables or ipvs."""
+    """Returns whether a back end has rules of a kube-proxy in mode iptables or ipvs: without kdns's mark."""
     own = await marked()
     for backend in BACKENDS:
         for family in FAMILIES:

@@ -92,7 +92,7 @@ class TransactionMonitor:
         self._suspects: list[Author] = []
 
     def start(self) -> None:
-        """Listen. Where the kernel refuses, that is logged, and only the periodic full sync repairs foreign changes."""
+        """Listens. A refusal of the kernel is logged; then only the periodic full sync repairs foreign changes."""
         try:
             self._socket = TransactionSocket(TransactionReader(changes_rules, self._own), room_bytes=_ROOM_BYTES)
         except OSError as error:
@@ -140,7 +140,7 @@ class TransactionMonitor:
         if is_empty:
             self._own.difference_update(self._ended[:ended])
             del self._ended[:ended]
-        if is_empty and self._socket.is_overrun:  # until then the kernel goes on losing messages
+        if is_empty and self._socket.is_overrun:  # until then the kernel keeps losing messages
             self._socket.is_overrun = False
             self._look()
         if foreign:

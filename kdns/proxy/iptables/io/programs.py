@@ -45,7 +45,7 @@ _PAUSE_S: Final = 0.2
 RESTORE_S: Final = 600.0
 """How long a restore may take. One of kube-proxy with 10,000 Services takes iptables-nft three minutes."""
 OUTPUT_BYTES: Final = 8 * 1024 * 1024
-"""What a list of rules may have: a rule for each of 10,000 Services takes 2 MB."""
+"""Limit of a list of rules: a rule for each of 10,000 Services takes 2 MB."""
 PATIENCE_S: Final = 10.0
 """How long a restore may go on after this process is to stop."""
 _NO_LOCK: Final = re.compile("lock file.*(?:Read-only file system|Permission denied)")
@@ -56,7 +56,7 @@ _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|yo
 _BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
 _OURS: Final = "KUBE-"
 TRIAL: Final = "KDNS-"
-"""What names of chains begin with that are made to see whether the kernel takes them. No rule of others leads there."""
+"""Prefix of trial chains, which show whether the kernel accepts their rules. No rule of others leads there."""
 _DECLARED: Final = re.compile(r"^([*:])(\S+)", re.MULTILINE)
 _DELETED_AT_ONCE: Final = 500
 _PROBE: Final = (
@@ -149,11 +149,11 @@ class Programs:
         return ""
 
     async def has(self, family: Family, jump: Jump) -> bool:
-        """Returns whether the jump is there; ApplyError if that cannot be told."""
+        """Returns whether the jump exists; ApplyError if that is unknown."""
         argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
         async with _turn():
             result = await _run(argv)
-        if result.code not in {0, 1, 2}:  # 2: there is no such chain to jump to
+        if result.code not in {0, 1, 2}:  # 2: the chain to jump to does not exist
             raise ApplyError(argv, _reason(result))
         return result.code == 0
 
@@ -202,7 +202,7 @@ def _turn() -> asyncio.Lock:
 
 
 def rule_words(rule: str) -> list[str]:
-    """Returns the arguments of a rule of `rules`, without its chain; none if they cannot be told apart.
+    """Returns the arguments of a rule of `rules`, without its chain; empty if they cannot be split.
 
     They may not be in the order in which they were given. A comment may have ends of lines.
     """
@@ -225,7 +225,7 @@ async def installed() -> dict[Backend, Programs]:
 
 
 async def choose() -> tuple[Programs | None, str]:
-    """Returns the programs of the back end that this node uses, or None and the reason why there are none that work."""
+    """Returns the programs of the back end that this node uses, or None and the reason why no back end works."""
     programs = await installed()
     if not programs:
         return None, "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
@@ -249,7 +249,7 @@ async def families(programs: Programs) -> tuple[Family, ...]:
 
 
 def preferred_backend() -> Backend:
-    """The back end that the node uses, found as kube-proxy's image finds it (kubernetes-sigs/iptables-wrappers).
+    """Returns the node's back end, detected as in kube-proxy's image (kubernetes-sigs/iptables-wrappers).
 
     It is the one that has a kubelet's chains, then the one that has more rules, then nft. Blocks.
     """

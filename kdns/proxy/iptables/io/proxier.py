@@ -108,7 +108,7 @@ class IptablesProxier:
         return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
 
     def _part(self) -> IptablesPart:
-        """What the mode has in iptables."""
+        """The mode's rules in iptables."""
         own = ((family, each) for family in self._families for each in self._jumps)
         jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
         return IptablesPart(self._programs.backend, self._keeps, jumps)
@@ -186,7 +186,7 @@ class IptablesProxier:
         return False
 
     async def check(self, plan: Plan) -> str:
-        """Returns why iptables-restore or the kernel would reject everything; BusyError if that cannot be told."""
+        """Returns why iptables-restore or the kernel would reject everything; BusyError if that is unknown."""
         for family in self._families:
             family_plan = plan.of(family)
             text = await asyncio.to_thread(lambda family_plan=family_plan: self._made(family_plan).whole({}))  # type: ignore[misc]
@@ -222,7 +222,7 @@ class IptablesProxier:
             monitor.close()
 
     async def _look_when(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
-        """Compares the rules whenever it is unclear whether they have changed, until that can be told."""
+        """Compares the rules whenever they may have changed, until the comparison succeeds."""
         reason = ""
         while True:
             await unclear.wait()

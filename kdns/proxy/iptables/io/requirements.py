@@ -1,4 +1,4 @@
-"""What mode iptables needs of kernel and programs, and what it may use of them."""
+"""Requirements of mode iptables on kernel and programs, and the optional features that it uses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def start(settings: Settings) -> IptablesProxier:
 
 
 async def features(programs: Programs, settings: Settings) -> Features:
-    """What the programs and the kernel can do."""
+    """Returns the features of the programs and the kernel."""
     is_liberal = settings.conntrack.tcp_be_liberal
     with suppress(OSError):
         is_liberal |= _LIBERAL.read_text(encoding="ascii").strip() == "1"

@@ -1,12 +1,12 @@
-"""What mode ipvs leaves in the kernel, kdns's or kube-proxy's: virtual servers, kube-ipvs0 with its addresses, sets.
+"""Removes mode ipvs, kdns's or kube-proxy's, from the kernel: virtual servers, kube-ipvs0 with its addresses, sets.
 
-Virtual servers count as theirs at an address of kube-ipvs0, as entries of the sets say, and where all that they have
-has weight 0, as what has left; those in excludeCIDRs stay, and so do all others.
+A virtual server belongs to the mode if its address is on kube-ipvs0, if a set has an entry for it, or if all its
+destinations have weight 0. Virtual servers in excludeCIDRs, and all others, are kept.
 
-Where another mode takes over, connections of TCP and SCTP go on until they end, but for DRAIN_S at most: their virtual
-servers stay with weights of 0, and so do their addresses. New connections are translated before they reach these. UDP
-has no end, so its flows are forgotten by connection tracking, which would lead them past the rules of the other mode,
-and its virtual servers go at once. Differs: kube-proxy --cleanup removes all virtual servers of the machine at once.
+If another mode takes over, connections of TCP and SCTP continue until they end, at most for DRAIN_S. Their virtual
+servers get weights of 0, and keep their addresses; new connections are translated before they reach these. UDP flows
+do not end, and connection tracking would lead them past the rules of the other mode, so they are deleted from it, and
+their virtual servers at once. Differs: kube-proxy --cleanup removes all virtual servers of the machine at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OF_ADDRESSES: Final = frozenset({CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL, LO
 _IP_SET: Final = Path("/sys/module/ip_set")
 
 _draining: dict[asyncio.Task[None], Leftovers] = {}
-"""What connections of this network namespace still need, and who waits for their end."""
+"""Leftovers that connections of this network namespace still need, by the task that waits for their end."""
 _turn = threading.Lock()
 
 log = logs.get(__name__)
@@ -64,7 +64,7 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class Leftovers:
-    """What was found: the link's index (0: none), its addresses, virtual servers, and sets."""
+    """The link's index (0: none), its addresses, virtual servers, and sets."""
 
     link: int = 0
     addresses: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ class Leftovers:
         return bool(self.link or self.servers or self.sets)
 
     def words(self) -> list[str]:
-        """What it is, in words."""
+        """Returns a description of each."""
         found = [f"virtual server {key}" for key in self.servers[:_NAMED]]
         if len(self.servers) > _NAMED:
             found.append(f"{len(self.servers) - _NAMED} more virtual servers")
@@ -97,7 +97,7 @@ async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[st
         if left and (kept.nft_tables or kept.iptables):
             waiting = await asyncio.to_thread(_begin_draining, left)
             if waiting:
-                log.info("connections of IPVS go on until they end", virtual_servers=len(waiting), at_most_s=DRAIN_S)
+                log.info("connections of IPVS are draining", virtual_servers=len(waiting), at_most_s=DRAIN_S)
                 task = observed(_drain(left, waiting), "connections of IPVS")
                 _draining[task] = left
                 task.add_done_callback(lambda ended: _draining.pop(ended, None))
@@ -121,7 +121,7 @@ def _end(left: Leftovers) -> None:
 
 
 def find(excluded: Collection[Network]) -> Leftovers:
-    """What there is. Nothing is loaded for it. Blocks."""
+    """Returns the leftovers in the kernel. It loads no module. Blocks."""
     left = Leftovers()
     with suppress(OSError):
         left.link = socket.if_nametoindex(VIRTUAL_LINK)
@@ -163,7 +163,7 @@ def _front(entry: str) -> VirtualServerKey | None:
 
 
 def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
-    """Whether only connections of before need it: nothing else tells whose it is at an address of the node itself."""
+    """Returns whether only old connections need it. At the node's own addresses, nothing else shows the owner."""
     existing = kernel.destinations(key).values()
     return bool(existing) and all(each.masquerades and not each.weight for each in existing)
 
@@ -179,10 +179,10 @@ async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
 
 
 def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
-    """Takes no new connections; the virtual servers that have some.
+    """Stops new connections; returns the virtual servers that have connections.
 
-    Flows of UDP are forgotten while their virtual servers are there still: the next packet of each begins a flow of the
-    other mode. A packet of a connection whose virtual server has gone would be dropped, and sendto(2) fail with EPERM.
+    UDP flows are deleted before their virtual servers: the next packet of each begins a flow of the other mode. A
+    packet of a connection without its virtual server would be dropped, and sendto(2) fail with EPERM.
     """
     lasting = [key for key in left.servers if key.protocol != "UDP"]
     _forget_udp_flows(left)

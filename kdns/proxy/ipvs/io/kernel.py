@@ -1,8 +1,8 @@
-"""Virtual servers and addresses in the kernel: read, compared with what is wanted, and changed. All of it blocks.
+"""Reads virtual servers and addresses of the kernel, compares them with the desired ones, and changes them. Blocks.
 
-A load goes from behind to the front, so that no connection meets half of it: destinations before the addresses that
-lead to them. The addresses of a link that is down do nothing, so a new link gets all of them and is then brought up.
-What goes, goes the other way round: the address first, unless connections are left.
+A load adds destinations before the addresses that lead to them, so no connection meets an incomplete virtual server.
+The addresses of a link that is down have no effect, so a new link gets all of them and is then brought up.
+Deletions take the reverse order: the address first, unless connections need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kdns.proxy.ipvs.operations import decide
 from kdns.proxy.node.io.host_settings import set_sysctl
 
 Refused: TypeAlias = dict[tuple[object, ...], str]
-"""What the kernel refuses, with the reason: an address (address,), a virtual server, a destination (server, itself)."""
+"""Objects that the kernel refuses, with the reason: (address,), a virtual server, or (server, destination)."""
 Servers: TypeAlias = Mapping[VirtualServerKey, VirtualServer]
 Pairs: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 Stale: TypeAlias = Callable[[Iterable[VirtualServerKey]], Iterable[VirtualServerKey]]
@@ -44,18 +44,18 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class VirtualServers:
-    """What this process has put into the kernel. One thread at a time uses it."""
+    """The virtual servers and addresses that this process put into the kernel. One thread at a time uses it."""
 
     now_s: Callable[[], float]
     draining: Draining = field(default_factory=Draining)
     refused: Refused = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    """What went wrong the last time for reasons that are not in the plan, in words."""
+    """Failures of the last sync for reasons outside of the plan, in words."""
     without_ipv6: set[str] = field(default_factory=set)
     """Addresses that the link cannot have, since IPv6 is off."""
 
     def load(self, wanted: Servers, stale: Stale, addresses: Iterable[str], link: int) -> None:
-        """Makes all virtual servers and addresses as wanted; of other virtual servers, those that are stale go."""
+        """Makes virtual servers and addresses equal to the desired ones; stale virtual servers are deleted."""
         self.refused.clear()
         self.failures.clear()
         self.without_ipv6.clear()
@@ -95,7 +95,7 @@ class VirtualServers:
                 self._delete_drained(kernel, link, is_wanted)
 
     def _addresses(self, link: int, wanted: frozenset[str], existing: Iterable[str]) -> None:
-        """Adds what is wanted and not there; delete what is there and not wanted, unless connections need it."""
+        """Adds missing addresses; deletes others, unless connections need them."""
         present = frozenset(existing)
         old = present - wanted - self.draining.addresses
         refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
@@ -167,7 +167,7 @@ def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
 
 
 def changed_servers(kernel: Ipvs, sample: Servers) -> str:
-    """What is not as it was made, in words; "" for nothing."""
+    """Returns the first difference from what this process wrote, in words, or ""."""
     for key, server in sample.items():
         name = f"virtual server {key}"
         options = kernel.server(key)

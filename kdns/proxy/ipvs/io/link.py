@@ -86,7 +86,7 @@ def _found(kernel: Any) -> Link | None:
 
 
 def _index(name: str) -> int:
-    """Returns the number of a link; 0 if there is none. A list of links may change while it is read."""
+    """Returns the number of a link; 0 if it does not exist. A list of links may change while it is read."""
     with suppress(OSError):
         return socket.if_nametoindex(name)
     return 0

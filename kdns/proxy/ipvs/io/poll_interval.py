@@ -8,7 +8,7 @@ from typing import Final
 
 POLL_S: Final = 2.0
 BACKOFF_FACTOR: Final = 200.0
-"""What takes long rests for a multiple of that, so it takes half a percent of the time."""
+"""The pause is a multiple of the time that a comparison takes, so comparisons use half a percent of the time."""
 MAX_PAUSE_S: Final = 10.0
 
 
@@ -23,7 +23,7 @@ class PollInterval:
         self._thorough_from_s = 0.0
 
     def cheap(self, compare: Callable[[], str]) -> str:
-        """What the cheap part finds."""
+        """Returns the result of the cheap part."""
         started_s = self._cpu_s()
         try:
             return compare()
@@ -31,7 +31,7 @@ class PollInterval:
             self.pause_s = min(max(POLL_S, BACKOFF_FACTOR * (self._cpu_s() - started_s)), MAX_PAUSE_S)
 
     def thorough(self, compare: Callable[[], str]) -> str:
-        """What the expensive part finds, "" if it is not due."""
+        """Returns the result of the expensive part, "" if it is not due."""
         if self._now_s() < self._thorough_from_s:
             return ""
         started_s = self._cpu_s()

@@ -1,9 +1,9 @@
 """Mode ipvs: the plan's virtual servers, the addresses of kube-ipvs0, the sets, and the iptables rules around them.
 
-What there is is read and compared at a full sync, so established connections survive a restart. The order is such that
-no connection fails: sets, virtual servers with their destinations, addresses, and then the rules of iptables. Those
-may take the place of mode iptables' rules, which serve connections until then; after that, IPVS does. Entries of sets
-that are too many go last.
+A full sync reads the kernel's objects and changes the differences, so established connections survive a restart. Its
+order lets no connection fail: sets, virtual servers with their destinations, addresses, and then the rules of iptables,
+which may replace those of mode iptables. These serve connections until then, IPVS afterwards. Surplus entries of sets
+are deleted last.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class IpvsProxier:
                     changed(f"unknown: {missing}")
 
     async def _compared(self, poll_interval: PollInterval) -> str:
-        """What is not as this process has made it, in words; "" for nothing. What has drained is deleted."""
+        """Returns the first difference from what this process wrote, in words, or "". Deletes drained destinations."""
         async with self._lock:
             if not self._contents:
                 return ""
@@ -179,7 +179,7 @@ class IpvsProxier:
         return content is not None and content.has_address(address)
 
     def _look(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
-        """What is found at once: the link, some virtual servers, numbers of entries and of rules."""
+        """Returns a difference in the link, some virtual servers, or numbers of entries and rules."""
         if not is_link_up(self._link):
             return f"link {VIRTUAL_LINK} is gone or down"
         with ipvs() as kernel:
@@ -202,7 +202,7 @@ class IpvsProxier:
         return ""
 
     def _look_at_addresses(self) -> str:
-        """What is found in a list of all addresses."""
+        """Returns a difference in the list of all addresses."""
         missing = _addresses(self._contents) - link_addresses(self._link) - self._refused_addresses
         return f"address {min(missing)} of {VIRTUAL_LINK} is gone" if missing else ""
 
@@ -222,11 +222,11 @@ class IpvsProxier:
                 await remove_ipvs(None, Footprint())
 
     async def _content(self, family_plan: FamilyPlan) -> Ipvs:
-        """Everything of a plan, made in a thread: with 10,000 Services it takes a tenth of a second and more."""
+        """Returns a plan's content, computed in a thread: 10,000 Services take at least a tenth of a second."""
         return await asyncio.to_thread(Ipvs, family_plan, self._options)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Do it in a thread, to its end even when the calling task is cancelled, and nothing else at the same time."""
+        """Runs it in a thread, alone, and to its end even if the calling task is cancelled."""
 
         def alone() -> T:
             with self._turn:
@@ -322,7 +322,7 @@ def _addresses(contents: Mapping[Family, Ipvs]) -> frozenset[str]:
 
 
 def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
-    """What the mode has in iptables."""
+    """Returns the mode's rules in iptables."""
     return IptablesPart(
         programs.backend,
         keeps=lambda table, chain: chain in IPVS_CHAINS.get(table, ()),

@@ -61,7 +61,7 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
 
 
 def make_room(kernel: IpSets, one: IpSet) -> None:
-    """Lets a set have room for its entries, of which some are not in it yet."""
+    """Makes room in a set for entries that are still to be added."""
     kind = set_type(one)
     if kind.max_entries > one.max_elements:
         header = kernel.headers().get(one.name)

@@ -19,7 +19,7 @@ from kdns.proxy.settings.settings import IPVS, Settings
 _MOST_S: Final = 2**31 - 1
 """A message has no room for more."""
 _EVERYWHERE_S: Final = _MOST_S // 1000
-"""The kernel counts in ticks, of which a second has 1000 at most."""
+"""The kernel measures in ticks, at most 1000 a second."""
 
 log = logs.get(__name__)
 
@@ -37,7 +37,7 @@ async def start(settings: Settings) -> IpvsProxier:
 
 
 def timeouts(settings: IPVS) -> Timeouts:
-    """Returns the kernel's timeouts of idle connections in whole seconds, of which the kernel knows no others."""
+    """Returns the kernel's timeouts of idle connections. The kernel supports whole seconds only."""
     values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
     return Timeouts(*(min(max(round(value), 1), _MOST_S) if value > 0 else 0 for value in values))
 

@@ -1,4 +1,4 @@
-"""What proxies leave in nftables: kdns's tables and those of kube-proxy's mode nftables."""
+"""Removes proxies' tables from nftables: kdns's and those of kube-proxy's mode nftables."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
 
 @dataclass(slots=True)
 class _MapCounters:
-    """What the elements of some maps have counted, by Service port, as of the last reading."""
+    """The counters of some maps' elements, by Service port, as of the last reading."""
 
     maps: tuple[Set, ...]
     front_counters: FrontCounters = field(default_factory=FrontCounters)

@@ -40,7 +40,7 @@ class TablesMonitor:
         self._during_own = 0
 
     def start(self) -> None:
-        """Listen. Where the kernel refuses, that is logged, and only the periodic full sync repairs foreign changes."""
+        """Listens. A refusal of the kernel is logged; then only the periodic full sync repairs foreign changes."""
         try:
             self._socket = TransactionSocket(TransactionReader(changes_table(TABLE)))
         except OSError as error:

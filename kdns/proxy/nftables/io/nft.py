@@ -99,7 +99,7 @@ async def apply_elements(changes: Sequence[Request]) -> None:
 async def check(*commands: str) -> str:
     """Returns why the kernel would reject this transaction, "" if it would not. Nothing is changed.
 
-    BusyError if that cannot be told.
+    BusyError if that is unknown.
     """
     try:
         await _run(commands, is_check=True)
@@ -111,7 +111,7 @@ async def check(*commands: str) -> str:
 
 
 async def refusal() -> str:
-    """Why this process may not ask nftables for anything, "" if it may. libnftables would say it on standard error."""
+    """Returns why this process may not use nftables, or "". libnftables would print it on standard error."""
     try:
         await tables()
     except ApplyError as error:
@@ -179,7 +179,7 @@ async def _program(commands: Sequence[str], *options: str) -> None:
 
 
 def _with_advice(errors: str) -> str:
-    """The first lines of nft's errors, with advice where the process lacks a capability or room for a transaction."""
+    """Returns the first lines of nft's errors, with advice if a capability or room for a transaction is missing."""
     if _TOO_LONG in errors:
         return f"{_TOO_LONG}; increase net.core.wmem_max, which bounds a transaction in a user namespace"
     if _NOT_PERMITTED in errors:

@@ -28,9 +28,9 @@ from kdns.runtime.tasks import observed, uninterrupted
 log = logs.get(__name__)
 
 CHECKED_ELEMENTS: Final = 20_000
-"""What the program nft checks at once: it takes about 3 KiB of memory for each element."""
+"""Elements of one check: the program nft takes about 3 KiB of memory for each."""
 LOOK_S: Final = 1.0
-"""The time between two comparisons of the tables with what they should have, each of which takes milliseconds."""
+"""The time between two comparisons of the tables with the desired ones; each takes milliseconds."""
 
 
 class NftablesProxier:

@@ -1,4 +1,4 @@
-"""What mode nftables needs of kernel and tools."""
+"""Requirements of mode nftables on kernel and tools."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def unsupported(settings: Settings) -> str:
 
 
 async def _nft_version() -> str:
-    """What nft says of itself; "" if only its library is installed, which does not say."""
+    """Returns nft's version; "" if only its library is installed, which does not report one."""
     program = nft.program_path()
     if program is None:
         return ""

@@ -16,9 +16,9 @@ from kdns import logs
 
 LOOK_S: Final = 10.0
 FULL_SHARE: Final = 0.95
-"""What share of the table has to be taken for a warning."""
+"""The share of used entries that causes a warning."""
 CALM_SHARE: Final = 0.8
-"""What share must not be reached before the next warning."""
+"""The share of used entries below which the next warning is possible."""
 
 log = logs.get(__name__)
 

@@ -1,4 +1,4 @@
-"""What the dataplane expects of a mode: a proxier, which carries plans into the kernel, and what goes with it."""
+"""Protocols of a mode: its proxier, which carries plans into the kernel, and its counters and watch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ForeignChange: TypeAlias = Callable[[str], None]
 """Called when another process changed the mode's rules; the argument is its author, such as "by nft (process 7)"."""
 
 UdpTargets: TypeAlias = Callable[[Family, Front], frozenset[SocketAddress]]
-"""Socket addresses that packets to a UDP front may go to; the address "" stands for any."""
+"""Socket addresses that packets to a UDP front may be sent to; the address "" means any."""
 
 
 class Proxier(Protocol):
@@ -50,7 +50,7 @@ class Proxier(Protocol):
 
 
 class Counters(Protocol):
-    """What a mode counts for each Service port."""
+    """A mode's counters for each Service port."""
 
     def register(self, metrics: Gauges) -> None:
         """Adds the mode's metric families."""
@@ -63,7 +63,7 @@ class Counters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IptablesPart:
-    """What a mode has in iptables, in one back end: "nft" or "legacy".
+    """A mode's part of iptables, in one back end: "nft" or "legacy".
 
     `keeps(table, chain)` says which chains are its own. `jumps` are its rules in built-in chains, as (family, table,
     chain, arguments): others that lead to its chains are left over from another mode.
@@ -76,7 +76,7 @@ class IptablesPart:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a mode has in the kernel; what is not in it, is left over from another mode.
+    """A mode's objects in the kernel; all others are left over from another mode.
 
     `keep_kube_proxy`: a kube-proxy may be at work, so what may be its own stays too. `marked` are the exceptions:
     back ends of iptables in which kdns's own mark says that kdns wrote the chains last. A removal checks that again.
@@ -102,7 +102,7 @@ class RunningMode(Proxier, Protocol):
 
     @property
     def footprint(self) -> Footprint:
-        """What the mode has in the kernel after its first sync."""
+        """The mode's objects in the kernel after its first sync."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class RunningMode(Proxier, Protocol):
 
     @property
     def udp_targets(self) -> UdpTargets | None:
-        """Where the rules may send packets to a UDP front, as of the last sync; None: there are no rules."""
+        """The destinations that rules may have for packets to a UDP front, as of the last sync; None: no rules."""
         ...
 
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:

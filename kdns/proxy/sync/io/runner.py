@@ -1,15 +1,15 @@
 """Applies the plan to the node: changes are gathered, planned, and synced by the mode's proxier.
 
-The first change after a quiet time is synced at once, later ones min_sync_s after the end of the run before. A sync
-that fails is retried as a full one, with the reason in the log; until then the kernel keeps the rules it has. So is
-one that ends by a defect, whose traceback is logged.
-Services that the kernel rejects are found and left out, until they change or the next full sync. While many are
-suspected, those that it accepts are applied in several syncs.
-There is a full sync once an hour, as in kube-proxy, in case a foreign change was not noticed.
+The first change after a quiet time is synced at once, later ones min_sync_s after the end of the previous run. A failed
+sync, or one that ends by a defect, is retried as a full one, with the reason or the traceback in the log; until then
+the kernel keeps its rules.
+Services that the kernel rejects are found and excluded until they change, or until the next full sync. While many are
+suspected, the accepted ones are applied in several syncs.
+A full sync runs once an hour, as in kube-proxy, in case a foreign change was missed.
 
-What goes on failing takes a quarter of the time at most: the next attempt, and the next repair of foreign changes in a
-row, wait for three times as long as the last one took. Where the kernel rejects even a plan without Services, it is
-asked about that one until it accepts it, and nothing is planned.
+Repeated failures use at most 25 % of the time: the next attempt, and the next repair in a series of foreign changes,
+wait for three times as long as the last one took. If the kernel rejects even a plan without Services, that plan is
+checked until the kernel accepts it, and nothing is planned.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SWEEP_DELAY_S: Final = 1.0
 FIRST_RETRY_S: Final = 1.0
 FULL_SYNC_S: Final = 3600.0
 CONFLICT_S: Final = 60.0
-"""A foreign change within this time of the last repair counts as one in a row with it."""
+"""Foreign changes within this time of the last repair form a series."""
 IMMEDIATE_REPAIRS: Final = 3
 """How many foreign changes in a row are repaired at once, however long the repairs take."""
 BACKOFF_FACTOR: Final = 3.0
@@ -48,7 +48,7 @@ BISECT_BUDGET_S: Final = 5.0
 log = logs.get(__name__)
 
 PlanInputs: TypeAlias = tuple[NodeView, ProxyConfig]
-"""What the plan needs beside Services and endpoints."""
+"""The plan's inputs beside Services and endpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class SyncTiming:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What has just been applied: the plan, and the Services that were planned again.
+    """The result of a sync: the plan, and the Services that were planned again.
 
     `differences` are from the plan before, None after a full sync. `rejected` are Services that are left out from now
     on, with the reason. `refused` are the fronts that Services do not get from now on, as in `Plan.refusals`.
@@ -119,7 +119,7 @@ class SyncRunner:
 
     @property
     def left_out(self) -> set[Key]:
-        """The Services that the kernel rejects, and those of which it is not known yet."""
+        """The Services that the kernel rejects, and the undecided ones."""
         return self._search.undecided | self.rejected.keys()
 
     @property
@@ -296,7 +296,7 @@ class SyncRunner:
     async def _sync_without_rejected(self, suspects: Iterable[Key], inputs: PlanInputs) -> None:
         """Finds out which of the suspects the kernel rejects, and sync fully without them.
 
-        Where there are none, or nothing would be left, the error that is being handled is raised again.
+        Without such Services, or if none would remain, the current error is raised again.
         """
         before, left_out = dict(self.rejected), self.left_out
         self._search.add(key for key in suspects if key not in left_out)
@@ -355,7 +355,7 @@ class SyncRunner:
             self._log_failure("unused rules not removed", error)
 
     def _log_failure(self, event: str, error: Exception, **facts: float) -> None:
-        """Logs a failure; one that is no refusal of the kernel is a defect, of which the traceback is needed."""
+        """Logs a failure; an error other than a refusal of the kernel is a defect, and is logged with its traceback."""
         reason = str(error) or type(error).__name__
         if isinstance(error, ApplyError):
             log.warning(event, mode=self.proxier.name, reason=reason, **facts)

@@ -30,7 +30,7 @@ class Changes:
 
 
 class PendingChanges(NamedTuple):
-    """What was pending when a run began: numbers of changes, their trigger times, and since when."""
+    """Pending changes at the start of a run: their number, their trigger times, and since when."""
 
     services: int
     endpoints: int
@@ -108,7 +108,7 @@ class SyncStats:
 def _trigger_s(old: Object | None, new: Object | None) -> float | None:
     """Returns the trigger time of this change of a slice (annotation endpoints.kubernetes.io/last-change-trigger-time).
 
-    None where there is no annotation, or the one of the change before.
+    None without an annotation, or if it is that of the previous change.
     """
     when = _trigger_time(new)
     if not when or when == _trigger_time(old):

@@ -20,7 +20,7 @@ class Choice:
 
     @property
     def fallback(self) -> str:
-        """What there is to say of a fallback, in one sentence; "" where the mode is that of the settings."""
+        """A sentence about the fallback; "" if the mode is that of the settings."""
         if not self.reasons:
             return ""
         why = "; ".join(f"mode {name} cannot work here: {reason}" for name, reason in self.reasons.items())
@@ -30,7 +30,7 @@ class Choice:
 async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
     """Returns the choice among the modes.
 
-    ApplyError with all reasons where none can work here, InputError where there is no such mode.
+    ApplyError with all reasons if no mode can work here, InputError for an unknown mode.
 
     Differs: kube-proxy up to 1.25 fell back from ipvs to iptables and userspace, and since 1.26 it ends.
     """

@@ -28,7 +28,7 @@ _OK: Final = re.compile(rb"HTTP/1\.[01] (?:200|503)[^\r]*\r\n(?:[^\r]+\r\n)*\r\n
 
 
 async def kube_proxy() -> str:
-    """Returns how a kube-proxy is known to be at work, in words; "" if there is no sign of one."""
+    """Returns the evidence of a running kube-proxy, in words; "" without evidence."""
     if pid := await asyncio.to_thread(_process):
         return f"process {pid}"
     ports = await asyncio.to_thread(_ports_of_root) - await asyncio.to_thread(own_ports)
@@ -59,7 +59,7 @@ def own_ports() -> set[int]:
 
 
 def _ports_of_root() -> set[int]:
-    """The TCP ports at which only root listens: another user's socket may be the one that answers at 127.0.0.1."""
+    """Returns the TCP ports at which only root listens: another user's socket could answer at 127.0.0.1."""
     users: dict[int, set[int]] = {}
     for listener in _listeners():
         users.setdefault(listener.port, set()).add(listener.uid)

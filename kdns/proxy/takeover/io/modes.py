@@ -101,4 +101,4 @@ _ROWS: Final = (
 MODES: Final[Mapping[str, Mode]] = {row.name: row for row in _ROWS}
 
 CLEAN_UPS: Final[tuple[CleanUp, ...]] = (*dict.fromkeys(each for row in _ROWS for each in row.cleanups), remove_marks)
-"""What removes everything that a proxy of any mode may have left."""
+"""The clean-ups of everything that a proxy of any mode may have left."""

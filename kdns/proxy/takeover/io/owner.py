@@ -13,7 +13,7 @@ from kdns.errors import KdnsError
 from kdns.netlink.io.unix_sockets import user_of
 
 NAME: Final = "\0kdns/table/kdns"
-"""It names a table since kdns had that mode only: processes of all versions are told apart by it."""
+"""The name contains a table's for historical reasons: processes of all versions use the same name."""
 _BACKLOG: Final = 4096
 """Each process that is refused leaves an entry in the backlog; where it is full, the owner cannot be named."""
 _UCRED: Final = struct.Struct("=iII")  # struct ucred of unix(7): pid, uid, gid

@@ -22,7 +22,7 @@ class RuleAuthors(NamedTuple):
 
 
 async def rule_authors() -> RuleAuthors:
-    """What the kernel holds now. Rules that cannot be read count as absent."""
+    """Returns the current authors. Unreadable rules are treated as absent."""
     try:
         names = {name for family, name in await tables() if family in {socket.AF_INET, socket.AF_INET6}}
     except ApplyError:

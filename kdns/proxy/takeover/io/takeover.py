@@ -1,8 +1,7 @@
 """From one mode of a process to the next, and from another proxy to this one.
 
-What was there before goes on working until the first sync of the new mode stands. Then its rules are removed, and
-connections that it relays get a bounded time. What a process leaves is removed by the one that comes next, in whatever
-mode.
+The previous mode works until the first sync of the new one has succeeded. Then its rules are removed, and connections
+that it relays get a bounded time. The rules that a process leaves are removed by the next process, in any mode.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ log = logs.get(__name__)
 
 
 class Takeover:
-    """The modes that a process runs one after the other, of which it closes the last one at its end.
+    """The modes that a process runs one after the other; it closes the last one at its end.
 
     `keep_rules`: rules that work without this process stay then. `clean_ups` remove what was there before, and
-    `is_kube_proxy` says how a kube-proxy is known to be at work, "" where there is none.
+    `is_kube_proxy` returns the evidence of a running kube-proxy, or "".
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Takeover:
     async def start(self, row: Mode, settings: Settings) -> RunningMode:
         """The mode, at work beside those before it until `clean_up`. KdnsError where another process serves the node.
 
-        One of the same name goes on working where it can, or is closed first: both would need the same sockets.
+        One of the same name is reconfigured if possible, else closed first: both would need the same sockets.
         """
         same = next((each for each in self._modes if each.name == row.name), None)
         if same and row.can_reconfigure(same, settings):
@@ -202,7 +201,7 @@ async def remove_everything(
 async def _removals(
     clean_ups: Sequence[CleanUp], settings: Settings, kept: Footprint
 ) -> tuple[list[str], dict[CleanUp, ApplyError]]:
-    """What all clean-ups removed, and which of them failed."""
+    """Returns the objects that all clean-ups removed, and the clean-ups that failed."""
     removed: list[str] = []
     failures: dict[CleanUp, ApplyError] = {}
     for each in clean_ups:

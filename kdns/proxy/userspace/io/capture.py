@@ -1,4 +1,4 @@
-"""What mode userspace expects of a packet filter: rules that lead packets for virtual IPs to relays of this node."""
+"""The packet filter's Protocol for mode userspace: rules that lead packets for virtual IPs to relays of this node."""
 
 from __future__ import annotations
 

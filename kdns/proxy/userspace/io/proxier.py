@@ -76,7 +76,7 @@ class UserspaceProxier:
 
     @property
     def listening(self) -> Mapping[RelayKey, ListenAddresses]:
-        """Where each relay listens; port 0 stands for any free port."""
+        """The socket address of each relay; port 0 means any free port."""
         return self._relays.listening if self._relays else {}
 
     @property
@@ -260,7 +260,7 @@ class UserspaceProxier:
 
 
 def _unsupported(port: PortPlan) -> Iterator[str]:
-    """What relays do not support of a Service port."""
+    """Yields properties of a Service port that relays do not support."""
     if port.name.protocol not in SOCKET_KINDS:
         yield f"mode userspace relays TCP and UDP, not {port.name.protocol}"
     if port.proxy_protocol and port.proxy_protocol not in HEADERS:

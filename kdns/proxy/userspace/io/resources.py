@@ -1,4 +1,4 @@
-"""What all relays of a node share: the poller, the pipes, the decisions about clients, and the descriptors."""
+"""Resources that all relays of a node share: poller, pipes, decisions about clients, and descriptors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Connection(Protocol):
 
 
 class RelayResources:
-    """What a relay needs beside its own listener. To be made inside of a running loop."""
+    """The resources of a relay beside its own listener. Created inside of a running loop."""
 
     def __init__(
         self, sessions: Sessions, *, limit: int | None = None, now_s: Callable[[], float] = time.monotonic

@@ -18,7 +18,7 @@ from kdns.runtime.poller import ONCE, WHILE_READABLE
 CONNECT_TIMEOUTS_S: Final = (0.25, 0.5, 1.0, 2.0)
 """The timeout of each attempt; every attempt is made at another endpoint, if there is one."""
 DESCRIPTORS: Final = 6
-"""What a connection may hold: two sockets, and two pipes (of two descriptors each) while data is under way."""
+"""Descriptors of a connection: two sockets, and two pipes (of two descriptors each) while data is under way."""
 BURST: Final = 64
 PAUSE_S: Final = 0.1
 """How long nothing is accepted after the kernel had no descriptor left."""

@@ -99,7 +99,7 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
         ]),
         ("logging: {vmodule: [{file: a}]}", ["logging.vmodule[0].file: no such field"]),
         ("mode: 7", []),
-        ("mode: true", ["mode: found true, wanted text"]),
+        ("mode: true", ["mode: expected text, got true"]),
         ("oomScoreAdj: '1'", ['oomScoreAdj: expected a whole number, got "1"']),
         ("oomScoreAdj: 1.5", ["oomScoreAdj: expected a whole number, got 1.5"]),
         ("oomScoreAdj: 2147483648", ["oomScoreAdj: expected a number of 32 bits, got 2147483648"]),
@@ -107,7 +107,7 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
         ("clientConnection: {qps: fast}", ['clientConnection.qps: expected a number, got "fast"']),
         ("iptables: []", ["iptables: expected an object, got a list"]),
         ("nodePortAddresses: primary", ['nodePortAddresses: expected a list, got "primary"']),
-        ("nodePortAddresses: [{}]", ["nodePortAddresses[0]: found an object, wanted text"]),
+        ("nodePortAddresses: [{}]", ["nodePortAddresses[0]: expected text, got an object"]),
         ("configSyncPeriod: 15", ["configSyncPeriod: expected a duration such as 30s or 1h30m, got 15"]),
         ("configSyncPeriod: '15'", [
             'configSyncPeriod: time: missing unit in duration "15"; expected a duration such as 30s or 1h30m',
@@ -119,8 +119,8 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
         ("kind: Config", ["kind: expected KubeProxyConfiguration, got 'Config'"]),
         ("apiVersion: kubeproxy.config.k8s.io/v1\nnodePortAddresses: [1, [], true]\nmod: x", [
             "apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, got 'kubeproxy.config.k8s.io/v1'",
-            "nodePortAddresses[1]: found a list, wanted text",
-            "nodePortAddresses[2]: found true, wanted text",
+            "nodePortAddresses[1]: expected text, got a list",
+            "nodePortAddresses[2]: expected text, got true",
             "mod: no such field; did you mean mode?",
         ]),
         ("apiVersion: ''\nkind: ''", [

@@ -509,7 +509,7 @@ LOCKS = (
 def test_a_lock_that_cannot_be_had_is_told_with_what_it_takes(errors: str, advice: str) -> None:
     reason = programs._reason(programs.Result(4, "", errors))
     assert reason.startswith(errors.strip())
-    assert ("wanted" in reason or "CAP" in reason) == bool(advice)
+    assert ("requires" in reason or "CAP" in reason) == bool(advice)
     assert advice in reason
 
 
