@@ -77,7 +77,7 @@ class NodeProxy:
     _missing: str = ""
     _in_effect: Settings | None = None
     chosen: Choice | None = None
-    """The mode that runs, when that is known."""
+    """The mode that runs; None until it has been chosen."""
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
 
     @property
@@ -115,7 +115,7 @@ class NodeProxy:
 
     async def run(self) -> None:
         """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
-        chosen = self.chosen = await choice(self.settings, MODES)
+        chosen = self.chosen = self.chosen or await choice(self.settings, MODES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
             log.warning("fallback to another mode", **names, reasons=chosen.reasons)
@@ -339,11 +339,11 @@ async def supervise(
     Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
     mistakes is logged, and the settings stay.
     """
-    settings = read()
+    settings, chosen = read(), None
     async with Takeover(CLEAN_UPS, keep_rules=True) as takeover:
         while not stop.is_set():
             node = start(settings)
-            node.takeover = takeover
+            node.takeover, node.chosen = takeover, chosen
             tasks = {
                 "node": asyncio.create_task(node.run()),
                 "stop": asyncio.create_task(stop.wait()),
@@ -360,8 +360,8 @@ async def supervise(
             for failed in (results["node"], results["file"]):
                 if isinstance(failed, Exception):
                     raise failed
-            if isinstance(results["file"], Settings):
-                settings = results["file"]
+            if isinstance(results["file"], tuple):
+                settings, chosen = results["file"]
                 log.info("settings changed", file=str(file), mode=settings.mode)
 
 
@@ -372,16 +372,16 @@ async def _next_settings(
     every_s: float,
     reload: asyncio.Event,
     modes: Mapping[str, Mode],
-) -> Settings:
-    """Other settings of the file, with a mode that can work here: until then the mode at work goes on."""
+) -> tuple[Settings, Choice]:
+    """Returns other settings of the file, and the mode chosen for them. The running mode continues until then."""
     while True:
         found = await other_settings(read, settings, file, every_s, reload)
         try:
-            await choice(found, modes)
+            chosen = await choice(found, modes)
         except KdnsError as error:
             log.warning("mode of the configuration file cannot work, settings unchanged", reason=str(error))
         else:
-            return found
+            return found, chosen
 
 
 async def _say_ready(node: NodeProxy, say: Callable[[str], None]) -> None:

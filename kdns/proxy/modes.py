@@ -1,6 +1,6 @@
 """The renderers of the proxy modes: a plan as the text of its mode, for people and for tests.
 
-What a mode does with the kernel and with sockets has a row of the same name in the dataplane.
+A mode's part of the kernel and its sockets have a row of the same name in `takeover/io/modes.py`.
 """
 
 from __future__ import annotations

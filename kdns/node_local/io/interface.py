@@ -15,7 +15,7 @@ from kdns.errors import ApplyError
 from kdns.net import is_ipv6
 
 KINDS = ("dummy", "bridge")
-"""Kinds of links, the wanted one first. A bridge without ports does the same where the kernel has no dummy links."""
+"""Kinds of links by preference. A bridge without ports has the same effect if the kernel has no dummy links."""
 
 
 def establish(name: str, addresses: Iterable[str]) -> bool:

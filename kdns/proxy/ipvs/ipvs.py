@@ -33,7 +33,7 @@ DEFAULTS: Final = IpvsOptions()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a plan changes in the kernel; what is not in it stays.
+    """A plan's changes in the kernel; everything else is kept.
 
     `restore` is input of iptables-restore --noflush, "" for none. A virtual server that is to go may still have
     connections: it can stay with weights of 0 until they end, since rules of the frame refuse or drop new ones.

@@ -52,7 +52,7 @@ Branches: TypeAlias = tuple[Branch, ...]
 class SourceNat(NamedTuple):
     """The inputs that decide about masquerading in one family of one node.
 
-    `detects_pods`: packets of local Pods can be told from others. `relays`: every connection to an endpoint is the
+    `detects_pods`: packets of local Pods are recognizable. `relays`: every connection to an endpoint is the
     node's own. `has_one_list`: a front has one list of endpoints for all clients.
     """
 

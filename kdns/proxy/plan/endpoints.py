@@ -1,6 +1,6 @@
 """Which endpoints a Service port uses on this node (Kubernetes, pkg/proxy/topology.go).
 
-A list has the ready endpoints; if there are none, it has those that serve while they terminate. Hints narrow the ready
+A list has the ready endpoints; without any, it has those that serve while they terminate. Hints narrow the ready
 ones down to a node or a zone, but only if each of them has hints and one of them names this node or its zone.
 """
 

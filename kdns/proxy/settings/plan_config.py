@@ -32,7 +32,7 @@ _PROTECTED_PORT: Final = re.compile(
 def node_view(
     node: Node | None, name: str, *, bind_address: str = "", addresses: Iterable[Address] | None = None
 ) -> NodeView:
-    """Returns the node as the plan sees it. `node` is None if there is no such object.
+    """Returns the node as the plan sees it. `node` is None if the object does not exist.
 
     `addresses` are the kernel's local addresses; None: those of the Node object are used. A `bind_address` other than
     0.0.0.0 and :: is the primary address of its family, whatever the object has.

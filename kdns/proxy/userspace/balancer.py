@@ -45,7 +45,7 @@ class Balancer:
     ) -> ServiceEndpoint:
         """Returns one of the endpoints, which are not empty.
 
-        `anew`: the client's affinity is ignored.
+        With `anew` the client's affinity is ignored.
         """
         state = self._ports.get(port.name)
         if state is None:

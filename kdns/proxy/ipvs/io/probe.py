@@ -39,7 +39,7 @@ _RULES: Final = (
 
 
 async def unsupported(settings: Settings) -> str:
-    """Returns why mode ipvs cannot run here, with what was found and what is wanted; "" if it can.
+    """Returns why mode ipvs cannot run here, or "".
 
     InputError for a scheduler that no kernel has.
     """

@@ -1,6 +1,6 @@
 """The Node of this machine in a cluster of `kdns up`, where no kubelet reports it. No other API is written to.
 
-A machine is asked for its addresses as a kubelet asks it; the control plane does the rest of a kubelet's work.
+The addresses of a machine are found as a kubelet finds them; the control plane does the rest of a kubelet's work.
 """
 
 from __future__ import annotations

@@ -135,10 +135,10 @@ class RunningMode(Proxier, Protocol):
 class Mode:
     """One mode.
 
-    `unsupported` says in one sentence why the mode cannot work here, with what was found and what is wanted; "" where
-    it can. It changes nothing that stays. Settings that are wrong, such as an unknown scheduler, are an InputError.
-    `start` makes what runs, with its watch and its counters; ApplyError where the mode cannot work here. Nothing that
-    is in the kernel is removed before the first sync.
+    `unsupported` returns in one sentence why the mode cannot work here, or "". It leaves nothing behind. Invalid
+    settings, such as an unknown scheduler, are an InputError.
+    `start` makes the running mode, with its watch and its counters; ApplyError if the mode cannot work here. It removes
+    nothing from the kernel before the first sync.
     `cleanups` are the clean-ups of what a process of this mode may have left in the kernel.
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
