@@ -58,9 +58,17 @@ async def run_program(
     Ctrl-C does not end it halfway.
     """
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdin=stdin, stdout=pipe if output_bytes else null, stderr=pipe, process_group=0
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *argv, stdin=stdin, stdout=pipe if output_bytes else null, stderr=pipe, process_group=0
+        )
     )
+    try:
+        process = await asyncio.shield(starting)  # if it were cancelled, asyncio would kill the program alone
+    except asyncio.CancelledError:
+        with suppress(OSError):
+            await _kill(await starting)
+        raise
     slow = asyncio.get_running_loop().call_later(SLOW_S, _log_slow, argv[0], process.pid)
     has_ended = False
     try:

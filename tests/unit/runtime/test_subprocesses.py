@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -94,6 +95,23 @@ async def test_a_cancelled_call_kills_its_program_and_its_children(folder: Path,
     await asyncio.wait((calling,))
     assert calling.cancelled()
     assert await have_ended(pids)
+
+
+async def test_a_call_that_is_cancelled_while_its_program_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = asyncio.create_subprocess_exec
+
+    async def create_slowly(*args: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*args, **options)
+        await begun(folder)
+        calling.cancel()
+        await asyncio.sleep(0)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create_slowly)
+    calling = asyncio.create_task(run_program(shell(LEAVES_A_CHILD)))
+    await asyncio.wait((calling,))
+    assert calling.cancelled()
+    assert await have_ended(await begun(folder))
 
 
 async def test_a_slow_program_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
