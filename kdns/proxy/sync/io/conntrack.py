@@ -103,6 +103,9 @@ class ConntrackReconciler:
         started_s = time.monotonic()
         family_plan = self._plan.of(family)
         stale_flows = await asyncio.to_thread(udp_flows, family, lambda flow: is_stale(flow, fronts, family_plan))
+        if later := self._fronts[family]:  # a sync during the listing may have led a flow to where it belongs now
+            fronts, family_plan = merged(fronts, later), self._plan.of(family)
+            stale_flows = [flow for flow in stale_flows if is_stale(flow, fronts, family_plan)]
         if stale_flows:
             deleted = await asyncio.to_thread(delete_flows, family, stale_flows)
             self.stats.deleted[family] += deleted

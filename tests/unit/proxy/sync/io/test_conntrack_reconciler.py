@@ -34,6 +34,31 @@ def result() -> SyncResult:
     return SyncResult(plan(state, NodeView("here", "", (address,), (address,)), ProxyConfig()), {}, None)
 
 
+async def test_a_flow_that_a_later_sync_made_right_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints, listed = set[tuple[str, int]](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def udp_flows(family: Family, is_wanted: Callable[[Flow], bool]) -> list[Flow]:
+        wanted = [flow for flow in [SERVED, STALE] if family == "IPv4" and is_wanted(flow)]
+        if endpoints:
+            loop.call_soon_threadsafe(listed.set)
+        else:
+            assert wanted == [STALE]
+            endpoints.add(STALE.answers_from)
+            reconciler.synced(result())
+        return wanted
+
+    monkeypatch.setattr(module, "udp_flows", udp_flows)
+    monkeypatch.setattr(module, "delete_flows", pytest.fail)
+    reconciler = ConntrackReconciler(lambda _, __: frozenset(endpoints))
+    reconciler.synced(result())
+    work = asyncio.create_task(reconciler.run())
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.wait((work, asyncio.create_task(listed.wait())), return_when=asyncio.FIRST_COMPLETED)
+    assert not work.done()
+    work.cancel()
+
+
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOENT, errno.ENOBUFS])
 async def test_it_goes_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     refusals, deleted = [error] * 3, list[Flow]()
