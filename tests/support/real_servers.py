@@ -69,6 +69,7 @@ server:
     chroot: ""
     use-syslog: no
     num-threads: 1
+    incoming-num-tcp: 100 # of its default, 10, it closes those that wait for their first query
 auth-zone:
     name: example.org
     zonefile: "{folder}/zone"

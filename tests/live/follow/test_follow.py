@@ -124,6 +124,7 @@ async def test_a_dropped_watch_is_resumed_without_a_list(api: FakeApi, cluster: 
 async def test_410_makes_a_list_that_is_compared_in_place(api: FakeApi, cluster: Cluster, how: str) -> None:
     async with following(api) as follower:
         await until(lambda: bool(api.watching["services"]))
+        first = len(follower.batches)
         api.silent = True
         cluster.delete("services", ("default", "s07"))
         cluster.put("services", service("s08", "10.98.0.1"))
@@ -137,7 +138,7 @@ async def test_410_makes_a_list_that_is_compared_in_place(api: FakeApi, cluster:
         assert api.lists("services") == 2
         assert follower.removed == ["s07"]
         assert follower.stats.kinds[Service].relists == {"expired": 1}
-        changed = [change.key[1] for batch in follower.batches[5:] for change in batch]
+        changed = [change.key[1] for batch in follower.batches[first:] for change in batch]
         assert changed == ["s08", "s07"]
 
 
