@@ -5,12 +5,15 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
+from itertools import dropwhile
 from typing import Any
 
 import pytest
 import structlog
 from hypothesis import settings
+from recorded_cases import FOLDER
 from structlog.testing import capture_logs
 
 settings.register_profile("kdns", deadline=None, derandomize=True)
@@ -28,6 +31,23 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are processors: tests with packets and other kernels wait a third of their time."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many recorded cases kdns answers as recorded, by file, with what else their tests print."""
+    counts: dict[str, Counter[str]] = {}
+    printed: list[str] = []
+    for outcome, said in (("passed", "passed"), ("xfailed", "known deviations"), ("failed", "failed")):
+        for report in terminalreporter.stats.get(outcome, ()):
+            if report.nodeid.startswith("tests/conformance/") and report.when == "call":
+                counts.setdefault(report.nodeid.partition("::")[0], Counter())[said] += 1
+                printed += dropwhile(lambda line: "-cases.json" not in line, report.capstdout.splitlines())
+    for file, by_outcome in sorted(counts.items()):
+        terminalreporter.write_line(f"{file}: {', '.join(f'{count} {said}' for said, count in by_outcome.items())}")
+    for line in printed:
+        terminalreporter.write_line(line)
+    if not FOLDER.exists():
+        terminalreporter.write_line(f"The recorded cases are not at {FOLDER}: their tests are skipped.")
 
 
 @pytest.fixture(autouse=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from dns_chain import FakeSetup
 from dns_chain import server_of as one_block
 
@@ -34,7 +31,6 @@ from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.plugins.kubernetes.config import KubernetesConfig
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
-FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 KINDS: dict[str, type[Object]] = {
     "Service": Service,
     "EndpointSlice": EndpointSlice,
@@ -44,15 +40,6 @@ KINDS: dict[str, type[Object]] = {
 }
 ANY_TTL = 303
 Json = dict[str, Any]
-
-
-def recorded(name: str) -> Json:
-    """A file of recorded cases; skips the test where the folder is absent."""
-    path = FOLDER / name
-    if not path.exists():
-        pytest.skip(f"the recorded cases are not here: {path}")
-    content: Json = json.loads(path.read_text())
-    return content
 
 
 def state_of(objects: Iterable[Json], *, labels: str = "", namespace_labels: str = "", synced: bool = True) -> State:

@@ -300,7 +300,7 @@ def recorded() -> list[dict[str, Any]]:
     return cases
 
 
-def test_stanzas_of_our_directives(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stanzas_of_our_directives() -> None:
     counts: dict[str, Counter[str]] = {}
     failures, deviations = [], set()
     for case in recorded():
@@ -316,15 +316,14 @@ def test_stanzas_of_our_directives(capsys: pytest.CaptureFixture[str]) -> None:
             failures.append(f"{case['source']}: {written_out(case)['input']!r}: {verdict}")
             verdict = "failed"
         counts.setdefault(name, Counter())[verdict] += 1
-    with capsys.disabled():
-        print("\ncorefile-parse-cases.json, directives that kdns has:")
-        for name, count in (*sorted(counts.items()), ("in all", sum(counts.values(), Counter()))):
-            print(f"  {name:15}", ", ".join(f"{count[verdict]:3} {verdict}" for verdict in VERDICTS))
+    print("corefile-parse-cases.json, directives that kdns has:")
+    for name, count in (*sorted(counts.items()), ("in all", sum(counts.values(), Counter()))):
+        print(f"  {name:15}", ", ".join(f"{count[verdict]:3} {verdict}" for verdict in VERDICTS))
     assert not failures, "\n".join(failures)
     assert deviations == set(KNOWN), "a deviation that is none any more"
 
 
-def test_stanzas_of_other_directives_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stanzas_of_other_directives_are_refused_by_name() -> None:
     refused = 0
     for case in recorded():
         words = case.get("input", "").split()
@@ -334,6 +333,5 @@ def test_stanzas_of_other_directives_are_refused_by_name(capsys: pytest.CaptureF
             servers(case)
         assert caught.value.token == ("{}" if "{}" in words else words[0])
         refused += 1
-    with capsys.disabled():
-        print("\ncorefile-parse-cases.json, other directives, refused by name:", refused)
+    print("corefile-parse-cases.json, other directives, refused by name:", refused)
     assert refused

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from operator import itemgetter
 from typing import Any
 
 from dns_chain import FakeSetup, ask, only, read
-from dns_harness import ZoneFile, difference, directive_of, recorded, server_of, state_of
+from dns_harness import ZoneFile, difference, directive_of, server_of, state_of
+from recorded_cases import each_case, recorded
 
 from kdns.cluster.objects import Pod, PodMeta, PodStatus
 from kdns.cluster.state import State
@@ -20,6 +21,7 @@ from kdns.plugins.k8s_external import ExternalConfig
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
+RECORDED = recorded("dns-cases.json")
 FIXTURE = "coredns-conformance/fixture"
 
 
@@ -41,41 +43,29 @@ def external_of(config: dict[str, Any]) -> ExternalConfig:
     return only(server, k8s_external.DIRECTIVE)
 
 
-async def test_dns_cases() -> None:
-    content = recorded("dns-cases.json")
-    outcomes: Counter[str] = Counter()
-    failures = []
-    for case in content["cases"]:
-        directive = directive_of(case["corefile_stanza"])
-        state = state_of(
-            [obj for obj in content["objects"] if obj["metadata"]["annotations"][FIXTURE] == case["fixture"]],
-            labels=directive.labels,
-            namespace_labels=directive.namespace_labels,
-            synced=case.get("api_state") != "unsynced",
-        )
-        own = case.get("local_ips", [case["external_addr"]] if "external_addr" in case else [])
-        external = external_of(case["k8s_external"]) if "k8s_external" in case else None
-        server = server_of(
-            state, directive, own=own, behind=behind(case), external=external, autopath="autopath" in case
-        )
-        client = case.get("client_ip", "10.240.0.1")
-        wrong = difference(case, await ask(server, case["qname"], case["qtype"], client=client))
-        if wrong:
-            failures.append(f"{case['id']} {case['qname']} {case['qtype']}: {wrong}")
-        outcomes["failed" if wrong else "passed"] += 1
-    print(f"\ndns-cases.json: {dict(outcomes)}")
-    assert not failures, "\n".join(failures)
-    assert outcomes["passed"] > 100
+@each_case(RECORDED["cases"], itemgetter("id"))
+async def test_dns_case(name: str, case: dict[str, Any]) -> None:
+    directive = directive_of(case["corefile_stanza"])
+    state = state_of(
+        [obj for obj in RECORDED["objects"] if obj["metadata"]["annotations"][FIXTURE] == case["fixture"]],
+        labels=directive.labels,
+        namespace_labels=directive.namespace_labels,
+        synced=case.get("api_state") != "unsynced",
+    )
+    own = case.get("local_ips", [case["external_addr"]] if "external_addr" in case else [])
+    external = external_of(case["k8s_external"]) if "k8s_external" in case else None
+    server = server_of(state, directive, own=own, behind=behind(case), external=external, autopath="autopath" in case)
+    client = case.get("client_ip", "10.240.0.1")
+    assert not difference(case, await ask(server, case["qname"], case["qtype"], client=client)), name
 
 
 def test_metadata_cases() -> None:
     """Two zones as the recorded test has them; its one pod is known where pods are verified."""
-    content = recorded("dns-cases.json")
     pod = Pod(
         PodMeta("foo", "podns", labels={"app.kubernetes.io/name": "foo", "bar": "baz"}), PodStatus("", "10.240.0.1")
     )
     failures = []
-    for case in content["metadata_cases"]:
+    for case in RECORDED["metadata_cases"]:
         state = State()
         if case.get("pods") == "verified":
             state.upsert(pod)
@@ -85,7 +75,4 @@ def test_metadata_cases() -> None:
         facts = plugin.metadata(Request(query, (case["client_ip"], 40212)))
         if facts != case["metadata"]:
             failures.append(f"{case['source']} {case['qname']}: {facts}, recorded {case['metadata']}")
-    print(
-        f"\ndns-cases.json, metadata: {len(content['metadata_cases']) - len(failures)} passed, {len(failures)} failed"
-    )
     assert not failures, "\n".join(failures)

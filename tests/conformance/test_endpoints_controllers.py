@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from itertools import count
-from pathlib import Path
+from itertools import count, groupby
+from operator import itemgetter
 from typing import TypeAlias
 
-import pytest
 from desired_endpoints import desired_endpoints
+from recorded_cases import each_case, recorded
 
 from kdns.controlplane.controllers.endpoints.desired_endpoints import SliceOptions
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
@@ -23,19 +23,10 @@ from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.slice_reconciler import CONTROLLER, MANAGED_BY
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 
-FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 LEFT_OUT = (("protocol", "TCP"), ("port", 0))  # defaults the recorded objects lack; targetPort 0 is never stored
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
-KNOWN: dict[int, str] = {}
+KNOWN: dict[str, str] = {}
 """Slice cases in which kdns differs, with the reason."""
-
-
-def cases(file: str) -> list[Json]:
-    path = FOLDER / file
-    if not path.exists():
-        pytest.skip(f"the recorded cases are not here: {path}")
-    found: list[Json] = json.loads(path.read_text())["cases"]
-    return found
 
 
 def plain(value: object) -> object:
@@ -52,24 +43,19 @@ def plain(value: object) -> object:
     return value
 
 
-def test_endpoints() -> None:
-    failed, total = [], 0
-    for index, case in enumerate(cases("endpoints-controller-cases.json")):
-        total += 1
-        if case.get("compact"):
-            made, wanted = compact_endpoints(case)
-        else:
-            result = desired_endpoints(case["service"], case["pods"] or [], case["current"], "")
-            for each in (result, case["expect"]):
-                if each:
-                    each["metadata"].pop("namespace", None)
-                    each.pop("kind", None)
-            made, wanted = plain(result), None if case["noop"] and not case["create"] else plain(case["expect"])
-        if made != wanted:
-            failed.append(f"{index} {case['upstreamTest']}\n  wanted {wanted}\n  got    {made}")
-    print(f"endpoints-controller-cases.json: {total - len(failed)} passed, 0 known deviations, {len(failed)} failed")
-    assert total > 50
-    assert not failed, f"{len(failed)} of {total} failed:\n" + "\n".join(failed)
+@each_case(recorded("endpoints-controller-cases.json")["cases"], itemgetter("upstreamTest"))
+def test_endpoints(name: str, case: Json) -> None:
+    if case.get("compact"):
+        made, wanted = compact_endpoints(case)
+    else:
+        case = deepcopy(case)
+        result = desired_endpoints(case["service"], case["pods"] or [], case["current"], "")
+        for each in (result, case["expect"]):
+            if each:
+                each["metadata"].pop("namespace", None)
+                each.pop("kind", None)
+        made, wanted = plain(result), None if case["noop"] and not case["create"] else plain(case["expect"])
+    assert made == wanted, name
 
 
 def compact_endpoints(case: Json) -> tuple[object, object]:
@@ -249,39 +235,35 @@ COMPACT: dict[str, tuple[Move, dict[str, int]]] = {
 }
 
 
-def test_endpoint_slices() -> None:
-    failed, total, deviated = [], 0, set()
-    before: tuple[str, Cluster] | None = None
-    for index, case in enumerate(cases("endpointslice-reconciler-cases.json")):
-        total += 1
-        test = case["upstreamTest"].split(".")[1]
-        if case.get("compact"):
-            again = f"{test} again" if before and before[0] == test else test
-            move, wrote = COMPACT.get(again, COMPACT[test])
-            if again in COMPACT and again != test and before:
-                cluster = before[1]
-            else:
-                rules = SliceOptions(case["maxEndpointsPerSlice"])
-                cluster = Cluster(rules, deepcopy(case["service"]), pods=[], nodes=[NODE_1])
-                assert not case["existingSizes"] or move is not from_nothing
-            before = (test, cluster)
-            actions = move(cluster, case)
-            if test == "TestReconcileMaxEndpointsPerSlice":
-                wrote = {"create": len(case["expectSizes"])}
-            made: object = (cluster.sizes(), dict(actions))
-            wanted: object = (sorted(case["expectSizes"]), wrote)
+def slice_tests() -> Iterator[list[Json]]:
+    """The recorded cases; those of a test that goes on with the slices of the one before come together."""
+    for is_compact, cases in groupby(
+        recorded("endpointslice-reconciler-cases.json")["cases"], lambda case: bool(case.get("compact"))
+    ):
+        if is_compact:
+            yield from (list(group) for _, group in groupby(cases, itemgetter("upstreamTest")))
         else:
-            made, wanted = full_case(case)
-        if made == wanted:
+            yield from ([case] for case in cases)
+
+
+@each_case(slice_tests(), lambda cases: str(cases[0]["upstreamTest"]), KNOWN)
+def test_endpoint_slices(name: str, case: list[Json]) -> None:
+    cluster: Cluster | None = None
+    for each in case:
+        if not each.get("compact"):
+            made, wanted = full_case(each)
+            assert made == wanted, name
             continue
-        if index in KNOWN:
-            deviated.add(index)
-            continue
-        failed.append(f"{index} {case['upstreamTest']}\n  wanted {wanted}\n  got    {made}")
-    passed = total - len(failed) - len(deviated)
-    print(
-        f"endpointslice-reconciler-cases.json: {passed} passed, {len(deviated)} known deviations, {len(failed)} failed"
-    )
-    assert total > 50
-    assert not failed, f"{len(failed)} of {total} failed:\n" + "\n".join(failed)
-    assert deviated == KNOWN.keys()
+        test = each["upstreamTest"].split(".")[1]
+        move, wrote = COMPACT[test]
+        if cluster and f"{test} again" in COMPACT:
+            move, wrote = COMPACT[f"{test} again"]
+        else:
+            cluster = Cluster(
+                SliceOptions(each["maxEndpointsPerSlice"]), deepcopy(each["service"]), pods=[], nodes=[NODE_1]
+            )
+            assert not each["existingSizes"] or move is not from_nothing
+        actions = move(cluster, each)
+        if test == "TestReconcileMaxEndpointsPerSlice":
+            wrote = {"create": len(each["expectSizes"])}
+        assert (cluster.sizes(), dict(actions)) == (sorted(each["expectSizes"]), wrote)

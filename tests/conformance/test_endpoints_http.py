@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from operator import itemgetter
 
+from recorded_cases import each_case, recorded
 from rest_harness import path_of, server
-from test_endpoints_controllers import cases, plain, pod
+from test_endpoints_controllers import plain, pod
 
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
 
+CASES = recorded("endpoints-controller-cases.json")["cases"]
 OURS = frozenset({"name", "namespace", "creationTimestamp", "managedFields"})
 DEADLINE_S = 60.0
 TARGET = 8099
@@ -83,35 +86,23 @@ def sizes(endpoints: Json) -> list[Json]:
     return [{what: len(each.get(field) or []) for what, field in counted} for each in endpoints.get("subsets") or []]
 
 
-async def test_recorded_cases_over_http() -> None:
-    failed, every = [], cases("endpoints-controller-cases.json")
-    for index, case in enumerate(every):
-        if index in NO_PATH:
-            continue
-        found = await made(case)
-        if case.get("compact"):
-            notes = {
-                key: value for key, value in found["metadata"].get("annotations", {}).items() if "trigger" not in key
-            }
-            got: object = (notes, sizes(found))
-            rows = [{key: row[key] for key in ("ready", "notReady")} for row in case["expectSubsetSizes"]]
-            wanted: object = (case["expectAnnotations"], rows)
-        else:
-            unchanged = case["noop"] and not case["create"]
-            got, wanted = bare(found), bare(case["current"] if unchanged else numbered(case["expect"], case["service"]))
-        if got != wanted:
-            failed.append(f"{index} {case['upstreamTest']}\n  wanted {wanted}\n  got    {got}")
-    passed = len(every) - len(NO_PATH) - len(failed)
-    told = f"{passed} passed, {len(NO_PATH)} without a path, {len(failed)} failed"
-    print(f"endpoints-controller-cases.json over HTTP: {told}")
-    assert len(every) > 50
-    assert not failed, f"{len(failed)} of {len(every)} failed:\n" + "\n".join(failed)
+@each_case([case for index, case in enumerate(CASES) if index not in NO_PATH], itemgetter("upstreamTest"))
+async def test_recorded_case_over_http(name: str, case: Json) -> None:
+    found = await made(case)
+    if case.get("compact"):
+        notes = {key: value for key, value in found["metadata"].get("annotations", {}).items() if "trigger" not in key}
+        got: object = (notes, sizes(found))
+        rows = [{key: row[key] for key in ("ready", "notReady")} for row in case["expectSubsetSizes"]]
+        wanted: object = (case["expectAnnotations"], rows)
+    else:
+        unchanged = case["noop"] and not case["create"]
+        got, wanted = bare(found), bare(case["current"] if unchanged else numbered(case["expect"], case["service"]))
+    assert got == wanted, name
 
 
 async def test_why_a_case_has_no_path() -> None:
-    every = cases("endpoints-controller-cases.json")
     for index in NO_PATH:
-        service = stored(every[index]["service"])
+        service = stored(CASES[index]["service"])
         async with server("10.96.0.0/16", namespaces=(service["metadata"]["namespace"],)) as client:
             code, refused = await client("POST", path_of(SERVICE, service["metadata"]["namespace"]), service)
         assert (code, refused["reason"]) == (422, "Invalid")

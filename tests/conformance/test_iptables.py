@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -343,11 +342,10 @@ class Report:
         else:
             self.passed += 1
 
-    def show(self, capsys: pytest.CaptureFixture[str], name: str) -> None:
-        with capsys.disabled():
-            counts = f"{self.passed} passed, {self.deviations.total()} known deviations, {len(self.failed)} failed"
-            reasons = "".join(f"    {count}: {reason}\n" for reason, count in self.deviations.most_common())
-            sys.stdout.write(f"\n{name}: {counts}\n{reasons}")
+    def show(self, name: str) -> None:
+        counts = f"{self.passed} passed, {self.deviations.total()} known deviations, {len(self.failed)} failed"
+        reasons = "".join(f"\n    {count}: {reason}" for reason, count in self.deviations.most_common())
+        print(f"{name}: {counts}{reasons}")
         assert not self.failed, "\n".join(self.failed[:20])
 
 
@@ -367,14 +365,14 @@ def _difference(theirs: Rules | None, own: Rules | None) -> str:
     return "\n".join(lines[:8] or ["    another order"])
 
 
-def test_the_chains_of_each_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_chains_of_each_configuration() -> None:
     report = Report()
     for name, config in facts()["configs"].items():
         proxy = Proxy(config, facts()["objects"], families=families_of(facts()["states"][name]))
         for family in proxy.families:
             record = recorded(facts()["states"][name], family)
             report.compare(name, family, record, saved(proxy.kernels[family], family))
-    report.show(capsys, "iptables-cases.json, configurations")
+    report.show("iptables-cases.json, configurations")
 
 
 def families_of(state: Case) -> tuple[Family, ...]:
@@ -399,7 +397,7 @@ NO_RESTORE = "no restore where no rule differs"
 UNUSED = "with more than 1000 endpoints, chains of no use are deleted at once too"
 
 
-def test_the_chains_after_each_change_and_what_each_restore_writes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_chains_after_each_change_and_what_each_restore_writes() -> None:
     report, calls = Report(), Report()
     proxy = Proxy(facts()["configs"]["defaults"], facts()["objects"])
     record: dict[Family, Chains] = {family: {} for family in FAMILIES}
@@ -417,8 +415,8 @@ def test_the_chains_after_each_change_and_what_each_restore_writes(capsys: pytes
             report.compare(name, family, record[family], ours)
             if number:
                 compare_calls(calls, name, change, proxy.texts.get(family, ""), family, before[family], record[family])
-    report.show(capsys, "iptables-cases.json, chains after changes")
-    calls.show(capsys, "iptables-cases.json, restores of changes")
+    report.show("iptables-cases.json, chains after changes")
+    calls.show("iptables-cases.json, restores of changes")
 
 
 def note_change(record: Chains, change: Case, family: Family) -> None:

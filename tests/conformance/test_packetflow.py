@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
@@ -39,10 +38,9 @@ pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts 
 FATES = {Fate.REJECTED: "REJECT", Fate.DROPPED: "DROP", Fate.ACCEPTED: "ACCEPT"}
 
 
-def report(capsys: pytest.CaptureFixture[str], name: str, results: dict[str, bool]) -> None:
+def report(name: str, results: dict[str, bool]) -> None:
     failed = [case for case, agrees in results.items() if not agrees]
-    with capsys.disabled():
-        sys.stdout.write(f"\n{name}: {len(results) - len(failed)} passed, 0 known deviations, {len(failed)} failed\n")
+    print(f"{name}: {len(results) - len(failed)} passed, 0 known deviations, {len(failed)} failed")
     assert not failed
 
 
@@ -82,9 +80,9 @@ def written(endpoint: ServiceEndpoint) -> str:
     )
 
 
-def test_endpoint_choice_facts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_endpoint_choice_facts() -> None:
     cases = json.loads(CHOICES.read_text())["cases"]
-    report(capsys, CHOICES.name, {case["name"]: choice_agrees(case) for case in cases})
+    report(CHOICES.name, {case["name"]: choice_agrees(case) for case in cases})
 
 
 def flow_agrees(found: Trace, expect: Case) -> bool:
@@ -170,27 +168,27 @@ def ends_agree(ends: list[nft_walk.At] | list[ipt_walk.At], expect: Case) -> boo
     return [(at.is_dnat, at.ended) for at in ends] == [(False, "")]
 
 
-def test_packetflow_facts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_packetflow_facts() -> None:
     results: dict[str, bool] = {}
     for case in json.loads(FLOWS.read_text())["cases"]:
         results |= flows(case)
-    report(capsys, FLOWS.name, results)
+    report(FLOWS.name, results)
 
 
-def test_packetflow_facts_through_the_written_ruleset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_packetflow_facts_through_the_written_ruleset() -> None:
     results: dict[str, bool] = {}
     for case in json.loads(FLOWS.read_text())["cases"]:
         if case["config"]["mode"] == "nftables":
             results |= rendered_flows(case)
-    report(capsys, f"{FLOWS.name} (nftables text)", results)
+    report(f"{FLOWS.name} (nftables text)", results)
 
 
-def test_packetflow_facts_through_the_written_restores(capsys: pytest.CaptureFixture[str]) -> None:
+def test_packetflow_facts_through_the_written_restores() -> None:
     results: dict[str, bool] = {}
     for case in json.loads(FLOWS.read_text())["cases"]:
         if case["config"]["mode"] == "iptables":
             results |= iptables_flows(case)
-    report(capsys, f"{FLOWS.name} (iptables text)", results)
+    report(f"{FLOWS.name} (iptables text)", results)
 
 
 IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
@@ -214,7 +212,7 @@ IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
 }
 
 
-def test_the_flows_of_iptables_in_mode_ipvs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_flows_of_iptables_in_mode_ipvs() -> None:
     """Through the plan and through the text, which agree; what differs from iptables has one of the reasons."""
     reasons: Counter[str] = Counter()
     results: dict[str, bool] = {}
@@ -237,7 +235,7 @@ def test_the_flows_of_iptables_in_mode_ipvs(capsys: pytest.CaptureFixture[str]) 
             is_same = agrees or len(whys) == 1
             results[f"{case['id']}/{number}: {flow['name']}"] = is_same and ends_agree(ends, expected(found))
     assert reasons == {why: count for why, (count, _) in IPVS_DIFFERS.items()}
-    report(capsys, f"{FLOWS.name} (ipvs text, {reasons.total()} with a reason)", results)
+    report(f"{FLOWS.name} (ipvs text, {reasons.total()} with a reason)", results)
 
 
 def expected(found: Trace) -> Case:

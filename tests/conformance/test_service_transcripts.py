@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from operator import itemgetter
 from typing import Any
 
-import pytest
+from recorded_cases import each_case, recorded
 from rest_harness import Server, path_of, server
 
 from kdns.controlplane.meta.kinds import SERVICE, Json
 
-FILE = Path(__file__).parents[2].parent / "shared" / "conformance" / "service-registry-transcripts.json"
 RANGES = {"IPv4": "10.0.0.0/16", "IPv6": "2000::/108"}
 MARK = re.compile(r"\$\{[a-z0-9]+:\d+\}")
 KNOWN = {
@@ -102,34 +101,12 @@ def report(transcript: str, index: int, op: Json, code: int, body: Json) -> str:
     return "\n  ".join(rows)
 
 
-async def run(transcript: Json) -> tuple[int, str]:
-    """(operations that went as recorded, the first that did not)."""
-    async with server(*(RANGES[family] for family in transcript["families"])) as client:
+@each_case(recorded("service-registry-transcripts.json")["transcripts"], itemgetter("id"), KNOWN)
+async def test_recorded_transcript(name: str, case: Json) -> None:
+    async with server(*(RANGES[family] for family in case["families"])) as client:
         registry = Registry(client)
-        for index, op in enumerate(transcript["ops"]):
-            instead = DEFAULTED.get((transcript["id"], index))
+        for index, op in enumerate(case["ops"]):
+            instead = DEFAULTED.get((name, index))
             code, body = await registry.answer({**op, "dryRun": True} if instead else op)
-            if not (defaulted(instead, code, body) if instead else registry.good(op, code, body)):
-                return index, report(transcript["id"], index, op, code, body)
-    return len(transcript["ops"]), ""
-
-
-async def test_recorded_transcripts() -> None:
-    if not FILE.exists():
-        pytest.skip(f"the recorded cases are not here: {FILE}")
-    transcripts = json.loads(FILE.read_text())["transcripts"]
-    failed, total, deviated = [], 0, set()
-    for transcript in transcripts:
-        passed, wrong = await run(transcript)
-        total += passed
-        if wrong and transcript["id"] in KNOWN:
-            deviated.add(transcript["id"])
-        elif wrong:
-            failed.append(wrong)
-    print(
-        f"{FILE.name} over HTTP: {len(transcripts) - len(deviated) - len(failed)} transcripts passed ({total} "
-        f"operations, {len(DEFAULTED)} meet defaults), {len(deviated)} known deviation, {len(failed)} failed"
-    )
-    assert total > 500
-    assert not failed, f"{len(failed)} transcripts failed:\n" + "\n".join(failed)
-    assert deviated == KNOWN.keys()
+            is_good = defaulted(instead, code, body) if instead else registry.good(op, code, body)
+            assert is_good, report(name, index, op, code, body)

@@ -1,14 +1,10 @@
-"""Recorded validation of Services, Endpoints and EndpointSlices: the same fields, messages and order.
-
-Known deviations carry a reason; a deviation that no longer deviates fails.
-"""
+"""Recorded validation of Services, Endpoints and EndpointSlices: the same fields, messages and order."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from operator import itemgetter
 
-import pytest
+from recorded_cases import each_case, recorded
 
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.kinds import Json
@@ -21,7 +17,6 @@ from kdns.controlplane.resources.service.validation import (
 )
 from kdns.controlplane.resources.validation import Gates
 
-FOLDER = Path(__file__).parents[2].parent / "shared" / "conformance"
 GATES = {
     "StrictIPCIDRValidation": "strict_ips",
     "RelaxedServiceNameValidation": "relaxed_service_names",
@@ -29,12 +24,11 @@ GATES = {
 }
 
 
-def cases(file: str) -> list[Json]:
-    path = FOLDER / file
-    if not path.exists():
-        pytest.skip(f"the recorded cases are not here: {path}")
-    found: list[Json] = json.loads(path.read_text())["cases"]
-    return found
+CASES: list[Json] = [
+    case
+    for file in ("service-validation-cases.json", "endpoints-validation-cases.json")
+    for case in recorded(file)["cases"]
+]
 
 
 def generated(recipe: Json) -> Json:
@@ -59,15 +53,7 @@ def found_in(case: Json) -> list[Cause]:
     return validate_service_update(obj, old, gates) if old else validate_service(obj, None, gates)
 
 
-@pytest.mark.parametrize("file", ["service-validation-cases.json", "endpoints-validation-cases.json"])
-def test_recorded_cases(file: str) -> None:
-    failed = []
-    every = cases(file)
-    for case in every:
-        wanted = [f"{error['field']}: {error['body']} ({error['type']})" for error in case["errors"]]
-        got = [f"{cause.field}: {cause.message} ({cause.reason})" for cause in found_in(case)]
-        if got != wanted:
-            failed.append(f"{case['id']}\n  wanted {wanted}\n  got    {got}")
-    print(f"{file}: {len(every) - len(failed)} passed, 0 known deviations, {len(failed)} failed")
-    assert len(every) > 50
-    assert not failed, f"{len(failed)} of {len(every)} failed:\n" + "\n".join(failed)
+@each_case(CASES, itemgetter("id"))
+def test_recorded_case(name: str, case: Json) -> None:
+    wanted = [f"{error['field']}: {error['body']} ({error['type']})" for error in case["errors"]]
+    assert [f"{cause.field}: {cause.message} ({cause.reason})" for cause in found_in(case)] == wanted, name

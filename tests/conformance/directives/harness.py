@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from struct import pack
 from typing import Any, TypeAlias
 
-import pytest
+import recorded_cases
 from dns_chain import FakeSetup
 
 from kdns.corefile.parse import parse
@@ -25,7 +23,6 @@ from kdns.dnsserver.blocks import Block, Exchange, Server
 from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Serve
 from kdns.plugins.directives import DIRECTIVES, configure
 
-FOLDER = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives"
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
 CLASSES = {"IN": 1, "CH": 3, "HS": 4, "NONE": 254, "ANY": 255}
 SECTIONS = ("answer", "authority", "additional")
@@ -35,12 +32,8 @@ Case: TypeAlias = dict[str, Any]
 
 
 def recorded(name: str) -> Case:
-    """The content of NAME-cases.json; the test is skipped where the folder is absent."""
-    path = FOLDER / f"{name}-cases.json"
-    if not path.exists():
-        pytest.skip(f"the conformance data is not here: {path}")
-    content: Case = json.loads(path.read_bytes())
-    return content
+    """The content of NAME-cases.json."""
+    return recorded_cases.recorded(f"directives/{name}-cases.json")
 
 
 def files_of(case: Case, content: Case) -> dict[str, str]:
@@ -204,6 +197,6 @@ class Report:
 
     def check(self) -> None:
         """Print the counts, and fail for failures and for deviations that are none any more."""
-        print(f"\n{self.name}: {', '.join(f'{count} {outcome}' for outcome, count in self.counts.items())}")
+        print(f"{self.name}: {', '.join(f'{count} {outcome}' for outcome, count in self.counts.items())}")
         assert not self.failures, "\n".join(self.failures)
         assert set(self.deviations) - self.met == set(), "deviations that are none any more"

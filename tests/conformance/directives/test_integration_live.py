@@ -7,10 +7,12 @@ import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
-from harness import SECTIONS, Case, Report, difference, files_of, packet_of, recorded, shown
+from harness import SECTIONS, Case, difference, files_of, packet_of, shown
+from recorded_cases import each_case, recorded
 
 from kdns.corefile.parse import parse
 from kdns.dns.encode import Names, encode_section
@@ -20,6 +22,7 @@ from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import COREDNS_ONLY, configure
 
+RECORDED = recorded("directives/integration-cases.json")
 HOST = "127.0.0.1"
 BLOCK = re.compile(r"^(\S.*\{)$", re.MULTILINE)
 POLL_S = 0.05
@@ -158,26 +161,9 @@ def reason_to_skip(case: Case) -> str:
     return f"kdns does not have {', '.join(missing)}" if missing else ""
 
 
-async def test_recorded_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = recorded("integration")
-    report = Report("integration-cases.json, over sockets", DEVIATIONS)
-    skipped: list[str] = []
-    for number, case in enumerate(content["cases"]):
-        if reason := reason_to_skip(case):
-            skipped.append(f"{case['id']}: {reason}")
-            continue
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        try:
-            wrong = await case_differs(case, files_of(case, content), folder)
-        except Exception as error:  # noqa: BLE001 - the next case is told apart
-            wrong = f"{type(error).__name__}: {error}"
-        report.add(case["id"], wrong)
-    report.counts["not run"] = len(skipped)
-    with capsys.disabled():
-        report.check()
-        for reason in skipped:
-            print(f"  {reason}")
+@each_case(RECORDED["cases"], itemgetter("id"), DEVIATIONS)
+async def test_recorded_case(name: str, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := reason_to_skip(case):
+        pytest.skip(f"{name}: {reason}")
+    monkeypatch.chdir(tmp_path)
+    assert not await case_differs(case, files_of(case, RECORDED), tmp_path)
