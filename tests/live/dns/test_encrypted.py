@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import socket
 import ssl
 import struct
@@ -40,6 +41,8 @@ QUERY = packet("a.test", number=0)
 
 
 async def output(*argv: str) -> str:
+    if not shutil.which(argv[0]):
+        pytest.skip(f"{argv[0]} is not here: tests/install-debian-packages says how to get it")
     program = await asyncio.create_subprocess_exec(
         *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
