@@ -1,6 +1,6 @@
 """What all tests share: hypothesis does not judge speed, the machine may be busy, and repeats its examples each time.
 
-`pytest --hypothesis-profile=explore` takes others.
+`pytest --hypothesis-profile=explore` takes others, and many more.
 """
 
 import os
@@ -16,8 +16,8 @@ from hypothesis import settings
 from recorded_cases import FOLDER
 from structlog.testing import capture_logs
 
-settings.register_profile("kdns", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None)
+settings.register_profile("kdns", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("kdns")
 
 for _number in (signal.SIGINT, signal.SIGHUP):

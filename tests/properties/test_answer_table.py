@@ -210,7 +210,6 @@ def assert_equal(server: Server, state: State, options: Options, asked: tuple[As
         assert kept == new or meaning(kept) == meaning(new), f"{one}: {decode(kept)}, from scratch {decode(new)}"
 
 
-@settings(max_examples=60, deadline=None)
 @given(OPTIONS, st.lists(st.tuples(st.one_of(puts, puts, deletes), questions), max_size=15), st.booleans())
 def test_the_table_after_any_events_is_the_table_built_from_scratch(
     options: Options, steps: list[tuple[Put | Delete, list[Asked]]], rotate: bool
@@ -225,7 +224,6 @@ def test_the_table_after_any_events_is_the_table_built_from_scratch(
     assert_equal(server, state, options, QUESTIONS)
 
 
-@settings(max_examples=100, deadline=None)
 @given(OPTIONS, st.lists(st.one_of(puts, deletes), max_size=8), st.one_of(puts, deletes))
 def test_one_change_leaves_no_stale_answer_among_all_questions(
     options: Options, before: list[Put | Delete], event: Put | Delete

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -35,7 +35,6 @@ def reference(owner: Json, *, blocking: bool) -> Json:
     return {**row, "blockOwnerDeletion": blocking}
 
 
-@settings(deadline=None)
 @given(owners=st.lists(OWNERS, min_size=12, max_size=12), deletions=DELETIONS)
 def test_what_is_left_has_an_owner_and_is_not_waiting(
     owners: list[list[tuple[int, bool]]], deletions: list[tuple[int, str]]

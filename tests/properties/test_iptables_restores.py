@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import ipt_walk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_plan import CONFIG, NODE, Write, api_servers, deletions, services, slices
 
@@ -125,7 +125,6 @@ DESTINATIONS = ("127.0.0.1", "192.0.2.1", "192.0.2.9", "::1", "10.96.0.1", "10.9
 PORTS = (80, 22, 6443, 30080, 30443, 32000)
 
 
-@settings(max_examples=40)
 @given(configs, st.lists(writes, min_size=1, max_size=4))
 def test_a_packet_takes_the_branch_of_the_plan(config: ProxyConfig, rounds: list[list[Write]]) -> None:
     state = State()

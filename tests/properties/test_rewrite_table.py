@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dns_chain import FakeSetup, held
 from harness import Behind, server_of, shown
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.dns.message import query
@@ -82,7 +82,6 @@ def ask(server: Server, packet: bytes, client: int, *, from_table: bool) -> byte
     return outcome.wire
 
 
-@settings(max_examples=200)
 @given(STANZAS, STEPS)
 def test_the_table_changes_no_rewritten_answer(stanzas: list[tuple[str, str]], steps: list[tuple[object, ...]]) -> None:
     setup = FakeSetup()

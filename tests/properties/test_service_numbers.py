@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
@@ -175,7 +175,6 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
     assert not any(family.owners or family.objects for family in numbers.addresses.values())
 
 
-@settings(max_examples=50)
 @given(st.lists(WRITE, max_size=12), st.data())
 def test_a_crash_between_any_two_commits_heals(writes: list[Write], data: st.DataObject) -> None:
     cluster = Cluster()

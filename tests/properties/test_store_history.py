@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.controlplane.meta.errors import StatusError
@@ -64,7 +64,6 @@ def followed(state: dict[tuple[str, str], bytes], subscription: Subscription) ->
     return state
 
 
-@settings(deadline=None)
 @given(before=changes, after=changes, wanted=filters)
 def test_list_then_watch_is_the_present(before: list[Change], after: list[Change], wanted: Filter) -> None:
     store = Store()
@@ -79,7 +78,6 @@ def test_list_then_watch_is_the_present(before: list[Change], after: list[Change
     assert followed(state, live) == followed(state, resumed) == listed(store, wanted)
 
 
-@settings(deadline=None)
 @given(history=changes, wanted=filters, limit=st.integers(1, 4), between=changes)
 def test_pages_are_one_moment(history: list[Change], wanted: Filter, limit: int, between: list[Change]) -> None:
     store = Store()
@@ -100,7 +98,6 @@ def test_pages_are_one_moment(history: list[Change], wanted: Filter, limit: int,
     assert [version.key for version in found] == sorted(moment)
 
 
-@settings(deadline=None)
 @given(history=changes, bound=st.integers(1, 5), since=st.integers(1, 45), wanted=filters)
 def test_a_bounded_history_is_whole_or_410(history: list[Change], bound: int, since: int, wanted: Filter) -> None:
     bounded, whole = Store(history_commits=bound), Store()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster import selectors
@@ -24,7 +24,6 @@ from kdns.controlplane.storage.store import Store
 WRITERS = 3
 
 
-@settings(deadline=None)
 @given(turns=st.lists(st.integers(0, WRITERS - 1), max_size=60))
 def test_no_update_is_lost(turns: list[int]) -> None:
     """Each writer reads a number and on its next turn writes the next one; only a current read may succeed."""
@@ -65,7 +64,6 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     original=objects,
     patch=values | operations,
@@ -82,7 +80,6 @@ def test_any_patch_gives_an_object_or_a_status(original: Json, patch: Any, patch
     assert patch == sent, "the patch itself is not changed"
 
 
-@settings(deadline=None)
 @given(before=objects, after=objects)
 def test_a_merge_patch_twice_is_once(before: Json, after: Json) -> None:
     once = patched(copy.deepcopy(before), MERGE_PATCH, after, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dns_chain import held
 from harness import shown
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from integration import server_of_corefile
 
@@ -60,7 +60,6 @@ def ask(server: Server, packet: bytes, client: tuple[str, int], *, from_table: b
     return outcome.wire
 
 
-@settings(max_examples=150)
 @given(BLOCKS, QUESTIONS)
 def test_the_table_changes_no_answer_of_views(
     blocks: list[tuple[str, list[str], list[str]]], questions: list[tuple[str, int, int, tuple[str, int]]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import dnslib
 from dns_chain import cluster_server, respond
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import (
@@ -86,7 +86,6 @@ def each_record(section: tuple[RRset, ...]) -> list[RRset]:
     return [RRset(one.owner, one.rtype, one.ttl, (rdata,)) for one in section for rdata in one.rdata]
 
 
-@settings(max_examples=150, deadline=None)
 @given(NAMES, st.sampled_from(tuple(RDATA)), BUFFERS, SECTIONS, SECTIONS, SECTIONS)
 def test_what_is_encoded_is_what_dnslib_reads(
     name: str,
@@ -107,7 +106,6 @@ def test_what_is_encoded_is_what_dnslib_reads(
     assert got.flags == {"qr", "aa", "rd"}
 
 
-@settings(max_examples=150, deadline=None)
 @given(NAMES, BUFFERS, SECTIONS, SECTIONS, SECTIONS)
 def test_no_answer_is_longer_than_its_limit(
     name: str,
@@ -134,7 +132,6 @@ def count(got: Decoded) -> int:
     return len(got.answer) + len(got.authority) + len(got.additional)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 40), st.sampled_from([types.A, types.AAAA]), st.booleans())
 def test_rotation_begins_at_every_part_of_the_addresses_and_loses_none(number: int, rtype: int, rotate: bool) -> None:
     make = IPv4Address if rtype == types.A else IPv6Address
@@ -171,7 +168,6 @@ ADDRESSES = st.one_of(
 MOVES = st.lists(st.tuples(st.sampled_from("abcd"), st.lists(ADDRESSES, max_size=3)), max_size=20)
 
 
-@settings(max_examples=200, deadline=None)
 @given(MOVES, ADDRESSES, ADDRESSES)
 def test_the_addresses_between_two_are_those_a_search_of_all_finds(
     moves: list[tuple[str, list[str]]], one: str, other: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from workload_cluster import Workbench, is_ready, template, workload
 
@@ -96,7 +96,6 @@ def finish(bench: Workbench) -> None:
     assert bench.api.store.revision == before
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 8), st.lists(st.one_of(STEP, HARM), max_size=25), st.booleans())
 def test_a_deployment_ends_as_it_is_wanted(replicas: int, steps: list[tuple[str, object]], graceful: bool) -> None:
     bench = Workbench(graceful=graceful)
@@ -132,7 +131,6 @@ class Bounds:
                 )
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 8), st.lists(STEP, max_size=25))
 def test_a_rolling_update_keeps_its_bounds(replicas: int, steps: list[tuple[str, object]]) -> None:
     """The size and the budget only change when all is done: a change in between moves the bounds, not the Pods."""
@@ -159,7 +157,6 @@ SETS = st.one_of(
 )
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(["OrderedReady", "Parallel"]), st.lists(SETS, max_size=20), st.booleans())
 def test_a_stateful_set_ends_as_it_is_wanted(policy: str, steps: list[tuple[str, object]], graceful: bool) -> None:
     bench = Workbench(graceful=graceful)
@@ -185,7 +182,6 @@ def test_a_stateful_set_ends_as_it_is_wanted(policy: str, steps: list[tuple[str,
     assert [status.get(name, 0) for name in ("readyReplicas", "updatedReplicas")] == [desired_replicas(owner)] * 2
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True, min_size=1),
     st.lists(IMAGES, max_size=4),

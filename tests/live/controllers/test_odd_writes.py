@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from test_controllers import Cluster
@@ -94,7 +94,6 @@ async def run(random: Random) -> None:
     assert [each for each in logs if each["event"] in TROUBLE] == []
 
 
-@settings(max_examples=80)
 @given(st.randoms(use_true_random=False))
 def test_odd_writes(random: Random) -> None:
     asyncio.run(run(random))

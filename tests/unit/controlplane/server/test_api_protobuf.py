@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.controlplane.meta.errors import StatusError
@@ -114,7 +114,6 @@ def test_refused_bodies(body: bytes, reason: str) -> None:
         decoding.decoded(body)
 
 
-@settings(deadline=None)
 @given(kind=st.sampled_from([kind.kind for kind in SERVED]), raw=st.binary(max_size=200))
 def test_any_bytes_are_an_object_or_400(kind: str, raw: bytes) -> None:
     for body in (raw, b"k8s\0" + raw, envelope(kind, raw)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.controlplane.meta.errors import not_found
@@ -56,7 +56,6 @@ def message(data: st.DataObject, type_name: TypeName, depth: int = 6) -> Json:
     return {name: value for name, value in made.items() if value or name in pointers}
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_what_is_encoded_is_decoded(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from((*SERVED, SCALE)))
