@@ -59,8 +59,8 @@ class _Reading(BlockSetup):
     async def read(self) -> None:
         """Build the directives one by one, and let each read its files."""
         for row in self.config.rows:
-            if configs := self.config.configs(row):
-                self._attempt(partial(row.build, configs, self))
+            if given := self.config.given(row):
+                self._attempt(partial(row.build, given, self))
         for prepare in self.preparations:
             try:
                 await prepare()

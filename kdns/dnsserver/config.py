@@ -18,6 +18,7 @@ from kdns.net import Address, join_host_port, parse_address
 from kdns.spelling import closest
 
 Config = TypeVar("Config")
+Given = TypeVar("Given")
 
 WILDCARD: Final = ("0.0.0.0", "::")
 """Every address of the machine, of both families."""
@@ -65,11 +66,16 @@ class ServerConfig:
         """The zones of the block, each once."""
         return tuple(dict.fromkeys(address.zone for address in self.addresses))
 
-    def configs(self, directive: Directive[Config]) -> tuple[Config, ...]:
+    def configs(self, directive: Directive[Config, Any]) -> tuple[Config, ...]:
         """The configurations of one directive, () where the block does not have it."""
         return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
 
-    def is_known(self, directive: Directive[Any]) -> bool:
+    def given(self, directive: Directive[Any, Given]) -> Given | None:
+        """What `build` of a directive gets, None where the block does not have it."""
+        configs: Any = self.configs(directive)
+        return (configs if directive.repeat is Repeat.ADD else configs[0]) if configs else None
+
+    def is_known(self, directive: Row) -> bool:
         """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
         return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
 

@@ -34,6 +34,7 @@ from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec
 
 Config = TypeVar("Config")
+Given = TypeVar("Given")
 T = TypeVar("T")
 Result = TypeVar("Result")
 
@@ -344,11 +345,12 @@ class Setup(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Directive(Generic[Config]):
+class Directive(Generic[Config, Given]):
     """One directive.
 
     `parse` reads a stanza, given the zones of its server block, or raises CorefileError. `build` gets the
-    configurations that count, at least one, and gives the plugin; None for a directive that does nothing to queries.
+    configuration that counts, with Repeat.ADD all of them in a tuple, and gives the plugin; None for a directive that
+    does nothing to queries.
     `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
     `doubts` are what of a configuration cannot work, and is no reason not to start.
     What server blocks at one address have to agree about: `hosts_of` gives the addresses and interfaces that the
@@ -358,7 +360,7 @@ class Directive(Generic[Config]):
 
     name: str
     parse: Callable[[Stanza, tuple[str, ...]], Config]
-    build: Callable[[tuple[Config, ...], Setup], Plugin | None]
+    build: Callable[[Given, Setup], Plugin | None]
     repeat: Repeat = Repeat.ERROR
     options: Collection[str] = ()
     is_listed: bool = True
@@ -368,4 +370,4 @@ class Directive(Generic[Config]):
     is_view: bool = False
 
 
-Row: TypeAlias = Directive[Any]
+Row: TypeAlias = Directive[Any, Any]

@@ -46,7 +46,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
     return configured(AnyConfig(), stanza, {})
 
 
-def build(_configs: tuple[AnyConfig, ...], _setup: Setup) -> Any:
+def build(_config: AnyConfig, _setup: Setup) -> Any:
     """The plugin."""
     return Any()
 

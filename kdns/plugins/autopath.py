@@ -224,9 +224,8 @@ def _is_missing(reply: Response) -> bool:
     return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
 
 
-def build(configs: tuple[AutopathConfig, ...], setup: Setup) -> Autopath:
+def build(config: AutopathConfig, setup: Setup) -> Autopath:
     """The plugin of the stanza; CorefileError for a file that cannot be read."""
-    (config,) = configs
     plugin = Autopath(config, setup)
     if not config.path:
         setup.spawn(plugin.check)

@@ -50,9 +50,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
     return configured(BufsizeConfig(*sizes), stanza, {})
 
 
-def build(configs: tuple[BufsizeConfig, ...], setup: Setup) -> Bufsize:
+def build(config: BufsizeConfig, setup: Setup) -> Bufsize:
     """The plugin; the answers of the server block are limited as well."""
-    (config,) = configs
     setup.limit_udp(config.size_bytes)
     return Bufsize(config)
 

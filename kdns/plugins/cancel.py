@@ -53,9 +53,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
     return configured(CancelConfig(*timeouts), stanza, {})
 
 
-def build(configs: tuple[CancelConfig, ...], setup: Setup) -> Cancel:
+def build(config: CancelConfig, setup: Setup) -> Cancel:
     """The plugin."""
-    (config,) = configs
     return Cancel(config, setup)
 
 

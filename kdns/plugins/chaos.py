@@ -69,9 +69,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
     return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
 
 
-def build(configs: tuple[ChaosConfig, ...], setup: Setup) -> Chaos:
+def build(config: ChaosConfig, setup: Setup) -> Chaos:
     """The plugin."""
-    (config,) = configs
     return Chaos(config, setup.hostname)
 
 

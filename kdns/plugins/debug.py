@@ -20,7 +20,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DebugConfig:
     return configured(DebugConfig(), stanza, {})
 
 
-def build(_configs: tuple[DebugConfig, ...], setup: Setup) -> None:
+def build(_config: DebugConfig, setup: Setup) -> None:
     """Asks for more to be logged.
 
     Differs: CoreDNS ends with a query that fails unexpectedly; kdns answers it with SERVFAIL and logs the stack.

@@ -151,9 +151,8 @@ def _negative_ttl_s(first: Response) -> int:
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 
 
-def build(configs: tuple[Dns64Config, ...], setup: Setup) -> Dns64:
+def build(config: Dns64Config, setup: Setup) -> Dns64:
     """The plugin of the stanza."""
-    (config,) = configs
     return Dns64(config, setup)
 
 

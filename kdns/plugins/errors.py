@@ -166,9 +166,8 @@ class ErrorLog:
         self._setup.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
 
 
-def build(configs: tuple[ErrorsConfig, ...], setup: Setup) -> Errors:
+def build(config: ErrorsConfig, setup: Setup) -> Errors:
     """The plugin; errors that are still being counted are written when the server block ends."""
-    (config,) = configs
     if config.stacktrace:
         setup.log_stacks()
     plugin = Errors(config, setup)

@@ -31,9 +31,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(configs: tuple[HealthConfig, ...], setup: Setup) -> None:
+def build(config: HealthConfig, setup: Setup) -> None:
     """Serves /health, which the process asks itself for each second (CoreDNS's plugin/health)."""
-    (config,) = configs
     setup.site(config.address, "/health", lambda: (200, "OK"), is_probed=True)
     setup.lameduck(config.lameduck_s)
 

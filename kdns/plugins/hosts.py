@@ -296,9 +296,8 @@ class Hosts(Plugin):
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
 
 
-def build(configs: tuple[HostsConfig, ...], setup: Setup) -> Hosts:
+def build(config: HostsConfig, setup: Setup) -> Hosts:
     """Raises CorefileError for a file that is there and cannot be read."""
-    (config,) = configs
     for mistake in config.mistakes:
         setup.log("warning", "hosts line left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
     return Hosts(config, setup)

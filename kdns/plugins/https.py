@@ -27,9 +27,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HttpsConfig:
     return configured(HttpsConfig(), stanza, OPTIONS)
 
 
-def build(configs: tuple[HttpsConfig, ...], setup: Setup) -> None:
+def build(config: HttpsConfig, setup: Setup) -> None:
     """Limits the connections of the block's listeners."""
-    (config,) = configs
     setup.listener(lambda options: replace(options, https_connections=config.max_connections))
 
 

@@ -236,9 +236,8 @@ class External(Plugin):
             self._setup.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
 
 
-def build(configs: tuple[ExternalConfig, ...], setup: Setup) -> External:
+def build(config: ExternalConfig, setup: Setup) -> External:
     """The plugin of the stanza."""
-    (config,) = configs
     plugin = External(config, setup)
     setup.spawn(plugin.check)
     return plugin

@@ -130,12 +130,11 @@ class Loadbalance(Plugin):
         return reply and reply.in_order(self.order)
 
 
-def build(configs: tuple[LoadbalanceConfig, ...], setup: Setup) -> Loadbalance:
+def build(config: LoadbalanceConfig, setup: Setup) -> Loadbalance:
     """Raises CorefileError, with the file's own line, for a weight file that cannot be used.
 
     Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
     """
-    (config,) = configs
     return Loadbalance(config, setup)
 
 

@@ -94,9 +94,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
     return configured(LocalConfig(), stanza, OPTIONS)
 
 
-def build(configs: tuple[LocalConfig, ...], setup: Setup) -> Local:
+def build(config: LocalConfig, setup: Setup) -> Local:
     """The plugin."""
-    (config,) = configs
     return Local(config, setup)
 
 

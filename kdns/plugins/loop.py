@@ -159,9 +159,9 @@ class Loop(Plugin):
         return [((member.name,), 1.0) for members in self._looping.values() for member in members]
 
 
-def build(configs: tuple[LoopConfig, ...], setup: Setup) -> Loop:
+def build(config: LoopConfig, setup: Setup) -> Loop:
     """The plugin; it finds the upstreams of the block when all directives are built."""
-    del configs
+    del config
     return Loop(setup)
 
 

@@ -109,9 +109,8 @@ class Metadata(Plugin):
         return request._replace(metadata=Facts(request, self._providers))
 
 
-def build(configs: tuple[MetadataConfig, ...], setup: Setup) -> Metadata:
+def build(config: MetadataConfig, setup: Setup) -> Metadata:
     """The plugin of the stanza."""
-    (config,) = configs
     return Metadata(config, setup)
 
 

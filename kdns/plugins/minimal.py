@@ -70,7 +70,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
     return configured(MinimalConfig(), stanza, {})
 
 
-def build(_configs: tuple[MinimalConfig, ...], _setup: Setup) -> Minimal:
+def build(_config: MinimalConfig, _setup: Setup) -> Minimal:
     """The plugin."""
     return Minimal()
 

@@ -29,9 +29,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MultisocketConfig:
     return configured(MultisocketConfig(*sockets), stanza, {})
 
 
-def build(configs: tuple[MultisocketConfig, ...], setup: Setup) -> None:
+def build(config: MultisocketConfig, setup: Setup) -> None:
     """Says in the log that one socket is what there is."""
-    (config,) = configs
     setup.log("info", "multisocket has no effect: one event loop reads all sockets", sockets=config.sockets)
 
 

@@ -52,9 +52,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
     return configured(NsidConfig(text), stanza, {})
 
 
-def build(configs: tuple[NsidConfig, ...], setup: Setup) -> Nsid:
+def build(config: NsidConfig, setup: Setup) -> Nsid:
     """The plugin."""
-    (config,) = configs
     return Nsid(config.text or setup.hostname)
 
 

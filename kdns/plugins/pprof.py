@@ -39,9 +39,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(configs: tuple[PprofConfig, ...], setup: Setup) -> None:
+def build(config: PprofConfig, setup: Setup) -> None:
     """Serves /debug/pprof."""
-    (config,) = configs
     setup.profiles(config.address)
 
 

@@ -34,9 +34,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PrometheusConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(configs: tuple[PrometheusConfig, ...], setup: Setup) -> None:
+def build(config: PrometheusConfig, setup: Setup) -> None:
     """Serves /metrics."""
-    (config,) = configs
     setup.metrics(config.address, runtime=config.runtime_metrics)
 
 

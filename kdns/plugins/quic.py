@@ -31,9 +31,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> QuicConfig:
     return configured(QuicConfig(), stanza, OPTIONS)
 
 
-def build(configs: tuple[QuicConfig, ...], setup: Setup) -> None:
+def build(config: QuicConfig, setup: Setup) -> None:
     """Limits the queries of the block's listeners."""
-    (config,) = configs
     setup.listener(
         lambda options: replace(options, quic_streams=config.max_streams, quic_pending=config.worker_pool_size)
     )

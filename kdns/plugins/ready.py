@@ -33,9 +33,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(configs: tuple[ReadyConfig, ...], setup: Setup) -> None:
+def build(config: ReadyConfig, setup: Setup) -> None:
     """Serves /ready."""
-    (config,) = configs
     setup.site(config.address, "/ready", page(setup.unready, continuously=config.monitor == "continuously"))
 
 

@@ -112,9 +112,8 @@ def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
     return tuple(rrset for rrset in section if rrset.rdata != (NO_SOA,))
 
 
-def build(configs: tuple[RecordsConfig, ...], setup: Setup) -> Records:
+def build(config: RecordsConfig, setup: Setup) -> Records:
     """The zones of the stanza."""
-    (config,) = configs
     return Records(config, setup)
 
 

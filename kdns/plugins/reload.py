@@ -45,9 +45,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReloadConfig:
     return configured(config, stanza, {})
 
 
-def build(configs: tuple[ReloadConfig, ...], setup: Setup) -> None:
+def build(config: ReloadConfig, setup: Setup) -> None:
     """Has the process watch its Corefile."""
-    (config,) = configs
     setup.reload(config.interval_s, config.jitter_s)
 
 

@@ -22,9 +22,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RootConfig:
     return configured(RootConfig(stanza.args[0].text), stanza, {})
 
 
-def build(configs: tuple[RootConfig, ...], setup: Setup) -> None:
+def build(config: RootConfig, setup: Setup) -> None:
     """Has the directives behind it look there: it is the first one of the chain."""
-    (config,) = configs
     setup.root(config.path)
 
 

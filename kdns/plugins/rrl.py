@@ -212,9 +212,8 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
     return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
-def build(configs: tuple[RrlConfig, ...], setup: Setup) -> Rrl:
+def build(config: RrlConfig, setup: Setup) -> Rrl:
     """The plugin."""
-    (config,) = configs
     return Rrl(config, setup)
 
 

@@ -54,9 +54,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TimeoutsConfig:
     return configured(TimeoutsConfig(), stanza, OPTIONS)
 
 
-def build(configs: tuple[TimeoutsConfig, ...], setup: Setup) -> None:
+def build(config: TimeoutsConfig, setup: Setup) -> None:
     """Limits the connections of the block's listeners."""
-    (config,) = configs
     setup.listener(
         lambda options: replace(
             options,

@@ -27,9 +27,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
     return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)
 
 
-def build(configs: tuple[TlsConfig, ...], setup: Setup) -> None:
+def build(config: TlsConfig, setup: Setup) -> None:
     """Has the listeners of the block speak TLS, where their scheme is of TLS."""
-    (config,) = configs
     config = replace(
         config,
         cert=setup.path(config.cert),

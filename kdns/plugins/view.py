@@ -74,9 +74,8 @@ class ViewPlugin(Plugin):
             return False
 
 
-def build(configs: tuple[ViewConfig, ...], setup: Setup) -> ViewPlugin:
+def build(config: ViewConfig, setup: Setup) -> ViewPlugin:
     """The plugin; the server asks it whether a query is for the block."""
-    (config,) = configs
     plugin = ViewPlugin(config, setup)
     is_of_packet = all(condition.is_of_packet for condition in config.conditions)
     setup.view(config.name, plugin.accepts, is_of_packet=is_of_packet)

@@ -48,7 +48,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
     return configured(WhoamiConfig(), stanza, {})
 
 
-def build(_configs: tuple[WhoamiConfig, ...], _setup: Setup) -> Whoami:
+def build(_config: WhoamiConfig, _setup: Setup) -> Whoami:
     """The plugin."""
     return Whoami()
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import TypeAlias
 
-from dns_chain import FakeSetup, held
+from dns_chain import FakeSetup, held, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +124,7 @@ class Cached(Part):
     def __init__(self, setup: FakeSetup) -> None:
         super().__init__(setup)
         (config,) = configure(parse(f". {{\n{self.stanza}\n}}\n"))
-        self.cache = cache.build(config.configs(cache.DIRECTIVE), setup)
+        self.cache = cache.build(only(config, cache.DIRECTIVE), setup)
 
     def change(self, name: str, value: int) -> None:
         self.values[name] = value  # nothing is forgotten: the cache does not know

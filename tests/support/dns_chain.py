@@ -300,7 +300,7 @@ class Ordered(Plugin):
         return self.plugin.serve(request, next)
 
 
-def only(config: ServerConfig, directive: Directive[Config]) -> Config:
+def only(config: ServerConfig, directive: Directive[Config, Any]) -> Config:
     """The one configuration that a server block has of a directive."""
     (found,) = config.configs(directive)
     return found

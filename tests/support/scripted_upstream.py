@@ -106,7 +106,7 @@ def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeSetup) -> Serve
     blocks: list[Block] = []
     for config in configs:
         setup.zones = config.zones
-        built = ((row.build(found, setup), row) for row in DIRECTIVES if (found := config.configs(row)))
+        built = ((row.build(found, setup), row) for row in DIRECTIVES if (found := config.given(row)))
         chain = Chain([plugin for plugin, _ in built if plugin is not None])
         setup.built = chain.plugins
         blocks += [Block(zone, chain) for zone in config.zones]

@@ -123,8 +123,8 @@ class BlockSetup:
         """Build the chain; CorefileError or InputError for what cannot be done."""
         plugins: list[Plugin] = []
         for row in self.config.rows:
-            configs = self.config.configs(row)
-            plugin = row.build(configs, self) if configs else None
+            given = self.config.given(row)
+            plugin = row.build(given, self) if given else None
             if plugin is not None:
                 plugins.append(plugin)
         self.chain = Chain(plugins)

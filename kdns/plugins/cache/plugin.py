@@ -501,9 +501,8 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
     )
 
 
-def build(configs: tuple[CacheConfig, ...], setup: Setup) -> Cache:
+def build(config: CacheConfig, setup: Setup) -> Cache:
     """The cache, which begins empty."""
-    (config,) = configs
     return Cache(config, setup)
 
 

@@ -338,9 +338,8 @@ def key_pair(token: Token, setup: Setup) -> SigningKey:
         raise token.error(str(error)) from error
 
 
-def build(configs: tuple[DnssecConfig, ...], setup: Setup) -> Dnssec:
+def build(config: DnssecConfig, setup: Setup) -> Dnssec:
     """The plugin of the stanza; CorefileError for a key that cannot be read, or that is not for one of the zones."""
-    (config,) = configs
     zones = [labels_of(zone) for zone in config.zones]
     keys: list[SigningKey] = []
     for token in config.keys:

@@ -80,9 +80,8 @@ def _serial(changed_s: float) -> int:
     return int(changed_s) & 0xFFFFFFFF
 
 
-def build(configs: tuple[KubernetesConfig, ...], setup: Setup) -> Kubernetes:
+def build(config: KubernetesConfig, setup: Setup) -> Kubernetes:
     """The plugin of a stanza, following its cluster."""
-    (config,) = configs
     plugins: list[Kubernetes] = []
 
     def changed(changes: Iterable[AnyChange], changed_s: float) -> None:

@@ -182,10 +182,9 @@ def _secrets_of(path: str, files: Files) -> dict[str, bytes]:
     return parse_secrets(files.text(path), path)
 
 
-def build(configs: tuple[TsigConfig, ...], setup: Setup) -> Tsigs:
+def build(config: TsigConfig, setup: Setup) -> Tsigs:
     """The plugin. What verifies and signs is imported before the first query."""
     import_module("kdns.plugins.tsig.signature")
-    (config,) = configs
     return Tsigs(config, setup)
 
 

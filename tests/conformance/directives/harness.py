@@ -100,8 +100,8 @@ def server_of(config: str, setup: FakeSetup, *behind: Plugin, zone: str = ".", b
     setup.zones = server_config.zones
     plugins: list[Plugin] = [*before]
     for row in DIRECTIVES:
-        configs = server_config.configs(row)
-        plugin = row.build(configs, setup) if configs else None
+        given = server_config.given(row)
+        plugin = row.build(given, setup) if given else None
         if plugin is not None:
             plugins.append(plugin)
     chain = Chain((*plugins, *behind))

@@ -28,8 +28,8 @@ def server_of_corefile(corefile: str, files: dict[str, str]) -> Server:
         setup = FakeSetup(zones=config.zones, files={"/etc/hosts": "", **files}, servers=[server])
         plugins: list[Plugin] = []
         for row in DIRECTIVES:
-            configs = config.configs(row)
-            plugin = row.build(configs, setup) if configs and row.name != "bind" else None
+            given = config.given(row)
+            plugin = row.build(given, setup) if given and row.name != "bind" else None
             if plugin is not None:
                 plugins.append(plugin)
         chain = Chain(plugins)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup, held
+from dns_chain import FakeSetup, held, only
 from harness import (
     ANY_TTL,
     FLAGS,
@@ -263,7 +263,7 @@ def pick(case: Case) -> str:
     """Which of several items answers."""
     setup = Clock(clock_s=1000.0)
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    plugin = cache.build(config.configs(cache.DIRECTIVE), setup)
+    plugin = cache.build(only(config, cache.DIRECTIVE), setup)
     query = read(packet_of({"name": "example.org.", "type": "A"}))
     key = key_of(query)
     for entry in case["entries"]:

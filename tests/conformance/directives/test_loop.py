@@ -23,7 +23,7 @@ DEVIATIONS: Final = {
 
 def question(case: Case) -> str:
     setup = FakeSetup(zones=tuple(case["server_zones"]))
-    loop = build((LoopConfig(),), setup)
+    loop = build(LoopConfig(), setup)
     counted: list[str] = []
     passed: list[Request] = []
 

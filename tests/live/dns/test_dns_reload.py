@@ -45,9 +45,9 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
         tasks = len(asyncio.all_tasks())
         return tasks, server.is_synced, [len(each.listeners) for each in server.clusters], server.site_addresses.keys()
 
-    def exposing(configs: tuple[Any, ...], setup: Setup) -> Plugin | None:
+    def exposing(config: Any, setup: Setup) -> Plugin | None:
         setup.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)], counter=False)
-        return health.DIRECTIVE.build(configs, setup)
+        return health.DIRECTIVE.build(config, setup)
 
     monkeypatch.setitem(BY_NAME, "health", replace(health.DIRECTIVE, build=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:

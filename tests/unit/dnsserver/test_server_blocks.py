@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import dns_chain
 import pytest
-from dns_chain import FakeSetup, cluster_server, read, server_of
+from dns_chain import FakeSetup, cluster_server, only, read, server_of
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
@@ -161,7 +161,7 @@ async def test_an_unsynced_cluster_falls_through_too() -> None:
 async def test_a_cluster_that_has_been_listed_answers_at_once_behind_a_cache() -> None:
     state, setup = state_of("10.0.0.1", synced=False), FakeSetup()
     (config,) = configure(parse(". {\ncache\n}\n"))
-    kept = cache.build(config.configs(cache.DIRECTIVE), setup)
+    kept = cache.build(only(config, cache.DIRECTIVE), setup)
     server = server_of(kept, Kubernetes(state, Options(), setup, ()))
     assert (await ask(server, "web.shop.svc.cluster.local.")).rcode == "SERVFAIL"
     state.synced |= KINDS

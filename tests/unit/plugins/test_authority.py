@@ -459,7 +459,7 @@ async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     blocks: list[Block] = []
     for config in configure(parse(corefile)):
         setup = FakeSetup(zones=config.zones, files=files)
-        plugins = [row.build(found, setup) for row in DIRECTIVES if (found := config.configs(row))]
+        plugins = [row.build(found, setup) for row in DIRECTIVES if (found := config.given(row))]
         chain = Chain([plugin for plugin in plugins if plugin])
         setup.built = chain.plugins
         setups.append(setup)

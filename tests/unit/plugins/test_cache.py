@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup, held, read
+from dns_chain import FakeSetup, held, only, read
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
@@ -75,7 +75,7 @@ class World:
         self.setup = FakeSetup()
         self.upstream = Upstream()
         (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
-        self.cache = cache.build(config.configs(cache.DIRECTIVE), self.setup)
+        self.cache = cache.build(only(config, cache.DIRECTIVE), self.setup)
         self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, *behind, self.upstream))),))
         self.setup.servers.append(self.server)
         self.waiting: list[Coroutine[Any, Any, Exchange]] = []
@@ -408,7 +408,7 @@ WEIGHTS = "a.\n192.0.2.1 3\n192.0.2.2 1\n"
 def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RRset, firsts: list[int]) -> None:
     (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
     setup = FakeSetup(files={"/weights": WEIGHTS})
-    world = World("cache", loadbalance.build(config.configs(loadbalance.DIRECTIVE), setup))
+    world = World("cache", loadbalance.build(only(config, loadbalance.DIRECTIVE), setup))
     made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
     world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", rrset.rtype)))
     seen = Counter(str(world.ask(qtype=rrset.rtype).answer[0].rdata[0]) for _ in range(31))

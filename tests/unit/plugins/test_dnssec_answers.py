@@ -179,12 +179,12 @@ async def test_ds_of_an_unsigned_child() -> None:
 def test_keys_that_cannot_be_used(zone: str, files: dict[str, str], reason: str) -> None:
     config = DnssecConfig((zone,), (Token("Corefile", 2, "k.private"),))
     with pytest.raises(CorefileError, match=reason):
-        build((config,), FakeSetup(files=files))
+        build(config, FakeSetup(files=files))
 
 
 def test_without_keys_nothing_is_signed() -> None:
     setup = FakeSetup()
-    build((DnssecConfig(("a.",)),), setup)
+    build(DnssecConfig(("a.",)), setup)
     assert [line["directive"] for line in setup.lines] == ["dnssec"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from dns_chain import FakeSetup, ask, server_of
+from dns_chain import FakeSetup, ask, only, server_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
@@ -45,7 +45,7 @@ class Behind(Plugin):
 def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeSetup]:
     setup = FakeSetup(files={"/etc/hosts": text})
     (config,) = configure(parse(f"{zone} {{\n{stanza}\n}}\n"))
-    server = server_of(hosts.build(config.configs(hosts.DIRECTIVE), setup), Behind(), zone=zone)
+    server = server_of(hosts.build(only(config, hosts.DIRECTIVE), setup), Behind(), zone=zone)
     setup.servers.append(server)
     return server, setup
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup, read, respond, server_of
+from dns_chain import FakeSetup, only, read, respond, server_of
 from structlog.testing import capture_logs
 
 from kdns.cluster.state import State
@@ -17,6 +17,7 @@ from kdns.dnsserver.answers.answer import error_answer
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Block, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
+from kdns.dnsserver.directive import Row
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins import errors, hosts, log
 from kdns.plugins.cache.plugin import TOO_MANY
@@ -39,8 +40,9 @@ class Observed:
     def __init__(self, corefile: str, setup: FakeSetup) -> None:
         blocks = []
         for config in configure(parse(corefile)):
-            rows = [(row, config.configs(row)) for row in (errors.DIRECTIVE, log.DIRECTIVE)]
-            chain = Chain([plugin for row, found in rows if found and (plugin := row.build(found, setup))])
+            rows: list[Row] = [errors.DIRECTIVE, log.DIRECTIVE]
+            built = [row.build(given, setup) for row in rows if (given := config.given(row))]
+            chain = Chain([plugin for plugin in built if plugin])
             blocks += [Block(zone, chain) for zone in config.zones]
         self.server = Server("dns://:53", blocks)
         self.setup = setup
@@ -300,7 +302,7 @@ def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: F
     """CoreDNS logs what its directives return as errors; what an upstream answers is none, nor a name of no host."""
     packet = query("a.example.org.", 1)
     (block,) = configure(parse("example.org {\nhosts {\n192.0.2.1 b.example.org\n}\n}"))
-    unknown = hosts.build(block.configs(hosts.DIRECTIVE), setup).serve(Request(read(packet)), unhandled)
+    unknown = hosts.build(only(block, hosts.DIRECTIVE), setup).serve(Request(read(packet)), unhandled)
     assert isinstance(unknown, Response)
     of_upstream = Response(SERVFAIL, plugin="forward")
     for response, logged in ((of_upstream, ()), (unknown, ()), (UNHANDLED, (UNHANDLED.error,))):

@@ -36,8 +36,8 @@ def configured(text: str, zones: str = "") -> RecordsConfig:
 
 def served(config: RecordsConfig) -> tuple[Server, Records, FakeSetup]:
     setup = FakeSetup()
-    plugin = records.build((config,), setup)
-    server = Server("dns://:53", (Block(".", Chain((plugin, whoami.build((), setup)))),))
+    plugin = records.build(config, setup)
+    server = Server("dns://:53", (Block(".", Chain((plugin, whoami.build(whoami.WhoamiConfig(), setup)))),))
     setup.servers.append(server)
     return server, plugin, setup
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
-from dns_chain import FakeSetup, read, wire
+from dns_chain import FakeSetup, only, read, wire
 from harness import server_of
 
 from kdns.corefile.parse import parse
@@ -34,7 +34,7 @@ class Limited:
     def __init__(self, options: str) -> None:
         self.setup = FakeSetup()
         (config,) = configure(parse(f"example.org {{\nrrl {{\n{options}\n}}\n}}"))
-        self.plugin = rrl.build(config.configs(rrl.DIRECTIVE), self.setup)
+        self.plugin = rrl.build(only(config, rrl.DIRECTIVE), self.setup)
 
     def __call__(
         self,

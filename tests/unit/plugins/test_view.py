@@ -42,8 +42,8 @@ def server_of(corefile: str) -> Server:
         setup = FakeSetup(zones=config.zones)
         plugins: list[Plugin] = []
         for row in DIRECTIVES:
-            configs = config.configs(row)
-            plugin = row.build(configs, setup) if configs else None
+            given = config.given(row)
+            plugin = row.build(given, setup) if given else None
             if plugin is not None:
                 plugins.append(plugin)
         chain = Chain(plugins)

@@ -193,7 +193,7 @@ def test_a_new_order_replaces_remembered_answers() -> None:
     ips = ("10.0.0.1", "10.0.0.2")
     state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
     setup = FakeSetup(files={"w": f"{NAME}\n10.0.0.1 255"})
-    balance = build((LoadbalanceConfig("weighted", weight_path="w"),), setup)
+    balance = build(LoadbalanceConfig("weighted", weight_path="w"), setup)
     server = server_of(balance, Kubernetes(state, Options(), setup))
     setup.servers.append(server)
 
