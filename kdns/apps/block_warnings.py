@@ -16,7 +16,7 @@ from kdns.plugins.forward.plugin import DIRECTIVE as FORWARD
 from kdns.plugins.forward.targets import Target
 from kdns.plugins.hosts import DIRECTIVE as HOSTS
 from kdns.plugins.hosts import HostsConfig
-from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import DIRECTIVE as KUBERNETES
 from kdns.spelling import closest
 
@@ -60,10 +60,10 @@ def _may_answer(server: ServerConfig, word: str) -> bool:
     """Whether a directive of the block may have names in this zone: one that names its zones has those alone."""
     if {stanza.name for stanza in server.stanzas} - _SILENT - _OF_ZONES:
         return True
-    configs: Sequence[FileConfig | HostsConfig | KubernetesConfig] = (
+    configs: Sequence[FileConfig | HostsConfig | Options] = (
         *server.configs(FILE),
         *server.configs(HOSTS),
-        *server.configs(KUBERNETES),
+        *(config.options for config in server.configs(KUBERNETES)),
     )
     named = [labels_of(zone) for config in configs for zone in config.zones]
     zone = labels_of(f"{word.lower()}.")

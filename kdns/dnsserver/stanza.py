@@ -70,6 +70,12 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) ->
     return config
 
 
+def changed(config: Any, field: str, value: object) -> Any:
+    """The configuration with another value of a field; `source.qps` is the field of a field."""
+    name, _, inner = field.partition(".")
+    return replace(config, **{name: changed(getattr(config, name), inner, value) if inner else value})
+
+
 def sets(field: str, read: Callable[..., object], *bounds: object) -> Apply:
     """Sets a field to what `read` makes of the argument."""
     return sets_all(field, lambda args: read(args[0], *bounds))
@@ -77,12 +83,12 @@ def sets(field: str, read: Callable[..., object], *bounds: object) -> Apply:
 
 def sets_all(field: str, read: Callable[[Sequence[Token]], object]) -> Apply:
     """Sets a field to what `read` makes of all arguments."""
-    return lambda config, line: replace(config, **{field: read(line.args)})
+    return lambda config, line: changed(config, field, read(line.args))
 
 
 def flag(field: str, *, to: bool = True) -> Apply:
     """Sets a field to True, or to False."""
-    return lambda config, _line: replace(config, **{field: to})
+    return lambda config, _line: changed(config, field, to)
 
 
 def adds(field: str, read: Callable[[Token], object]) -> Apply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -96,7 +97,7 @@ def server_of(
 ) -> Server:
     """A server with one block for everything, with `autopath` and `k8s_external` in front if a case has them."""
     setup = FakeSetup(state=state)
-    options = directive.options(tuple(ip_address(ip).packed for ip in own))
+    options = replace(directive.options, own_addresses=tuple(ip_address(ip).packed for ip in own))
     cluster = Kubernetes(state, options, setup, directive.fallthrough)
     front: list[Plugin] = [Autopath(AutopathConfig((".",)), setup)] if autopath else []
     front += [External(external, setup)] if external else []

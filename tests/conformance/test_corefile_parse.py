@@ -103,24 +103,26 @@ def startup_timeout(expected: str) -> float:
 POD_MODES = {"podModeDisabled": "disabled", "podModeInsecure": "insecure", "podModeVerified": "verified"}
 
 KUBERNETES: dict[str, Callable[[KubernetesConfig, str], bool]] = {
-    "expectedZoneCount": lambda config, text: len(config.zones) == int(text),
-    "expectedNSCount": lambda config, text: len(config.namespaces) == int(text),
-    "expectedPodMode": lambda config, text: config.pods == POD_MODES[text],
+    "expectedZoneCount": lambda config, text: len(config.options.zones) == int(text),
+    "expectedNSCount": lambda config, text: len(config.options.namespaces or ()) == int(text),
+    "expectedPodMode": lambda config, text: config.options.pods == POD_MODES[text],
     "expectedFallthrough": lambda config, text: config.fallthrough == fallthrough_zones(text),
     "expectedStartupTimeout": lambda config, text: config.startup_timeout_s == startup_timeout(text),
     "expectedLabelSelector": lambda config, text: same_selector(config.labels, text),
     "expectedNamespaceLabelSelector": lambda config, text: same_selector(config.namespace_labels, text),
-    "expectedEndpointMode": lambda config, text: config.endpoint_pod_names == (text == "true"),
-    "expectedQPS": lambda config, text: config.apiserver_qps == float(text),
-    "expectedBurst": lambda config, text: config.apiserver_burst == int(text),
-    "expectedMaxInf": lambda config, text: config.apiserver_max_inflight == int(text),
-    "expectedTTL": lambda config, text: config.ttl_s == (5 if text == "defaultTTL" else int(text)),
-    "expectedZonal": lambda config, text: config.zonal == (text == "true"),
-    "expectedMulticlusterZones": lambda config, text: config.multicluster == strings(text),
+    "expectedEndpointMode": lambda config, text: config.options.endpoint_pod_names == (text == "true"),
+    "expectedQPS": lambda config, text: config.source.qps == float(text),
+    "expectedBurst": lambda config, text: config.source.burst == int(text),
+    "expectedMaxInf": lambda config, text: config.source.max_inflight == int(text),
+    "expectedTTL": lambda config, text: config.options.ttl_s == (5 if text == "defaultTTL" else int(text)),
+    "expectedZonal": lambda config, text: config.options.zonal == (text == "true"),
+    "expectedMulticlusterZones": lambda config, text: config.options.multicluster == frozenset(strings(text)),
 }
 ENDPOINTS_COLUMN: dict[str, Callable[[KubernetesConfig, str], bool]] = {
-    "TestKubernetesParseNoEndpoints": lambda config, text: config.serve_endpoints == (text == "true"),
-    "TestKubernetesParseIgnoreEmptyService": lambda config, text: config.ignore_empty_service == (text == "true"),
+    "TestKubernetesParseNoEndpoints": lambda config, text: config.options.endpoints == (text == "true"),
+    "TestKubernetesParseIgnoreEmptyService": lambda config, text: (
+        config.options.ignore_empty_service == (text == "true")
+    ),
 }
 """One column's name serves two tests."""
 

@@ -102,7 +102,7 @@ class Case:
 
     @property
     def options(self) -> Options:
-        return self.directive.options((ip_address(OWN).packed,))
+        return replace(self.directive.options, own_addresses=(ip_address(OWN).packed,))
 
     def state(self) -> State:
         state = State()

@@ -34,85 +34,43 @@ from kdns.dnsserver.stanza import (
 from kdns.plugins.kubernetes.options import Options, PodMode
 
 MAX_TTL_S = 3600
-NO_TLS = ClientTLS()
+DEFAULT_SOURCE = Source()
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesConfig:
     """Where the objects come from, which are exposed, and how.
 
-    Source: a kubeconfig if given, else the first of `endpoints` with `tls`, else the service account in the cluster.
-    Rates are 0 where the Corefile sets no limit. `labels` and `namespace_labels` are selectors for the API, "" selects
-    all; no `namespaces` means every namespace. `multicluster` are those of the zones that show ServiceImports.
-    Unknown names in the zones of `fallthrough` go to the next directive.
+    `labels` and `namespace_labels` are selectors for the API, "" selects all. Unknown names in the zones of
+    `fallthrough` go to the next directive.
     """
 
-    zones: tuple[str, ...]
-    endpoints: tuple[str, ...] = ()
-    tls: ClientTLS = NO_TLS
-    kubeconfig_path: str = ""
-    kubeconfig_context: str = ""
-    apiserver_qps: float = 0.0
-    apiserver_burst: int = 0
-    apiserver_max_inflight: int = 0
-    namespaces: tuple[str, ...] = ()
-    namespace_labels: str = ""
+    options: Options
+    source: Source = DEFAULT_SOURCE
     labels: str = ""
-    pods: PodMode = PodMode.DISABLED
-    endpoint_pod_names: bool = False
-    ttl_s: int = 5
-    serve_endpoints: bool = True
+    namespace_labels: str = ""
     fallthrough: tuple[str, ...] = ()
-    ignore_empty_service: bool = False
     startup_timeout_s: float = 5.0
-    multicluster: tuple[str, ...] = ()
-    zonal: bool = False
-
-    @property
-    def source(self) -> Source:
-        """Where the API is."""
-        return Source(
-            kubeconfig=self.kubeconfig_path,
-            context=self.kubeconfig_context,
-            endpoint=self.endpoints[0] if self.endpoints else "",
-            tls=self.tls,
-            qps=self.apiserver_qps,
-            burst=self.apiserver_burst,
-            max_inflight=self.apiserver_max_inflight,
-        )
 
     @property
     def scope(self) -> Scope:
         """What of it is followed."""
         kinds: list[type[Object]] = [Namespace, Service]
-        if self.serve_endpoints:
+        if self.options.endpoints:
             kinds.append(EndpointSlice)
-        if self.pods is PodMode.VERIFIED:
+        if self.options.pods is PodMode.VERIFIED:
             kinds.append(Pod)
-        if self.multicluster:
+        if self.options.multicluster:
             kinds.append(ServiceImport)
         return Scope(tuple(kinds), self.labels, self.namespace_labels)
 
-    def options(self, own_addresses: tuple[bytes, ...] = ()) -> Options:
-        """How it is shown by a server that answers on these addresses (packed)."""
-        return Options(
-            zones=self.zones,
-            ttl_s=self.ttl_s,
-            pods=self.pods,
-            endpoint_pod_names=self.endpoint_pod_names,
-            endpoints=self.serve_endpoints,
-            ignore_empty_service=self.ignore_empty_service,
-            namespaces=frozenset(self.namespaces) or None,
-            own_addresses=own_addresses,
-            multicluster=frozenset(self.multicluster),
-            zonal=self.zonal,
-        )
 
-
-def _endpoint(token: Token) -> str:
-    if _scheme(token) not in {"http", "https"}:
-        raise token.error("not the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
-    return token.text
+def _endpoint(args: Sequence[Token]) -> str:
+    """The first URL, which is the one in use."""
+    for token in args:
+        if _scheme(token) not in {"http", "https"}:
+            raise token.error("not the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
+    return args[0].text
 
 
 def _scheme(token: Token) -> str:
@@ -127,18 +85,18 @@ def _scheme(token: Token) -> str:
 
 def _kubeconfig(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     path, context = line.args[0].text, line.args[1].text if len(line.args) == 2 else ""
-    return replace(config, kubeconfig_path=path, kubeconfig_context=context)
+    return replace(config, source=replace(config.source, kubeconfig=path, context=context))
 
 
 def _namespaces(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if config.namespace_labels:
         raise line.error("`namespaces` and `namespace_labels` exclude each other: keep one")
-    named = (*config.namespaces, *(token.text for token in line.args))
-    return replace(config, namespaces=tuple(dict.fromkeys(named)))
+    named = {token.text for token in line.args}.union(config.options.namespaces or ())
+    return replace(config, options=replace(config.options, namespaces=frozenset(named)))
 
 
 def _namespace_labels(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    if config.namespaces:
+    if config.options.namespaces:
         raise line.error("`namespace_labels` and `namespaces` exclude each other: keep one")
     return replace(config, namespace_labels=_selector(line.args))
 
@@ -153,47 +111,49 @@ def _selector(args: Sequence[Token]) -> str:
 
 
 def _noendpoints(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    if config.zonal:
+    if config.options.zonal:
         raise line.error("`noendpoints` and `zonal` exclude each other: names by zone are those of endpoints")
-    return replace(config, serve_endpoints=False)
+    return replace(config, options=replace(config.options, endpoints=False))
 
 
 def _ignore(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if line.args[0].text != "empty_service":
         raise line.args[0].error("only `empty_service` can be ignored")
-    return replace(config, ignore_empty_service=True)
+    return replace(config, options=replace(config.options, ignore_empty_service=True))
 
 
 def _multicluster(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    named = list(config.multicluster)
+    options = config.options
     for token in line.args:
-        named += zones(token)
-        if missing := [zone for zone in zones(token) if zone not in config.zones]:
+        if missing := [zone for zone in zones(token) if zone not in options.zones]:
             raise token.error(
-                f"not one of the zones of `kubernetes`: {missing[0]} is none of {', '.join(config.zones)}"
+                f"not one of the zones of `kubernetes`: {missing[0]} is none of {', '.join(options.zones)}"
             )
-    return replace(config, multicluster=tuple(dict.fromkeys(named)))
+        options = replace(options, multicluster=options.multicluster.union(zones(token)))
+    return replace(config, options=options)
 
 
 def _zonal(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    if not config.serve_endpoints:
+    if not config.options.endpoints:
         raise line.error("`zonal` and `noendpoints` exclude each other: names by zone are those of endpoints")
-    return replace(config, zonal=True)
+    return replace(config, options=replace(config.options, zonal=True))
 
 
 OPTIONS = {
-    "endpoint": Option("endpoint URL", sets_all("endpoints", lambda args: tuple(map(_endpoint, args))), (1, UNLIMITED)),
-    "tls": Option("tls CERT KEY CACERT", sets_all("tls", lambda args: ClientTLS(*map(text, args)))),
+    "endpoint": Option("endpoint URL", sets_all("source.endpoint", _endpoint), (1, UNLIMITED)),
+    "tls": Option("tls CERT KEY CACERT", sets_all("source.tls", lambda args: ClientTLS(*map(text, args)))),
     "kubeconfig": Option("kubeconfig FILE [CONTEXT]", _kubeconfig),
-    "apiserver_qps": Option("apiserver_qps QPS", sets("apiserver_qps", rate)),
-    "apiserver_burst": Option("apiserver_burst REQUESTS", sets("apiserver_burst", integer, 0)),
-    "apiserver_max_inflight": Option("apiserver_max_inflight REQUESTS", sets("apiserver_max_inflight", integer, 0)),
+    "apiserver_qps": Option("apiserver_qps QPS", sets("source.qps", rate)),
+    "apiserver_burst": Option("apiserver_burst REQUESTS", sets("source.burst", integer, 0)),
+    "apiserver_max_inflight": Option("apiserver_max_inflight REQUESTS", sets("source.max_inflight", integer, 0)),
     "namespaces": Option("namespaces NAMESPACE...", _namespaces),
     "namespace_labels": Option("namespace_labels SELECTOR", _namespace_labels, (1, UNLIMITED)),
     "labels": Option("labels SELECTOR", sets_all("labels", _selector), (1, UNLIMITED)),
-    "pods": Option("pods disabled|insecure|verified", sets("pods", lambda word: PodMode(choice(word, tuple(PodMode))))),
-    "endpoint_pod_names": Option("endpoint_pod_names", flag("endpoint_pod_names")),
-    "ttl": Option("ttl SECONDS", sets("ttl_s", integer, 0, MAX_TTL_S)),
+    "pods": Option(
+        "pods disabled|insecure|verified", sets("options.pods", lambda word: PodMode(choice(word, tuple(PodMode))))
+    ),
+    "endpoint_pod_names": Option("endpoint_pod_names", flag("options.endpoint_pod_names")),
+    "ttl": Option("ttl SECONDS", sets("options.ttl_s", integer, 0, MAX_TTL_S)),
     "noendpoints": Option("noendpoints", _noendpoints),
     "fallthrough": FALLTHROUGH,
     "ignore": Option("ignore empty_service", _ignore),
@@ -208,4 +168,4 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> KubernetesConfig:
     own = all_zones(stanza.args) or zones
     if all(is_reverse(zone) for zone in own):
         raise stanza.error("a zone that is no reverse zone is needed too: PTR records point into it")
-    return configured(KubernetesConfig(own), stanza, OPTIONS)
+    return configured(KubernetesConfig(Options(own)), stanza, OPTIONS)

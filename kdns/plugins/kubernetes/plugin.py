@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kdns.cluster.objects import Pod
@@ -89,7 +90,7 @@ def build(config: KubernetesConfig, setup: Setup) -> Kubernetes:
             plugin.changed(changes, changed_s)
 
     state = setup.cluster(config.source, config.scope, changed, startup_timeout_s=config.startup_timeout_s)
-    plugin = Kubernetes(state, config.options(setup.own_addresses), setup, config.fallthrough)
+    plugin = Kubernetes(state, replace(config.options, own_addresses=setup.own_addresses), setup, config.fallthrough)
     plugin.resolve = setup.resolve
     plugins.append(plugin)
     setup.readiness(NAME, lambda: plugin.zones.is_synced)

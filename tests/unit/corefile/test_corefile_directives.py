@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kdns.cluster.source import Source
 from kdns.corefile.lexer import Token
 from kdns.corefile.parse import parse
 from kdns.dnsserver import patterns
@@ -16,6 +17,7 @@ from kdns.dnsserver.stanza import UNLIMITED, argument_bounds, duration_s
 from kdns.errors import CorefileError
 from kdns.plugins import errors, log
 from kdns.plugins.directives import BY_NAME
+from kdns.plugins.kubernetes.options import Options
 
 GOLDEN: dict[str, Any] = yaml.safe_load(
     (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
@@ -32,9 +34,18 @@ def configured(stanza: str) -> Any:
 
 def plain(found: object) -> object:
     """A field as YAML writes it."""
-    if isinstance(found, tuple):
-        return [plain(each) for each in found]
+    if isinstance(found, tuple | frozenset):
+        return [plain(each) for each in (found if isinstance(found, tuple) else sorted(found))]
     return found if isinstance(found, str | bool | int | float) else str(found)
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, object]:
+    """The fields of a configuration; those of its parts have the part's name in front."""
+    found: dict[str, object] = {}
+    for field in fields(config):
+        name, value = prefix + field.name, getattr(config, field.name)
+        found |= flat(value, f"{name}.") if isinstance(value, Options | Source) else {name: value}
+    return found
 
 
 LEAST = {
@@ -58,12 +69,13 @@ LEAST = {
 
 @pytest.mark.parametrize(("directive", "case"), ACCEPTED, ids=[case["stanza"] for _, case in ACCEPTED])
 def test_accepted(directive: str, case: dict[str, Any]) -> None:
-    config = configured(case["stanza"])
+    config = flat(configured(case["stanza"]))
     expected = {key: value for key, value in case.items() if key != "stanza"}
-    assert {key: plain(getattr(config, key)) for key in expected} == expected
-    least = configured(LEAST.get(directive, directive))
-    others = [field.name for field in fields(config) if field.name not in expected]
-    assert [getattr(config, name) for name in others] == [getattr(least, name) for name in others]
+    assert {key: plain(config[key]) for key in expected} == expected
+    least = flat(configured(LEAST.get(directive, directive)))
+    assert {key: value for key, value in config.items() if key not in expected} == {
+        key: value for key, value in least.items() if key not in expected
+    }
 
 
 @pytest.mark.parametrize(("stanza", "line", "message"), GOLDEN["refused"], ids=[case[0] for case in GOLDEN["refused"]])
@@ -105,7 +117,7 @@ def test_no_durations(text: str) -> None:
 
 
 def test_client_certificates() -> None:
-    tls = configured("kubernetes {\n tls a.crt a.key ca.crt\n}").tls
+    tls = configured("kubernetes {\n tls a.crt a.key ca.crt\n}").source.tls
     assert (tls.cert, tls.key, tls.ca) == ("a.crt", "a.key", "ca.crt")
 
 
@@ -113,7 +125,7 @@ def test_client_certificates() -> None:
     ("zones", "primary"), [("a.org in-addr.arpa", "a.org."), ("in-addr.arpa b.org a.org", "b.org."), (".", ".")]
 )
 def test_ptr_records_point_into_the_first_forward_zone(zones: str, primary: str) -> None:
-    assert configured(f"kubernetes {zones}").options().primary_zone == primary
+    assert configured(f"kubernetes {zones}").options.primary_zone == primary
 
 
 RULES: list[tuple[str, errors.Consolidate]] = [

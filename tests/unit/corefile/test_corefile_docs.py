@@ -10,6 +10,7 @@ import pytest
 import yaml
 from dns_chain import only
 
+from kdns.cluster.source import Source
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
 from kdns.dnsserver.directive import Repeat, Row
@@ -70,6 +71,8 @@ def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
         health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
         ready.DIRECTIVE: ready.ReadyConfig(HostPort("localhost", 8181)),
         prometheus.DIRECTIVE: prometheus.PrometheusConfig(HostPort("localhost", 9153)),
-        kubernetes.DIRECTIVE: replace(only(of_cluster, kubernetes.DIRECTIVE), endpoints=("http://127.0.0.1:8001",)),
+        kubernetes.DIRECTIVE: replace(
+            only(of_cluster, kubernetes.DIRECTIVE), source=Source(endpoint="http://127.0.0.1:8001")
+        ),
     }
     assert server.directives == {**of_cluster.directives, **{row.name: (config,) for row, config in own.items()}}

@@ -88,8 +88,12 @@ def test_the_corefile_is_kubeadms(server: ServerConfig) -> None:
     }
     assert only(server, health.DIRECTIVE).lameduck_s == 5
     names = only(server, kubernetes.DIRECTIVE)
-    assert names.zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
-    assert (names.pods, names.ttl_s, names.fallthrough) == ("insecure", 30, ("in-addr.arpa.", "ip6.arpa."))
+    assert names.options.zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
+    assert (names.options.pods, names.options.ttl_s, names.fallthrough) == (
+        "insecure",
+        30,
+        ("in-addr.arpa.", "ip6.arpa."),
+    )
 
 
 def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> None:
