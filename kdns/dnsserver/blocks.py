@@ -26,6 +26,7 @@ from kdns.dnsserver.answers.answer import (
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, key_of
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, for_one_client, then
+from kdns.dnsserver.listener_options import DEFAULTS
 
 MAX_DEPTH: Final = 10
 """Questions of the server's own, each asked for the sake of the one before."""
@@ -93,7 +94,7 @@ Outcome: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
 class Server:
     """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
 
-    `local` and `port` are what it listens on.
+    `local` and `port` are what it listens on, `options` how its listeners serve clients.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Server:
         self.label = label
         self.local = local
         self.port = port
+        self.options = DEFAULTS
         self.table = AnswerTable(generations)
         self.blocks: tuple[Block, ...] = ()
         self._by_zone: tuple[tuple[Labels, Block], ...] = ()

@@ -145,7 +145,7 @@ class Setup(Protocol):
         """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
         ...
 
-    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+    def listener(self, options: ListenerOptions) -> None:
         """Change the options of the block's listeners; of blocks at one address, the last one that says so counts."""
         ...
 

@@ -9,14 +9,6 @@ from typing import Final
 from kdns.corefile.lexer import Token
 
 TLS_USAGE: Final = "tls CERT KEY [CA]"
-UNLIMITED_QUERIES: Final = -1
-"""Queries of a connection over TCP without a limit."""
-HTTPS_CONNECTIONS: Final = 200
-"""Connections to one address over HTTPS without `https { max_connections }`, as in CoreDNS."""
-QUIC_STREAMS: Final = 256
-"""Queries of one QUIC connection that may be open, without `quic { max_streams }`, as in CoreDNS."""
-QUIC_PENDING: Final = 1024
-"""Queries of all QUIC connections to one address that may wait for an answer, as in CoreDNS."""
 
 
 class ClientAuth(Enum):
@@ -46,18 +38,42 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """What a server block says about its listeners; None where it says nothing."""
+    """How clients of an address are served; what a server block says of it, None and 0 where it says nothing.
+
+    A connection may be idle, a message may take to arrive, and an answer may take to be read, for so many seconds; a
+    connection has so many queries; inf is no limit. `https_connections` are those of one address over HTTPS. Of one QUIC connection
+    `quic_streams` queries may be open, and of all to one address `quic_pending` may wait for an answer.
+    """
 
     tls: TlsConfig | None = None
-    read_s: float | None = None
-    write_s: float | None = None
-    idle_s: float | None = None
-    max_tcp_queries: int | None = None
-    https_connections: int | None = None
-    quic_streams: int | None = None
-    quic_pending: int | None = None
+    idle_s: float = 0.0
+    read_s: float = 0.0
+    write_s: float = 0.0
+    max_queries: float = 0
+    https_connections: float = 0
+    quic_streams: int = 0
+    quic_pending: int = 0
 
     def overridden(self, other: ListenerOptions) -> ListenerOptions:
         """These, with what the other ones say in their place."""
-        said = {name: value for name in self.__slots__ if (value := getattr(other, name)) is not None}
-        return replace(self, **said)
+        return replace(self, **{name: value for name in self.__slots__ if (value := getattr(other, name))})
+
+    @property
+    def least_s(self) -> float:
+        """The shortest of the times."""
+        return min(self.idle_s, self.read_s, self.write_s)
+
+
+DEFAULTS: Final = ListenerOptions(
+    idle_s=10.0,
+    read_s=10.0,
+    write_s=10.0,
+    max_queries=100_000,
+    https_connections=200,
+    quic_streams=256,
+    quic_pending=1024,
+)
+"""Where no block says anything: times as RFC 7766 §6.2.3 has them, and CoreDNS's limits of HTTPS and QUIC.
+
+After so many queries a connection closes, so that clients spread over replicas again.
+"""

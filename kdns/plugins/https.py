@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
 
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.listener_options import HTTPS_CONNECTIONS
+from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated, sets
 
-
-@dataclass(frozen=True, slots=True)
-class HttpsConfig:
-    """How many connections; 0: as many as the process may have."""
-
-    max_connections: int = HTTPS_CONNECTIONS
-
-
-OPTIONS = {"max_connections": Option("max_connections N", sets("max_connections", integer, 0))}
+OPTIONS = {
+    "max_connections": Option(
+        "max_connections N", sets("https_connections", lambda token: integer(token, 0) or math.inf)
+    )
+}
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HttpsConfig:
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     """What an `https` stanza says; raises CorefileError."""
     count(stanza, "https")
     refuse_repeated(stanza)
-    return configured(HttpsConfig(), stanza, OPTIONS)
+    return configured(ListenerOptions(https_connections=DEFAULTS.https_connections), stanza, OPTIONS)
 
 
-def build(config: HttpsConfig, setup: Setup) -> None:
+def build(config: ListenerOptions, setup: Setup) -> None:
     """Limits the connections of the block's listeners."""
-    setup.listener(lambda options: replace(options, https_connections=config.max_connections))
+    setup.listener(config)
 
 
 DIRECTIVE = Directive("https", parse, build, options=OPTIONS)

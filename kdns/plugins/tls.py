@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.listener_options import TLS_USAGE, ClientAuth, TlsConfig
+from kdns.dnsserver.listener_options import TLS_USAGE, ClientAuth, ListenerOptions, TlsConfig
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets, text
 
 CLIENT_AUTHS = tuple(each.value for each in ClientAuth)
@@ -36,7 +36,7 @@ def build(config: TlsConfig, setup: Setup) -> None:
         ca=config.ca and setup.path(config.ca),
         keylog=config.keylog and setup.path(config.keylog),
     )
-    setup.listener(lambda options: replace(options, tls=config))
+    setup.listener(ListenerOptions(tls=config))
 
 
 DIRECTIVE = Directive("tls", parse, build, options=OPTIONS, is_certificate=True)

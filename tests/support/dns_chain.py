@@ -114,8 +114,8 @@ class FakeSetup:
     def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
         raise NotImplementedError
 
-    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
-        self.options = change(self.options)
+    def listener(self, options: ListenerOptions) -> None:
+        self.options = self.options.overridden(options)
 
     def root(self, folder: str) -> None:
         self.folder = folder

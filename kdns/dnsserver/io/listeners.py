@@ -15,7 +15,7 @@ from kdns.dnsserver.config import TRANSPORTS, WILDCARD, Place, label_of
 from kdns.dnsserver.io.exchange import MAX_PENDING
 from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import ConnectionLimits, TcpClients
+from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
 from kdns.dnsserver.io.udp import Misses, UdpListener
 from kdns.dnsserver.listener_options import ListenerOptions
@@ -56,19 +56,18 @@ class Bound:
 
 @dataclass(slots=True)
 class Listening:
-    """One place that is listened on: its server, the listeners, and what they may and have seen."""
+    """One place that is listened on: its server, the listeners, and what they have seen."""
 
     server: Server
     requests: list[Requests]
     addresses: list[tuple[str, int]] = field(default_factory=list)
     listeners: list[DnsListener] = field(default_factory=list)
     sockets: list[socket.socket] = field(default_factory=list)
-    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     users: list[Callable[[Bound], None]] = field(default_factory=list)
 
     def use(self, bound: Bound) -> None:
         """Serve connections as the blocks say from now on."""
-        self.limits.use(bound.options)
+        self.server.options = bound.options
         for use in self.users:
             use(bound)
 
@@ -170,22 +169,22 @@ class Listeners:
 
     def _read(self, scheme: str, sockets: DnsSockets, listening: Listening, requests: Requests, bound: Bound) -> None:
         """Begin to read what is bound. What only some schemes need is imported for them."""
-        server, listeners, limits = listening.server, listening.listeners, listening.limits
+        server, listeners = listening.server, listening.listeners
         if bound.quic and sockets.udp:
             from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415
 
-            endpoint = QuicEndpoint(server, requests, self._clients, bound.quic, limits)
+            endpoint = QuicEndpoint(server, requests, self._clients, bound.quic)
             listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.closer)]
-            listening.users.append(lambda bound: endpoint.use(bound.quic, bound.options))
+            listening.users.append(lambda bound: endpoint.use(bound.quic))
         elif scheme == "https" and sockets.tcp:
             from kdns.dnsserver.io.encrypted.https import HttpsListener  # noqa: PLC0415
 
-            https = HttpsListener(sockets.tcp, server, requests, self._clients, bound.tls, limits)
+            https = HttpsListener(sockets.tcp, server, requests, self._clients, bound.tls)
             listeners.append(https)
-            listening.users.append(lambda bound: https.use(bound.tls, bound.options))
+            listening.users.append(lambda bound: https.use(bound.tls))
         else:
             if sockets.tcp:
-                tcp = TcpListener(sockets.tcp, server, requests, self._clients, bound.tls, limits)
+                tcp = TcpListener(sockets.tcp, server, requests, self._clients, bound.tls)
                 listeners.append(tcp)
                 listening.users.append(lambda bound: tcp.use(bound.tls))
             if sockets.udp:
@@ -201,7 +200,7 @@ def _certified(place: Place, options: ListenerOptions) -> Bound:
     if place.scheme == "quic":
         from kdns.dnsserver.io.encrypted.quic import quic_configuration  # noqa: PLC0415 - only where it is used
 
-        bound.quic = quic_configuration(config, options.idle_s or ConnectionLimits().idle_s)
+        bound.quic = quic_configuration(config, options.idle_s)
     else:
         from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
 

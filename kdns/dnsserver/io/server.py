@@ -19,7 +19,7 @@ from kdns.dnsserver.io.listeners import Bound, Listeners
 from kdns.dnsserver.io.metrics import Enabled, Registry
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.setup import BlockSetup, Page, Process
-from kdns.dnsserver.listener_options import ListenerOptions
+from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
@@ -308,6 +308,6 @@ def _pages(setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
 def _options(places: Mapping[Place, list[Part]]) -> dict[Place, ListenerOptions]:
     """What the blocks of each place say about its listeners; the last one that says something counts."""
     return {
-        place: reduce(ListenerOptions.overridden, (setup.options for setup, _ in parts), ListenerOptions())
+        place: reduce(ListenerOptions.overridden, (setup.options for setup, _ in parts), DEFAULTS)
         for place, parts in places.items()
     }

@@ -193,9 +193,9 @@ class BlockSetup:
         """See Setup."""
         self._hosts = [*(self._hosts or ()), *bound_addresses(hosts, exclude, self.process.interfaces)]
 
-    def listener(self, change: Callable[[ListenerOptions], ListenerOptions]) -> None:
+    def listener(self, options: ListenerOptions) -> None:
         """See Setup."""
-        self.options = change(self.options)
+        self.options = self.options.overridden(options)
 
     def root(self, folder: str) -> None:
         """See Setup."""

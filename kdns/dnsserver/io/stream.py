@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from math import inf
 from typing import Final, Protocol
 
 from kdns.dnsserver.answers.table import Lane
@@ -14,45 +12,16 @@ from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.exchange import MAX_PENDING
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.turns import Turns
-from kdns.dnsserver.listener_options import UNLIMITED_QUERIES, ListenerOptions
 from kdns.fair_queue import FairShares
 from kdns.net import is_ipv6
 from kdns.runtime.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
 
-IDLE_S: Final = 10.0
-"""How long a connection may be silent, and how long a message may take to arrive or to be read (RFC 7766 §6.2.3)."""
-MAX_QUERIES: Final = 100_000
-"""Queries of one connection; then it closes, so that clients spread over replicas again."""
 MAX_CONNECTION_PENDING: Final = 100
 """Answers of one connection that may wait for somebody else; until then nothing more is read."""
 MAX_HELD_BYTES: Final = 16 << 20
 """What all connections of the process together may hold: messages that are incomplete, and answers that are unsent."""
 CLOSE_S: Final = 2.0
 """How long a server that stops waits for pending answers."""
-
-
-@dataclass(slots=True)
-class ConnectionLimits:
-    """How long a connection may be silent, a message may take to arrive, and an answer to be read; and its queries."""
-
-    idle_s: float = field(default_factory=lambda: IDLE_S)
-    read_s: float = field(default_factory=lambda: IDLE_S)
-    write_s: float = field(default_factory=lambda: IDLE_S)
-    max_queries: float = field(default_factory=lambda: MAX_QUERIES)
-
-    def use(self, options: ListenerOptions) -> None:
-        """Be what a server block says; where it says nothing, what kdns says."""
-        own = ConnectionLimits()
-        self.idle_s = options.idle_s or own.idle_s
-        self.read_s = options.read_s or own.read_s
-        self.write_s = options.write_s or own.write_s
-        queries = options.max_tcp_queries or own.max_queries
-        self.max_queries = inf if queries == UNLIMITED_QUERIES else queries
-
-    @property
-    def least_s(self) -> float:
-        """The shortest of the times."""
-        return min(self.idle_s, self.read_s, self.write_s)
 
 
 class StreamClient(Protocol):
@@ -126,10 +95,9 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         clients: TcpClients,
         pool: Connections,
         connections: set[StreamConnection],
-        limits: ConnectionLimits,
     ) -> None:
         self._server, self._requests, self._clients = server, requests, clients
-        self._pool, self._connections, self._limits = pool, connections, limits
+        self._pool, self._connections = pool, connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._lane: Lane

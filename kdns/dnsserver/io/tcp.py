@@ -16,7 +16,6 @@ from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import (
     MAX_CONNECTION_PENDING,
-    ConnectionLimits,
     StreamConnection,
     TcpClients,
     close_listener,
@@ -45,9 +44,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         requests: Requests,
         clients: TcpClients,
         connections: set[StreamConnection],
-        limits: ConnectionLimits | None = None,
     ) -> None:
-        super().__init__(server, requests, clients, clients.connections, connections, limits or ConnectionLimits())
+        super().__init__(server, requests, clients, clients.connections, connections)
         self._buffer = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._transfers: list[Iterator[bytes]] = []
@@ -150,7 +148,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             else:
                 self._wait_for(packet, outcome, received_s)
         self._requests.observe(1, self._loop.time() - received_s)
-        if self._queries >= self._limits.max_queries:
+        if self._queries >= self._server.options.max_queries:
             self._end_behind_this()
 
     def _end_behind_this(self) -> None:
@@ -202,14 +200,14 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     def _watch_idle(self) -> None:
         """Abort the connection when it has been idle for too long. It is not while answers are pending."""
-        now_s, limits = self._loop.time(), self._limits
+        now_s, options = self._loop.time(), self._server.options
         if self._tasks or self._is_waiting:
             self._active_s = now_s
-        limit_s = limits.write_s if self._is_unread else limits.read_s if self._buffer else limits.idle_s
+        limit_s = options.write_s if self._is_unread else options.read_s if self._buffer else options.idle_s
         if now_s - self._active_s >= limit_s:
             self._transport.abort()
         else:
-            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + limits.least_s), self._watch_idle)
+            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + options.least_s), self._watch_idle)
 
 
 def _message_end(received: bytes, start: int) -> int:
@@ -220,7 +218,7 @@ def _message_end(received: bytes, start: int) -> int:
 class TcpListener:
     """One listening TCP socket and its connections; with `tls`, DNS over TLS (RFC 7858).
 
-    Handshakes count among the connections. `limits` are those of all of its connections.
+    Handshakes count among the connections.
     """
 
     def __init__(
@@ -230,13 +228,12 @@ class TcpListener:
         requests: Requests,
         clients: TcpClients,
         tls: ssl.SSLContext | None = None,
-        limits: ConnectionLimits | None = None,
     ) -> None:
         limit_kernel_buffers(sock)
         self._connections: set[StreamConnection] = set()
         self._listener = Listener(
             sock,
-            lambda: TcpConnection(server, requests, clients, self._connections, limits),
+            lambda: TcpConnection(server, requests, clients, self._connections),
             tls,
             clients.connections if tls else None,
         )

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import dnslib
 import pytest
@@ -16,6 +17,7 @@ from fake_api import FakeApi
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.listener_options import DEFAULTS
 from kdns.errors import ListenError
 from kdns.plugins.directives import configure
 
@@ -172,7 +174,8 @@ async def test_a_message_may_arrive_in_any_pieces(server: DnsServer, size: int) 
 async def test_a_length_longer_than_the_message_waits_and_the_idle_connection_is_closed(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdns.dnsserver.io.stream.IDLE_S", 0.1)
+    limits = replace(DEFAULTS, idle_s=0.1, read_s=0.1, write_s=0.1)
+    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", limits)
     async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
         await stream.send(b"\xff\xff" + packet(NAME))
         async with asyncio.timeout(SOONER_S):
@@ -182,7 +185,8 @@ async def test_a_length_longer_than_the_message_waits_and_the_idle_connection_is
 async def test_an_idle_connection_is_closed_and_a_used_one_is_not(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdns.dnsserver.io.stream.IDLE_S", 2.0)
+    limits = replace(DEFAULTS, idle_s=2.0, read_s=2.0, write_s=2.0)
+    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", limits)
     async with (
         serving(api.url, monkeypatch) as server,
         await Tcp.connect(port_of(server)) as used,
@@ -206,7 +210,7 @@ async def test_a_message_that_is_no_query_ends_the_connection(server: DnsServer)
 
 
 async def test_a_connection_closes_after_its_share_of_queries(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdns.dnsserver.io.stream.MAX_QUERIES", 3)
+    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", replace(DEFAULTS, max_queries=3))
     async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
         for _ in range(3):
             assert answers(await stream.ask(packet(NAME))) == ["10.96.0.2"]

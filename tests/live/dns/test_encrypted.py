@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import h2.connection
@@ -28,11 +29,10 @@ from fake_api import until
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
-from kdns.dnsserver.io import stream
 from kdns.dnsserver.io.encrypted import quic
 from kdns.dnsserver.io.encrypted.https import PlaceConnections
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.listener_options import ListenerOptions
+from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.runtime.connections import Connections, Kind
@@ -213,7 +213,8 @@ async def test_each_response_over_http2_is_a_record_of_tls(tmp_path: Path) -> No
 async def test_who_is_slow_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpn: str, sent: bytes
 ) -> None:
-    monkeypatch.setattr(stream, "IDLE_S", 0.2)
+    slow = replace(DEFAULTS, idle_s=0.2, read_s=0.2, write_s=0.2)
+    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", slow)
     async with encrypted(tmp_path) as made:
         port = made.port("tls" if alpn == "dot" else "https")
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(made, alpn))
@@ -384,8 +385,8 @@ async def test_a_connection_with_too_many_gaps_is_ended(tmp_path: Path, pieces: 
 
 OPTIONS = [
     (ListenerOptions(), (10.0, 10.0, 10.0, 100_000)),
-    (ListenerOptions(read_s=1.0, write_s=2.0, idle_s=3.0, max_tcp_queries=4), (1.0, 2.0, 3.0, 4)),
-    (ListenerOptions(max_tcp_queries=-1), (10.0, 10.0, 10.0, math.inf)),
+    (ListenerOptions(read_s=1.0, write_s=2.0, idle_s=3.0, max_queries=4), (1.0, 2.0, 3.0, 4)),
+    (ListenerOptions(max_queries=math.inf), (10.0, 10.0, 10.0, math.inf)),
 ]
 
 
@@ -393,9 +394,7 @@ OPTIONS = [
 def test_timeouts_are_those_of_the_blocks(
     options: ListenerOptions, expected: tuple[float, float, float, float]
 ) -> None:
-    limits = stream.ConnectionLimits()
-    limits.use(ListenerOptions(read_s=7.0, max_tcp_queries=7))
-    limits.use(options)
+    limits = DEFAULTS.overridden(options)
     assert (limits.read_s, limits.write_s, limits.idle_s, limits.max_queries) == expected
     assert limits.least_s == min(expected[:3])
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Collection, Coroutine, Hashable
 from http import HTTPStatus
+from math import inf
 from typing import Any, Final
 
 from kdns.dnsserver.blocks import Exchange, Server
@@ -18,12 +19,10 @@ from kdns.dnsserver.io.exchange import answered, completed
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import (
     MAX_CONNECTION_PENDING,
-    ConnectionLimits,
     StreamConnection,
     TcpClients,
     close_listener,
 )
-from kdns.dnsserver.listener_options import HTTPS_CONNECTIONS, ListenerOptions
 from kdns.runtime.connections import Connections, Kind, Listener, is_lost
 
 SLICE_BYTES: Final = 512
@@ -72,18 +71,17 @@ class HttpsListener:
         requests: Requests,
         clients: TcpClients,
         tls: ssl.SSLContext | None,
-        limits: ConnectionLimits,
     ) -> None:
-        self.server, self.requests, self.clients, self.limits = server, requests, clients, limits
-        self.pool = PlaceConnections(clients.connections, HTTPS_CONNECTIONS)
+        self.server, self.requests, self.clients = server, requests, clients
+        self.pool = PlaceConnections(clients.connections, clients.connections.maximum)
         self.connections: set[StreamConnection] = set()
         self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
 
-    def use(self, tls: ssl.SSLContext | None, options: ListenerOptions) -> None:
-        """Begin TLS in this way, and have so many connections, from now on."""
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Begin TLS in this way, and have as many connections as the server's options say, from now on."""
         self._listener.tls = tls
-        limit = HTTPS_CONNECTIONS if options.https_connections is None else options.https_connections
-        self.pool.maximum = limit or self.clients.connections.maximum
+        limit = self.server.options.https_connections
+        self.pool.maximum = self.clients.connections.maximum if limit == inf else int(limit)
 
     async def close(self) -> None:
         """Stop accepting, and close every connection behind its last answer."""
@@ -94,9 +92,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
     """One client. Received bytes are taken apart in small pieces, when it is this connection's turn."""
 
     def __init__(self, listener: HttpsListener) -> None:
-        super().__init__(
-            listener.server, listener.requests, listener.clients, listener.pool, listener.connections, listener.limits
-        )
+        super().__init__(listener.server, listener.requests, listener.clients, listener.pool, listener.connections)
         self._codec: HttpCodec
         self._received = b""
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -171,7 +167,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     def _take(self, request: HttpRequest) -> None:
         self._queries += 1
-        if self._queries >= self._limits.max_queries:
+        if self._queries >= self._server.options.max_queries:
             self._is_ending = True
         self._state = ""  # a whole request has come: the times begin again
         packet = query_of(request)
@@ -250,9 +246,9 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     def _watch(self) -> None:
         """Abort the connection when it has been idle, incomplete or unread for too long."""
-        now_s, limits = self._loop.time(), self._limits
-        times = {"unread": limits.write_s, "incomplete": limits.read_s, "idle": limits.idle_s}
+        now_s, options = self._loop.time(), self._server.options
+        times = {"unread": options.write_s, "incomplete": options.read_s, "idle": options.idle_s}
         if self._state in times and now_s - self._since_s >= times[self._state]:
             self._transport.abort()
         else:
-            self._timer = self._loop.call_later(limits.least_s / 2, self._watch)
+            self._timer = self._loop.call_later(options.least_s / 2, self._watch)

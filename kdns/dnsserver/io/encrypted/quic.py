@@ -29,9 +29,9 @@ from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
 from kdns.dnsserver.io.exchange import answered, completed, log_failure
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import CLOSE_S, ConnectionLimits, TcpClients
+from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
 from kdns.dnsserver.io.turns import Turns
-from kdns.dnsserver.listener_options import QUIC_PENDING, QUIC_STREAMS, ClientAuth, ListenerOptions, TlsConfig
+from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import is_ipv6
 
 BURST: Final = 64
@@ -108,10 +108,9 @@ class QuicEndpoint:
         requests: Requests,
         clients: TcpClients,
         configuration: QuicConfiguration,
-        limits: ConnectionLimits,
     ) -> None:
-        self.server, self.requests, self.clients, self.limits = server, requests, clients, limits
-        self.configuration, self.max_streams, self.max_pending = configuration, QUIC_STREAMS, QUIC_PENDING
+        self.server, self.requests, self.clients = server, requests, clients
+        self.configuration = configuration
         self.by_id: dict[bytes, QuicClient] = {}
         self.connections: dict[QuicClient, None] = {}
         self.unverified = 0
@@ -119,11 +118,9 @@ class QuicEndpoint:
         self.tokens = QuicRetryTokenHandler()
         self.turns = Turns[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
 
-    def use(self, configuration: QuicConfiguration | None, options: ListenerOptions) -> None:
+    def use(self, configuration: QuicConfiguration | None) -> None:
         """Serve connections so from now on."""
         self.configuration = configuration or self.configuration
-        self.max_streams = options.quic_streams or QUIC_STREAMS
-        self.max_pending = options.quic_pending or QUIC_PENDING
 
 
 class QuicListener:
@@ -377,7 +374,7 @@ class QuicClient:
             self._streams[stream] = received
             if is_end:
                 self.end(DoqError.PROTOCOL_ERROR)
-            elif len(self._streams) > self._endpoint.max_streams:
+            elif len(self._streams) > self._endpoint.server.options.quic_streams:
                 self.end(DoqError.EXCESSIVE_LOAD)
             return
         self._streams.pop(stream, None)
@@ -387,7 +384,7 @@ class QuicClient:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
         else:
             self._queries += 1
-            self._is_ending = self._queries >= self._endpoint.limits.max_queries
+            self._is_ending = self._queries >= self._endpoint.server.options.max_queries
             if self._has_room and not self._waiting:
                 self._take(stream, received[2:])
             else:
@@ -395,7 +392,8 @@ class QuicClient:
 
     def _take(self, stream: int, packet: bytes) -> None:
         endpoint, received_s, pending = self._endpoint, self._loop.time(), self._endpoint.clients.pending
-        if len(self.tasks) >= endpoint.max_streams or endpoint.pending >= endpoint.max_pending:
+        options = endpoint.server.options
+        if len(self.tasks) >= options.quic_streams or endpoint.pending >= options.quic_pending:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
             return
         outcome = answered(endpoint.server, endpoint.requests, pending, packet, self._lane, self._client, received_s)
@@ -467,7 +465,7 @@ class QuicClient:
             gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
         received_bytes += sum(map(len, self._streams.values())) + sum(map(len, self._waiting.values()))
         self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
-        too_many = gaps > MAX_GAPS or len(streams) > 2 * self._endpoint.max_streams
+        too_many = gaps > MAX_GAPS or len(streams) > 2 * self._endpoint.server.options.quic_streams
         if received_bytes > MAX_HELD_BYTES or too_many:
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
