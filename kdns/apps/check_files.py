@@ -19,7 +19,6 @@ from kdns.dnsserver.io.setup import BlockSetup, Process
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.plugins import hosts, root
 from kdns.runtime.files.watched import WatchedFile
-from kdns.runtime.http.sites import plain_page
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
 """Files that need not be there where nobody asked for them."""
@@ -32,7 +31,7 @@ async def mistakes_in_files(
 
     Of `others`, whose blocks have mistakes, no more is told than what files are about.
     """
-    process = Process(Clusters(), lambda: (), lambda _: plain_page(lambda: (404, "")))
+    process = Process(Clusters())
     found: list[CorefileError] = []
     readable = (server for server in others if server.is_known(root.DIRECTIVE))
     for is_whole, server in (*product([True], servers), *product([False], readable)):
@@ -59,14 +58,14 @@ class _Reading(BlockSetup):
     async def read(self) -> None:
         """Build the directives one by one, and let each read its files."""
         for row in self.config.rows:
-            if given := self.config.given(row):
+            if row.build and (given := self.config.given(row)):
                 self._attempt(partial(row.build, given, self))
         for prepare in self.preparations:
             try:
                 await prepare()
             except InputError as error:
                 self._note(error)
-        if tls := self.options.tls:
+        if tls := self.options.listener.tls:
             from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
 
             try:
@@ -94,9 +93,6 @@ class _Reading(BlockSetup):
     @property
     def _corefiles(self) -> set[str]:
         return {self.config.path, *(line.path for stanza in self.config.stanzas for line in (stanza, *stanza.block))}
-
-    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
-        """Interfaces are those of the machine that listens."""
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         """Look at the kubeconfig, and at the files of `tls`."""

@@ -6,7 +6,7 @@ answers is SERVFAIL, as in CoreDNS.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -38,31 +38,22 @@ MAX_TURNS_KEPT: Final = 10_000
 Client: TypeAlias = tuple[str, int]
 
 
-class View(NamedTuple):
-    """Which queries a block is for; `is_of_packet` says that this depends on nothing but the packet."""
-
-    name: str
-    accepts: Callable[[Request], bool]
-    is_of_packet: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for.
 
-    `udp_bytes` is the size of its largest answer over UDP. `only` says which queries it is for, None for all.
+    `udp_bytes` is the size of its largest answer over UDP.
     """
 
     zone: str
     chain: Chain
     logs_stacks: bool = False
     udp_bytes: int = MAX_UDP_BYTES
-    only: View | None = None
 
     @property
     def view(self) -> str:
         """Its name among blocks of one zone, "" as a rule."""
-        return self.only.name if self.only else ""
+        return self.chain.view.view_name if self.chain.view else ""
 
 
 class Exchange(NamedTuple):
@@ -134,11 +125,11 @@ class Server:
             return self._block_of_delegation(request)
         for zone, block in self._by_zone:
             if is_below(labels, zone):
-                only = block.only
+                only = block.chain.view
                 if only is None:
                     return block, is_of_packet
                 is_of_packet = is_of_packet and only.is_of_packet
-                if only.accepts(request._replace(zone=block.zone, view=only.name)):
+                if only.accepts(request._replace(zone=block.zone, view=only.view_name)):
                     return block, is_of_packet
         return None, is_of_packet
 
@@ -150,9 +141,9 @@ class Server:
         for zone, block in self._by_zone:
             if not is_below(labels, zone) or (child is not None and zone == labels):
                 continue
-            if only := block.only:
+            if only := block.chain.view:
                 is_of_packet = is_of_packet and only.is_of_packet
-                if not only.accepts(request._replace(zone=block.zone, view=only.name)):
+                if not only.accepts(request._replace(zone=block.zone, view=only.view_name)):
                     continue
             if any(plugin.parent_zone(labels) for plugin in block.chain.parents):
                 return block, is_of_packet
@@ -205,7 +196,7 @@ class Server:
             query, client, self.local, lane.transport, ".", received_s, server=self.label, local_port=self.port
         )
         block, is_of_packet = self.block_of(request)
-        if block is not None and (block.only or block.zone != "."):
+        if block is not None and (block.chain.view or block.zone != "."):
             request = request._replace(zone=block.zone, view=block.view)
         return request, block, is_of_packet
 

@@ -93,6 +93,18 @@ class Observer(Protocol):
 
 
 @runtime_checkable
+class View(Protocol):
+    """A plugin that says which queries its block is for; `is_of_packet` where nothing but the packet decides."""
+
+    view_name: str
+    is_of_packet: bool
+
+    def accepts(self, request: Request) -> bool:
+        """Whether the block is for this query."""
+        ...
+
+
+@runtime_checkable
 class ParentSide(Protocol):
     """A plugin that serves zones, and so may have the parent's side of a delegation."""
 
@@ -158,16 +170,18 @@ class Chain:
     """The plugins of a server block, in order, as one function; `notify` is the same for NOTIFY.
 
     `is_cacheable` says whether the table may stand in front of it. `observers` are called with what was sent.
-    `parents` are the plugins that may have the parent's side of a delegation.
+    `parents` are the plugins that may have the parent's side of a delegation. `view` says which queries it is for, None
+    for all.
     """
 
-    __slots__ = ("is_cacheable", "notify", "observers", "parents", "plugins", "serve")
+    __slots__ = ("is_cacheable", "notify", "observers", "parents", "plugins", "serve", "view")
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
         self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is Sees.PACKET for plugin in self.plugins)
         self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
         self.parents = tuple(plugin for plugin in self.plugins if isinstance(plugin, ParentSide))
+        self.view = next((plugin for plugin in self.plugins if isinstance(plugin, View)), None)
         self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
 

@@ -11,7 +11,9 @@ from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.dnsserver.advice import ADVICE, EXTERNAL
-from kdns.dnsserver.directive import Directive, Repeat, Row
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.chain import Plugin
+from kdns.dnsserver.directive import Directive, Repeat, Row, Setup
 from kdns.dnsserver.listener_options import TLS_USAGE
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
@@ -74,6 +76,19 @@ class ServerConfig:
         """What `build` of a directive gets, None where the block does not have it."""
         configs: Any = self.configs(directive)
         return (configs if directive.repeat is Repeat.ADD else configs[0]) if configs else None
+
+    @property
+    def options(self) -> BlockOptions:
+        """How the block is served, as its directives say."""
+        options = BlockOptions()
+        for row in self.rows:
+            if row.sets_up and (given := self.given(row)):
+                options = row.sets_up(options, given)
+        return options
+
+    def build(self, setup: Setup) -> list[Plugin]:
+        """The plugins of its directives; CorefileError or InputError for what cannot be done."""
+        return [row.build(given, setup) for row in self.rows if row.build and (given := self.given(row))]
 
     def is_known(self, directive: Row) -> bool:
         """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""

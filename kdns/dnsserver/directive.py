@@ -25,9 +25,9 @@ from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import OnChange, State
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.response import Subject
+from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin, Reply, Request
 from kdns.dnsserver.frame_streams import FrameSpec
-from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.tally import Tally
@@ -39,8 +39,6 @@ T = TypeVar("T")
 Result = TypeVar("Result")
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
-Page: TypeAlias = Callable[[], tuple[int, str]]
-"""Makes an HTTP status and a text."""
 Sample: TypeAlias = tuple[tuple[str, ...], float]
 """Label values, and the value."""
 
@@ -141,35 +139,8 @@ class Setup(Protocol):
         """The name of this machine, of the Pod in a cluster."""
         ...
 
-    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
-        """Listen on these addresses and interfaces, without those excluded; InputError for an unknown interface."""
-        ...
-
-    def listener(self, options: ListenerOptions) -> None:
-        """Change the options of the block's listeners; of blocks at one address, the last one that says so counts."""
-        ...
-
-    def root(self, folder: str) -> None:
-        """Look for files in this folder from now on."""
-        ...
-
     def path(self, name: str) -> str:
         """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
-        ...
-
-    def reload(self, interval_s: float, jitter_s: float) -> None:
-        """Look at the Corefile so often, plus or minus the jitter; 0 for never. The last server block counts."""
-        ...
-
-    def view(self, name: str, accepts: Callable[[Request], bool], *, is_of_packet: bool) -> None:
-        """Answer only queries that are accepted; others go to the next server block for their name.
-
-        `is_of_packet` says that this depends on nothing but the packet.
-        """
-        ...
-
-    def limit_udp(self, size_bytes: int) -> None:
-        """Answer with at most so many bytes over UDP."""
         ...
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
@@ -238,18 +209,6 @@ class Setup(Protocol):
         """Whether there is a file of this name."""
         ...
 
-    def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
-        """Serve an HTTP page; with `is_probed` the process asks itself for it each second and measures."""
-        ...
-
-    def metrics(self, address: HostPort, *, runtime: bool) -> None:
-        """Serve the process's metrics as /metrics, with those of the interpreter if asked for."""
-        ...
-
-    def profiles(self, address: HostPort) -> None:
-        """Serve what the process is doing as /debug/pprof."""
-        ...
-
     def expose(
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
     ) -> None:
@@ -268,14 +227,6 @@ class Setup(Protocol):
         """The server block is ready only when this directive is."""
         ...
 
-    def unready(self) -> tuple[str, ...]:
-        """The names of what is not ready in the whole process."""
-        ...
-
-    def lameduck(self, seconds: float) -> None:
-        """Go on answering for this long when asked to stop."""
-        ...
-
     def log(self, level: Level, event: str, **facts: object) -> None:
         """Write a line."""
         ...
@@ -288,19 +239,11 @@ class Setup(Protocol):
         """Write a line of the directive `log` or `errors`, as CoreDNS does; programs may get the event and facts."""
         ...
 
-    def log_stacks(self) -> None:
-        """Write the stack of a query that fails unexpectedly."""
-        ...
-
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         """A server that questions are sent to, until the block ends; InputError for an address or file of no use.
 
         Blocks with the same specification share sockets and connections.
         """
-
-    def log_debug(self) -> None:
-        """Write this server block's lines of the level debug too."""
-        ...
 
     def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
         """The reply if it comes in time; TimeoutError, and whoever works on it is cancelled, if it does not."""
@@ -348,9 +291,9 @@ class Setup(Protocol):
 class Directive(Generic[Config, Given]):
     """One directive.
 
-    `parse` reads a stanza, given the zones of its server block, or raises CorefileError. `build` gets the
-    configuration that counts, with Repeat.ADD all of them in a tuple, and gives the plugin; None for a directive that
-    does nothing to queries.
+    `parse` reads a stanza, given the zones of its server block, or raises CorefileError. What counts of
+    them is one configuration, with Repeat.ADD all of them in a tuple: `build` makes the plugin of it, `sets_up` the
+    options of the server block.
     `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
     `doubts` are what of a configuration cannot work, and is no reason not to start.
     What server blocks at one address have to agree about: `hosts_of` gives the addresses and interfaces that the
@@ -360,9 +303,10 @@ class Directive(Generic[Config, Given]):
 
     name: str
     parse: Callable[[Stanza, tuple[str, ...]], Config]
-    build: Callable[[Given, Setup], Plugin | None]
+    build: Callable[[Given, Setup], Plugin] | None = None
     repeat: Repeat = Repeat.ERROR
     options: Collection[str] = ()
+    sets_up: Callable[[BlockOptions, Given], BlockOptions] | None = None
     is_listed: bool = True
     doubts: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
     hosts_of: Callable[[tuple[Config, ...]], tuple[str, ...]] | None = None

@@ -41,8 +41,8 @@ class ListenerOptions:
     """How clients of an address are served; what a server block says of it, None and 0 where it says nothing.
 
     A connection may be idle, a message may take to arrive, and an answer may take to be read, for so many seconds; a
-    connection has so many queries; inf is no limit. `https_connections` are those of one address over HTTPS. Of one QUIC connection
-    `quic_streams` queries may be open, and of all to one address `quic_pending` may wait for an answer.
+    connection has so many queries. `https_connections` are those of one address over HTTPS. Of one QUIC connection
+    `quic_streams` queries may be open, and of all to one address `quic_pending` may wait for an answer. inf: no limit.
     """
 
     tls: TlsConfig | None = None

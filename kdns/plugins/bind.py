@@ -6,23 +6,16 @@ Interfaces are only looked up by the listeners: a name here need not exist. Seve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from ipaddress import ip_address
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.block_options import BindConfig, BlockOptions
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import Option, adds, configured, count
 
 MAX_INTERFACE_CHARS = 15
-
-
-@dataclass(frozen=True, slots=True)
-class BindConfig:
-    """IP addresses in normal form and names of interfaces; those in `exclude` are taken off this stanza's own."""
-
-    hosts: tuple[str, ...]
-    exclude: tuple[str, ...] = ()
 
 
 def _hosts(tokens: tuple[Token, ...]) -> tuple[str, ...]:
@@ -54,11 +47,12 @@ def hosts_of(configs: tuple[BindConfig, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(host for config in configs for host in config.hosts if host not in config.exclude))
 
 
-def build(configs: tuple[BindConfig, ...], setup: Setup) -> None:
+def sets_up(options: BlockOptions, configs: tuple[BindConfig, ...]) -> BlockOptions:
     """Listens where all stanzas together say."""
-    for config in configs:
-        setup.listen(config.hosts, config.exclude)
+    return replace(options, binds=configs)
 
 
-DIRECTIVE = Directive("bind", parse, build, Repeat.ADD, options=OPTIONS, is_listed=False, hosts_of=hosts_of)
+DIRECTIVE = Directive(
+    "bind", parse, repeat=Repeat.ADD, sets_up=sets_up, options=OPTIONS, is_listed=False, hosts_of=hosts_of
+)
 """Not listed in coredns_plugin_enabled, as in CoreDNS: it is no plugin there either."""

@@ -6,12 +6,13 @@ Later directives see a query that takes no more: upstreams are asked for that mu
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lines import Stanza
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
+from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Repeat, Setup
 from kdns.dnsserver.stanza import configured, count, integer
@@ -50,10 +51,14 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
     return configured(BufsizeConfig(*sizes), stanza, {})
 
 
-def build(config: BufsizeConfig, setup: Setup) -> Bufsize:
-    """The plugin; the answers of the server block are limited as well."""
-    setup.limit_udp(config.size_bytes)
+def sets_up(options: BlockOptions, config: BufsizeConfig) -> BlockOptions:
+    """Limits the answers of the server block."""
+    return replace(options, udp_bytes=config.size_bytes)
+
+
+def build(config: BufsizeConfig, _setup: Setup) -> Bufsize:
+    """The plugin, which limits what later directives ask for."""
     return Bufsize(config)
 
 
-DIRECTIVE = Directive("bufsize", parse, build, Repeat.LAST)
+DIRECTIVE = Directive("bufsize", parse, build, Repeat.LAST, sets_up=sets_up)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count
 
 
@@ -20,13 +21,12 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DebugConfig:
     return configured(DebugConfig(), stanza, {})
 
 
-def build(_config: DebugConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, _config: DebugConfig) -> BlockOptions:
     """Asks for more to be logged.
 
     Differs: CoreDNS ends with a query that fails unexpectedly; kdns answers it with SERVFAIL and logs the stack.
     """
-    setup.log_stacks()
-    setup.log_debug()
+    return replace(options, logs_stacks=True, logs_debug=True)
 
 
-DIRECTIVE = Directive("debug", parse, build, is_listed=False)
+DIRECTIVE = Directive("debug", parse, sets_up=sets_up, is_listed=False)

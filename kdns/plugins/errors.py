@@ -13,6 +13,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import SERVFAIL, type_name
 from kdns.dnsserver.answers.response import NEVER, Response
+from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Level, Setup
 from kdns.dnsserver.patterns import Pattern, regex
@@ -166,13 +167,16 @@ class ErrorLog:
         self._setup.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
 
 
+def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
+    """Has stacks be logged with `stacktrace`."""
+    return replace(options, logs_stacks=options.logs_stacks or config.stacktrace)
+
+
 def build(config: ErrorsConfig, setup: Setup) -> Errors:
     """The plugin; errors that are still being counted are written when the server block ends."""
-    if config.stacktrace:
-        setup.log_stacks()
     plugin = Errors(config, setup)
     setup.on_stop(plugin.log.flush)
     return plugin
 
 
-DIRECTIVE = Directive("errors", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("errors", parse, build, options=OPTIONS, sets_up=sets_up)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.block_options import BlockOptions, HealthPage
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import Option, configured, count, duration_s, sets
 from kdns.net import HostPort
 
@@ -31,10 +32,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(config: HealthConfig, setup: Setup) -> None:
-    """Serves /health, which the process asks itself for each second (CoreDNS's plugin/health)."""
-    setup.site(config.address, "/health", lambda: (200, "OK"), is_probed=True)
-    setup.lameduck(config.lameduck_s)
+def sets_up(options: BlockOptions, config: HealthConfig) -> BlockOptions:
+    """Serves /health (CoreDNS's plugin/health)."""
+    return replace(options, pages=(*options.pages, HealthPage(config.address)), lameduck_s=config.lameduck_s)
 
 
-DIRECTIVE = Directive("health", parse, build, Repeat.LAST, options=OPTIONS)
+DIRECTIVE = Directive("health", parse, repeat=Repeat.LAST, sets_up=sets_up, options=OPTIONS)

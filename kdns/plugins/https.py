@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated, sets
 
@@ -23,9 +25,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     return configured(ListenerOptions(https_connections=DEFAULTS.https_connections), stanza, OPTIONS)
 
 
-def build(config: ListenerOptions, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: ListenerOptions) -> BlockOptions:
     """Limits the connections of the block's listeners."""
-    setup.listener(config)
+    return replace(options, listener=options.listener.overridden(config))
 
 
-DIRECTIVE = Directive("https", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("https", parse, sets_up=sets_up, options=OPTIONS)

@@ -5,11 +5,12 @@ Differs: CoreDNS opens N sockets for each address, so that its threads share the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count, integer
 
 MOST: Final = 1024
@@ -29,9 +30,10 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MultisocketConfig:
     return configured(MultisocketConfig(*sockets), stanza, {})
 
 
-def build(config: MultisocketConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: MultisocketConfig) -> BlockOptions:
     """Says in the log that one socket is what there is."""
-    setup.log("info", "multisocket has no effect: one event loop reads all sockets", sockets=config.sockets)
+    note = ("multisocket has no effect: one event loop reads all sockets", {"sockets": config.sockets})
+    return replace(options, notes=(*options.notes, note))
 
 
-DIRECTIVE = Directive("multisocket", parse, build)
+DIRECTIVE = Directive("multisocket", parse, sets_up=sets_up)

@@ -5,11 +5,12 @@ Differs: the profiles are text, as Python has no profiles in pprof's format, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions, ProfilesPage
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import Option, configured, count, integer
 from kdns.net import HostPort
 
@@ -39,9 +40,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(config: PprofConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: PprofConfig) -> BlockOptions:
     """Serves /debug/pprof."""
-    setup.profiles(config.address)
+    return replace(options, pages=(*options.pages, ProfilesPage(config.address)))
 
 
-DIRECTIVE = Directive("pprof", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("pprof", parse, sets_up=sets_up, options=OPTIONS)

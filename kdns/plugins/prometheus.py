@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions, MetricsPage
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import Option, configured, count, flag, not_yet
 from kdns.net import HostPort
 
@@ -34,9 +35,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PrometheusConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(config: PrometheusConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: PrometheusConfig) -> BlockOptions:
     """Serves /metrics."""
-    setup.metrics(config.address, runtime=config.runtime_metrics)
+    return replace(options, pages=(*options.pages, MetricsPage(config.address, config.runtime_metrics)))
 
 
-DIRECTIVE = Directive("prometheus", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("prometheus", parse, sets_up=sets_up, options=OPTIONS)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.dnsserver.stanza import Option, configured, count, integer, refuse_repeated, sets
 
@@ -21,9 +24,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     return configured(config, stanza, OPTIONS)
 
 
-def build(config: ListenerOptions, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: ListenerOptions) -> BlockOptions:
     """Limits the queries of the block's listeners."""
-    setup.listener(config)
+    return replace(options, listener=options.listener.overridden(config))
 
 
-DIRECTIVE = Directive("quic", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("quic", parse, sets_up=sets_up, options=OPTIONS)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Page, Setup
+from kdns.dnsserver.block_options import BlockOptions, ReadyPage
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import HostPort
 
@@ -33,22 +33,11 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(config: ReadyConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: ReadyConfig) -> BlockOptions:
     """Serves /ready."""
-    setup.site(config.address, "/ready", page(setup.unready, continuously=config.monitor == "continuously"))
+    return replace(
+        options, pages=(*options.pages, ReadyPage(config.address, continuously=config.monitor == "continuously"))
+    )
 
 
-def page(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Page:
-    """200, or 503 with the names of what is not ready; what was ready once stays so unless `continuously`."""
-    was_ready = False
-
-    def ready() -> tuple[int, str]:
-        nonlocal was_ready
-        waiting = () if was_ready and not continuously else unready()
-        was_ready = not waiting
-        return (503, "\n".join(waiting)) if waiting else (200, "OK")
-
-    return ready
-
-
-DIRECTIVE = Directive("ready", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("ready", parse, sets_up=sets_up, options=OPTIONS)

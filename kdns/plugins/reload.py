@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count, duration_s
 
 LEAST_INTERVAL_S: Final = 2.0
@@ -45,9 +46,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReloadConfig:
     return configured(config, stanza, {})
 
 
-def build(config: ReloadConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: ReloadConfig) -> BlockOptions:
     """Has the process watch its Corefile."""
-    setup.reload(config.interval_s, config.jitter_s)
+    return replace(options, reload_s=(config.interval_s, config.jitter_s))
 
 
-DIRECTIVE = Directive("reload", parse, build)
+DIRECTIVE = Directive("reload", parse, sets_up=sets_up)

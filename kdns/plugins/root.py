@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count
 
 
@@ -22,9 +23,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RootConfig:
     return configured(RootConfig(stanza.args[0].text), stanza, {})
 
 
-def build(config: RootConfig, setup: Setup) -> None:
-    """Has the directives behind it look there: it is the first one of the chain."""
-    setup.root(config.path)
+def sets_up(options: BlockOptions, config: RootConfig) -> BlockOptions:
+    """Has the block's files be there."""
+    return replace(options, root=config.path)
 
 
-DIRECTIVE = Directive("root", parse, build)
+DIRECTIVE = Directive("root", parse, sets_up=sets_up)

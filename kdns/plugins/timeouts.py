@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.dnsserver.stanza import Option, configured, count, duration_s, integer, sets
 
@@ -44,9 +46,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     return configured(ListenerOptions(), stanza, OPTIONS)
 
 
-def build(config: ListenerOptions, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: ListenerOptions) -> BlockOptions:
     """Limits the connections of the block's listeners."""
-    setup.listener(config)
+    return replace(options, listener=options.listener.overridden(config))
 
 
-DIRECTIVE = Directive("timeouts", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("timeouts", parse, sets_up=sets_up, options=OPTIONS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.directive import Directive, Setup
-from kdns.dnsserver.listener_options import TLS_USAGE, ClientAuth, ListenerOptions, TlsConfig
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.directive import Directive
+from kdns.dnsserver.listener_options import TLS_USAGE, ClientAuth, TlsConfig
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets, text
 
 CLIENT_AUTHS = tuple(each.value for each in ClientAuth)
@@ -27,16 +28,16 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
     return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)
 
 
-def build(config: TlsConfig, setup: Setup) -> None:
+def sets_up(options: BlockOptions, config: TlsConfig) -> BlockOptions:
     """Has the listeners of the block speak TLS, where their scheme is of TLS."""
-    config = replace(
+    tls = replace(
         config,
-        cert=setup.path(config.cert),
-        key=setup.path(config.key),
-        ca=config.ca and setup.path(config.ca),
-        keylog=config.keylog and setup.path(config.keylog),
+        cert=options.path(config.cert),
+        key=options.path(config.key),
+        ca=config.ca and options.path(config.ca),
+        keylog=config.keylog and options.path(config.keylog),
     )
-    setup.listener(ListenerOptions(tls=config))
+    return replace(options, listener=replace(options.listener, tls=tls))
 
 
-DIRECTIVE = Directive("tls", parse, build, options=OPTIONS, is_certificate=True)
+DIRECTIVE = Directive("tls", parse, sets_up=sets_up, options=OPTIONS, is_certificate=True)

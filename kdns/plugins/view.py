@@ -47,7 +47,9 @@ class ViewPlugin(Plugin):
     sees = Sees.PACKET
 
     def __init__(self, config: ViewConfig, setup: Setup) -> None:
-        self._config = config
+        self.view_name = config.name
+        self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
+        self._conditions = config.conditions
         self._setup = setup
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -57,7 +59,7 @@ class ViewPlugin(Plugin):
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""
         del request
-        return {"view/name": self._config.name}
+        return {"view/name": self.view_name}
 
     def accepts(self, request: Request) -> bool:
         """Whether the block is for this query: not where an expression has no value, or one that is not true or false.
@@ -69,17 +71,14 @@ class ViewPlugin(Plugin):
                 request = plugin.with_facts(request)
         environment = Environment(request)
         try:
-            return all(condition.value(environment) is True for condition in self._config.conditions)
+            return all(condition.value(environment) is True for condition in self._conditions)
         except EvaluationError:
             return False
 
 
 def build(config: ViewConfig, setup: Setup) -> ViewPlugin:
     """The plugin; the server asks it whether a query is for the block."""
-    plugin = ViewPlugin(config, setup)
-    is_of_packet = all(condition.is_of_packet for condition in config.conditions)
-    setup.view(config.name, plugin.accepts, is_of_packet=is_of_packet)
-    return plugin
+    return ViewPlugin(config, setup)
 
 
 DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS, is_view=True)

@@ -13,16 +13,15 @@ from kdns.cluster.state import OnChange, State
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
-from kdns.dnsserver.answers.answer import MAX_UDP_BYTES, Answer
+from kdns.dnsserver.answers.answer import Answer
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.answers.table import Lane, key_of
-from kdns.dnsserver.blocks import Block, Client, Exchange, Server, View
+from kdns.dnsserver.blocks import Block, Client, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.directive import Chance, Config, Directive, Files, Level, Page, Sample, UnreadableFileError
+from kdns.dnsserver.directive import Chance, Config, Directive, Files, Level, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
-from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.kubernetes.options import Options
@@ -85,12 +84,9 @@ class FakeSetup:
     files: dict[str, str] = field(default_factory=dict)
     clock_s: float = 0.0
     lines: list[dict[str, object]] = field(default_factory=list)
-    pages: dict[str, Page] = field(default_factory=dict)
     changed: list[OnChange] = field(default_factory=list)
     at_stop: list[Callable[[], None]] = field(default_factory=list)
     readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
-    has_stacks: bool = False
-    has_debug: bool = False
     framed: dict[str, list[bytes]] = field(default_factory=dict)
     hostname: str = "node-1"
     preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -104,33 +100,11 @@ class FakeSetup:
     chance: Chance = field(default_factory=lambda: Random(0))
     running: list[Coroutine[Any, Any, None]] = field(default_factory=list)
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
-    udp_bytes: int = MAX_UDP_BYTES
-    only: View | None = None
     upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
-    options: ListenerOptions = field(default_factory=ListenerOptions)
-    folder: str = ""
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
-    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
-        raise NotImplementedError
-
-    def listener(self, options: ListenerOptions) -> None:
-        self.options = self.options.overridden(options)
-
-    def root(self, folder: str) -> None:
-        self.folder = folder
-
     def path(self, name: str) -> str:
-        return f"{self.folder}{name}"
-
-    def reload(self, interval_s: float, jitter_s: float) -> None:
-        raise NotImplementedError
-
-    def view(self, name: str, accepts: Callable[[Request], bool], *, is_of_packet: bool) -> None:
-        self.only = View(name, accepts, is_of_packet)
-
-    def limit_udp(self, size_bytes: int) -> None:
-        self.udp_bytes = size_bytes
+        return name
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         del source, scope, startup_timeout_s
@@ -164,16 +138,6 @@ class FakeSetup:
     def has_file(self, path: str) -> bool:
         return path in self.files
 
-    def site(self, address: HostPort, path: str, page: Page, *, is_probed: bool = False) -> None:
-        del address, is_probed
-        self.pages[path] = page
-
-    def metrics(self, address: HostPort, *, runtime: bool) -> None:
-        raise NotImplementedError
-
-    def profiles(self, address: HostPort) -> None:
-        raise NotImplementedError
-
     def expose(
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
     ) -> None:
@@ -189,12 +153,6 @@ class FakeSetup:
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         pass
 
-    def unready(self) -> tuple[str, ...]:
-        return ()
-
-    def lameduck(self, seconds: float) -> None:
-        raise NotImplementedError
-
     def log(self, level: Level, event: str, **facts: object) -> None:
         self.lines.append({"log_level": level, "event": event} | facts)
 
@@ -204,14 +162,8 @@ class FakeSetup:
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         self.lines.append({"log_level": level, "event": event, "line": line} | dict(facts))
 
-    def log_stacks(self) -> None:
-        self.has_stacks = True
-
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         return self.upstreams[spec.address]
-
-    def log_debug(self) -> None:
-        self.has_debug = True
 
     async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
         async with asyncio.timeout(timeout_s):

@@ -19,7 +19,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Block, Server
 from kdns.dnsserver.chain import Chain, Request, unhandled
 from kdns.dnsserver.config import ServerConfig
-from kdns.plugins.directives import BY_NAME, DIRECTIVES, configure
+from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.forward.plugin import Forward, build
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 
@@ -106,8 +106,7 @@ def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeSetup) -> Serve
     blocks: list[Block] = []
     for config in configs:
         setup.zones = config.zones
-        built = ((row.build(found, setup), row) for row in DIRECTIVES if (found := config.given(row)))
-        chain = Chain([plugin for plugin, _ in built if plugin is not None])
+        chain = Chain(config.build(setup))
         setup.built = chain.plugins
         blocks += [Block(zone, chain) for zone in config.zones]
     made = Server("dns://:53", blocks)

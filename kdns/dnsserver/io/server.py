@@ -6,30 +6,32 @@ Every listening address has a server of its own with its own answers; the wildca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
+from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import WILDCARD, Place, ServerConfig, refuse_clashes
 from kdns.dnsserver.io.interfaces import reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
 from kdns.dnsserver.io.metrics import Enabled, Registry
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.setup import BlockSetup, Page, Process
+from kdns.dnsserver.io.setup import BlockSetup, Process
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
-from kdns.runtime.http.sites import HealthProbe, Sites, exposition
+from kdns.runtime.http.sites import HealthProbe, Sites, exposition, plain_page
 from kdns.runtime.metrics import Counters, Gauges, Sample
 from kdns.runtime.tasks import observed
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
 Part: TypeAlias = tuple[BlockSetup, str]
 """A server block, and one of its zones."""
+HEALTH_PATH: Final = "/health"
 
 
 class DnsServer:
@@ -53,11 +55,11 @@ class DnsServer:
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
         self._gauges = Gauges()
-        self._process = Process(self._clusters, self.unready, self._metrics_page)
+        self._process = Process(self._clusters)
         self._setups: list[BlockSetup] = []
         self._enabled: list[Enabled] = []
         self._is_listening = False
-        self._probed_page: Page | None = None
+        self._probed_page: tuple[HostPort, str] | None = None
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -72,7 +74,7 @@ class DnsServer:
     @property
     def reload_every_s(self) -> tuple[float, float]:
         """How often the Corefile is to be looked at, plus or minus how much, in seconds; 0 for never."""
-        said = [setup.reload_s for setup in self._setups if setup.reload_s is not None]
+        said = [setup.options.reload_s for setup in self._setups if setup.options.reload_s is not None]
         return said[-1] if said else (0.0, 0.0)
 
     @property
@@ -111,7 +113,7 @@ class DnsServer:
     @property
     def lameduck_s(self) -> float:
         """How long a stopping server goes on answering, in seconds."""
-        return max((setup.lameduck_s for setup in self._setups), default=0.0)
+        return max((setup.options.lameduck_s for setup in self._setups), default=0.0)
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
         """A family of counters in the process's metrics; to be called before the start."""
@@ -132,7 +134,7 @@ class DnsServer:
         places = await self.build()
         self._clusters.follow()
         await self._prepare(self._setups)
-        pages = _pages(self._setups)
+        pages = self._pages(self._setups)
         self._sites.use(pages, await self._sites.bind(pages))
         self._start_probe()
         await self._clusters.wait()
@@ -162,7 +164,7 @@ class DnsServer:
             self._clusters.follow()
             await self._prepare(setups)
             await self._clusters.wait()
-            pages = _pages(setups)
+            pages = self._pages(setups)
             new_sites = await self._sites.bind(pages)
             bound = self._listeners.bind(_options(places), self._process.interfaces)
         except BaseException:
@@ -259,9 +261,31 @@ class DnsServer:
         for setup, zone in parts:
             if server not in setup.servers:
                 setup.servers.append(server)
-            self._enabled.append(Enabled(server.label, zone, setup.only.name if setup.only else "", setup.config))
+            self._enabled.append(Enabled(server.label, zone, setup.block(zone).view, setup.config))
 
-    def _metrics_page(self, runtime: bool) -> Handler:
+    def _pages(self, setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
+        """The pages of these blocks, by address and path."""
+        pages: dict[HostPort, dict[str, Handler]] = {}
+        for setup in setups:
+            for page in setup.options.pages:
+                pages.setdefault(page.address, {}).update(self._handlers(page))
+        return pages
+
+    def _handlers(self, page: Page) -> dict[str, Handler]:
+        """What answers for a page, by path."""
+        match page:
+            case HealthPage():
+                return {HEALTH_PATH: plain_page(lambda: (200, "OK"))}
+            case ReadyPage():
+                return {"/ready": plain_page(readiness(self.unready, continuously=page.continuously))}
+            case MetricsPage():
+                return {"/metrics": self._metrics_page(runtime=page.runtime)}
+            case ProfilesPage():
+                from kdns.runtime.http.profiling import profiles  # noqa: PLC0415 - only where it is used
+
+                return profiles()
+
+    def _metrics_page(self, *, runtime: bool) -> Handler:
         registry = Registry(
             self.servers,
             self.requests,
@@ -275,8 +299,9 @@ class DnsServer:
         return exposition(registry)
 
     @property
-    def _probed(self) -> Page | None:
-        return next((setup.probed for setup in self._setups if setup.probed), None)
+    def _probed(self) -> HostPort | None:
+        pages = (page for setup in self._setups for page in setup.options.pages)
+        return next((page.address for page in pages if isinstance(page, HealthPage)), None)
 
     def _start_probe(self) -> None:
         """Ask the own /health, where it is now."""
@@ -284,10 +309,9 @@ class DnsServer:
         if probed is None:
             self._probe_page(None)
         else:
-            address, path = probed
-            self._probe_page((reachable(*self._sites.address(address)), path))
+            self._probe_page((reachable(*self._sites.address(probed)), HEALTH_PATH))
 
-    def _probe_page(self, page: Page | None) -> None:
+    def _probe_page(self, page: tuple[HostPort, str] | None) -> None:
         if page == self._probed_page:
             return
         self._probed_page = page
@@ -296,18 +320,22 @@ class DnsServer:
         self._probing = observed(self._probe.run(*page), "health probe") if page else None
 
 
-def _pages(setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
-    """The pages of these blocks, by address and path."""
-    pages: dict[HostPort, dict[str, Handler]] = {}
-    for setup in setups:
-        for (address, path), handler in setup.pages.items():
-            pages.setdefault(address, {})[path] = handler
-    return pages
+def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:
+    """The content of a ReadyPage, of what is not ready now."""
+    was_ready = False
+
+    def ready() -> tuple[int, str]:
+        nonlocal was_ready
+        waiting = () if was_ready and not continuously else unready()
+        was_ready = not waiting
+        return (503, "\n".join(waiting)) if waiting else (200, "OK")
+
+    return ready
 
 
 def _options(places: Mapping[Place, list[Part]]) -> dict[Place, ListenerOptions]:
     """What the blocks of each place say about its listeners; the last one that says something counts."""
     return {
-        place: reduce(ListenerOptions.overridden, (setup.options for setup, _ in parts), DEFAULTS)
+        place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), DEFAULTS)
         for place, parts in places.items()
     }

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kdns import logs
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import OnChange, State
-from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.blocks import Block, Server, View
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.blocks import Block, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.dnsserver.config import WILDCARD, ServerConfig
 from kdns.dnsserver.directive import Chance, Files, Level
-from kdns.dnsserver.directive import Page as PlainPage
 from kdns.dnsserver.directive import Sample as PlainSample
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.dnsserver.io.frame_stream import FrameStream
 from kdns.dnsserver.io.interfaces import bound_addresses, own_addresses
 from kdns.dnsserver.io.local_files import LocalFiles
-from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.files.watched import WatchedFile
-from kdns.runtime.http.server import Handler
-from kdns.runtime.http.sites import plain_page
 from kdns.runtime.metrics import Counters, Histograms, Sample
 from kdns.runtime.process import gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
@@ -55,10 +50,6 @@ LONG_WORK_S: Final = 0.25
 """Work in a thread that took longer made so many objects that a full collection would be noticed."""
 
 
-Page: TypeAlias = tuple[HostPort, str]
-"""An HTTP page: where it is served, and its path."""
-
-
 _CHANCE: Final = SystemRandom()
 
 
@@ -77,8 +68,6 @@ class Process:
     """What the server blocks of one process share; counters and histograms of directives go on after a reload."""
 
     clusters: Clusters
-    unready: Callable[[], tuple[str, ...]]
-    metrics_page: Callable[[bool], Handler]
     interfaces: tuple[InterfaceAddress, ...] = ()
     counters: dict[str, Counters] = field(default_factory=dict)
     histograms: dict[str, Histograms] = field(default_factory=dict)
@@ -90,27 +79,18 @@ class BlockSetup:
     """The Setup of one server block, and what came of it: the chain, where it listens, and what it adds to the process.
 
     `servers` are those that answer with this block, once there are any: their tables stand in front of the chain.
-    `pages` and `families` of metrics are served by the process while the block is in use.
+    It listens on `hosts`. `families` of metrics are served by the process while the block is in use.
     """
 
     config: ServerConfig
     process: Process
     chain: Chain = field(default_factory=Chain)
     servers: list[Server] = field(default_factory=list)
-    lameduck_s: float = 0.0
-    logs_stacks: bool = False
-    logs_debug: bool = False
-    options: ListenerOptions = field(default_factory=ListenerOptions)
-    reload_s: tuple[float, float] | None = None
-    udp_bytes: int = MAX_UDP_BYTES
-    only: View | None = None
-    pages: dict[Page, Handler] = field(default_factory=dict)
-    probed: Page | None = None
+    options: BlockOptions = field(init=False)
+    hosts: tuple[str, ...] = WILDCARD
     preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     families: list[Family] = field(default_factory=list)
     readiness_checks: list[tuple[str, Callable[[], bool]]] = field(default_factory=list)
-    _hosts: list[str] | None = None
-    _root: str = ""
     _clusters: list[tuple[Cluster, OnChange]] = field(default_factory=list)
     _upstreams: list[Lease] = field(default_factory=list)
     _works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
@@ -119,17 +99,20 @@ class BlockSetup:
     _is_stopped: bool = False
     _at_stop: list[Callable[[], None]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.options = self.config.options
+
     def build(self) -> None:
         """Build the chain; CorefileError or InputError for what cannot be done."""
-        plugins: list[Plugin] = []
-        for row in self.config.rows:
-            given = self.config.given(row)
-            plugin = row.build(given, self) if given else None
-            if plugin is not None:
-                plugins.append(plugin)
-        self.chain = Chain(plugins)
+        if binds := self.options.binds:
+            known = self.process.interfaces
+            found = (host for bind in binds for host in bound_addresses(bind.hosts, bind.exclude, known))
+            self.hosts = tuple(dict.fromkeys(found))
         if not self.hosts:
             raise self.config.error("bind: `except` leaves no address to listen on")
+        self.chain = Chain(self.config.build(self))
+        for event, facts in self.options.notes:
+            self.log("info", event, **facts)
 
     async def prepare_all(self) -> None:
         """Wait until the directives can answer; InputError for what they cannot."""
@@ -170,11 +153,6 @@ class BlockSetup:
             upstream.close()
 
     @property
-    def hosts(self) -> tuple[str, ...]:
-        """The addresses to listen on, the wildcards where no directive said any."""
-        return WILDCARD if self._hosts is None else tuple(dict.fromkeys(self._hosts))
-
-    @property
     def zones(self) -> tuple[str, ...]:
         """See Setup."""
         return self.config.zones
@@ -189,33 +167,9 @@ class BlockSetup:
         """See Setup."""
         return socket.gethostname()
 
-    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
-        """See Setup."""
-        self._hosts = [*(self._hosts or ()), *bound_addresses(hosts, exclude, self.process.interfaces)]
-
-    def listener(self, options: ListenerOptions) -> None:
-        """See Setup."""
-        self.options = self.options.overridden(options)
-
-    def root(self, folder: str) -> None:
-        """See Setup."""
-        self._root = folder
-
     def path(self, name: str) -> str:
         """See Setup."""
-        return os.path.join(self._root, name)  # noqa: PTH118 - of two texts of the user
-
-    def reload(self, interval_s: float, jitter_s: float) -> None:
-        """See Setup."""
-        self.reload_s = interval_s, jitter_s
-
-    def view(self, name: str, accepts: Callable[[Request], bool], *, is_of_packet: bool) -> None:
-        """See Setup."""
-        self.only = View(name, accepts, is_of_packet)
-
-    def limit_udp(self, size_bytes: int) -> None:
-        """See Setup."""
-        self.udp_bytes = size_bytes
+        return self.options.path(name)
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
         """See Setup."""
@@ -284,22 +238,6 @@ class BlockSetup:
         """See Setup."""
         return Path(path).is_file()
 
-    def site(self, address: HostPort, path: str, page: PlainPage, *, is_probed: bool = False) -> None:
-        """See Setup."""
-        self.pages[address, path] = plain_page(page)
-        if is_probed:
-            self.probed = address, path
-
-    def metrics(self, address: HostPort, *, runtime: bool) -> None:
-        """See Setup."""
-        self.pages[address, "/metrics"] = self.process.metrics_page(runtime)
-
-    def profiles(self, address: HostPort) -> None:
-        """See Setup."""
-        from kdns.runtime.http.profiling import profiles  # noqa: PLC0415 - only where it is used
-
-        self.pages |= {(address, path): handler for path, handler in profiles().items()}
-
     def expose(
         self,
         name: str,
@@ -325,17 +263,9 @@ class BlockSetup:
         """See Setup."""
         self.readiness_checks.append((name, is_ready))
 
-    def unready(self) -> tuple[str, ...]:
-        """See Setup."""
-        return self.process.unready()
-
-    def lameduck(self, seconds: float) -> None:
-        """See Setup."""
-        self.lameduck_s = max(self.lameduck_s, seconds)
-
     def log(self, level: Level, event: str, **facts: object) -> None:
         """See Setup."""
-        if level == "debug" and self.logs_debug:
+        if level == "debug" and self.options.logs_debug:
             log.info(event, **facts, is_debug=True)
         else:
             getattr(log, level)(event, **facts)
@@ -349,12 +279,8 @@ class BlockSetup:
 
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         """See Setup."""
-        if level != "debug" or self.logs_debug or logs.form().level == "debug":
+        if level != "debug" or self.options.logs_debug or logs.form().level == "debug":
             logs.print_directive_line(level, event, line, facts)
-
-    def log_stacks(self) -> None:
-        """See Setup."""
-        self.logs_stacks = True
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         """See Setup."""
@@ -362,10 +288,6 @@ class BlockSetup:
         self._upstreams = [lease for lease in self._upstreams if not lease.is_closed]
         self._upstreams.append(upstream)
         return upstream
-
-    def log_debug(self) -> None:
-        """See Setup."""
-        self.logs_debug = True
 
     async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
         """See Setup. A query over UDP has no task, which a timeout needs."""
@@ -419,7 +341,7 @@ class BlockSetup:
 
     def block(self, zone: str) -> Block:
         """The server block under one of its zones."""
-        return Block(zone, self.chain, self.logs_stacks, self.udp_bytes, self.only)
+        return Block(zone, self.chain, self.options.logs_stacks, self.options.udp_bytes)
 
     def located(self, error: InputError) -> InputError:
         """The error with what led to it: the word that names a file of no use, else the directive or server block."""

@@ -21,7 +21,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Block, Exchange, Server
 from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Serve
-from kdns.plugins.directives import DIRECTIVES, configure
+from kdns.plugins.directives import configure
 
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
 CLASSES = {"IN": 1, "CH": 3, "HS": 4, "NONE": 254, "ANY": 255}
@@ -98,13 +98,7 @@ def server_of(config: str, setup: FakeSetup, *behind: Plugin, zone: str = ".", b
     """A server of one block whose body is `config`, with other plugins before and behind its own."""
     (server_config,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
     setup.zones = server_config.zones
-    plugins: list[Plugin] = [*before]
-    for row in DIRECTIVES:
-        given = server_config.given(row)
-        plugin = row.build(given, setup) if given else None
-        if plugin is not None:
-            plugins.append(plugin)
-    chain = Chain((*plugins, *behind))
+    chain = Chain((*before, *server_config.build(setup), *behind))
     setup.built = chain.plugins
     server = Server("dns://:53", [Block(one, chain) for one in server_config.zones], "127.0.0.1", port=53)
     setup.servers.append(server)

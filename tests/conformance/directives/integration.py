@@ -9,8 +9,8 @@ from harness import Case, client_of, difference, files_of, packet_of, recorded, 
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin
-from kdns.plugins.directives import DIRECTIVES, configure
+from kdns.dnsserver.chain import Chain
+from kdns.plugins.directives import configure
 
 
 def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:
@@ -26,15 +26,9 @@ def server_of_corefile(corefile: str, files: dict[str, str]) -> Server:
     blocks: list[Block] = []
     for config in configure(parse(corefile)):
         setup = FakeSetup(zones=config.zones, files={"/etc/hosts": "", **files}, servers=[server])
-        plugins: list[Plugin] = []
-        for row in DIRECTIVES:
-            given = config.given(row)
-            plugin = row.build(given, setup) if given and row.name != "bind" else None
-            if plugin is not None:
-                plugins.append(plugin)
-        chain = Chain(plugins)
+        chain = Chain(config.build(setup))
         setup.built = chain.plugins
-        blocks += [Block(zone, chain, udp_bytes=setup.udp_bytes, only=setup.only) for zone in config.zones]
+        blocks += [Block(zone, chain, udp_bytes=config.options.udp_bytes) for zone in config.zones]
     server.swap(blocks)
     return server
 

@@ -22,7 +22,7 @@ def chosen_otherwise(case: Case) -> str:
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
     setup = FakeSetup()
     chain = Chain([view.build(only(config, view.DIRECTIVE), setup)])
-    server = Server("dns://:53", [Block(".", chain, only=setup.only)])
+    server = Server("dns://:53", [Block(".", chain)])
     outcome = server.respond(packet_of(case["query"]), server.table.lane("udp", 4), client_of(case["query"]))
     assert isinstance(outcome, Exchange)
     is_chosen = outcome.block is not None

@@ -19,7 +19,7 @@ from kdns.dnsserver.io.corefile import Corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError, ListenError
-from kdns.plugins import health
+from kdns.plugins import errors
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.runtime import process
 
@@ -45,11 +45,11 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
         tasks = len(asyncio.all_tasks())
         return tasks, server.is_synced, [len(each.listeners) for each in server.clusters], server.site_addresses.keys()
 
-    def exposing(config: Any, setup: Setup) -> Plugin | None:
+    def exposing(config: Any, setup: Setup) -> Plugin:
         setup.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)], counter=False)
-        return health.DIRECTIVE.build(config, setup)
+        return errors.build(config, setup)
 
-    monkeypatch.setitem(BY_NAME, "health", replace(health.DIRECTIVE, build=exposing))
+    monkeypatch.setitem(BY_NAME, "errors", replace(errors.DIRECTIVE, build=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
         del other  # it shortens the waits of a follower
         server = DnsServer(configure(parse(corefile())))

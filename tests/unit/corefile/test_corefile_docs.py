@@ -13,6 +13,7 @@ from dns_chain import only
 from kdns.cluster.source import Source
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
+from kdns.dnsserver.block_options import BindConfig
 from kdns.dnsserver.directive import Repeat, Row
 from kdns.net import HostPort
 from kdns.plugins import bind, health, prometheus, ready
@@ -67,7 +68,7 @@ def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
     (of_cluster,) = configure(parse(manifest["data"]["Corefile"]))
     assert [(address.zone, address.port) for address in server.addresses] == [(".", 1054)]
     own: dict[Row, object] = {
-        bind.DIRECTIVE: bind.BindConfig(("127.0.0.1",)),
+        bind.DIRECTIVE: BindConfig(("127.0.0.1",)),
         health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
         ready.DIRECTIVE: ready.ReadyConfig(HostPort("localhost", 8181)),
         prometheus.DIRECTIVE: prometheus.PrometheusConfig(HostPort("localhost", 9153)),

@@ -11,12 +11,12 @@ from dns_chain import only
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.advice import ADVICE, EXTERNAL
+from kdns.dnsserver.block_options import BindConfig
 from kdns.dnsserver.config import TRANSPORTS, server_configs
 from kdns.dnsserver.directive import Repeat
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import bind, health, loadbalance
-from kdns.plugins.bind import BindConfig
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES, configure
 
 REFUSED: list[list[str]] = yaml.safe_load(

@@ -28,7 +28,7 @@ from kdns.dnsserver.chain import Chain, Plugin
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import file
-from kdns.plugins.directives import DIRECTIVES, configure
+from kdns.plugins.directives import configure
 from kdns.plugins.file import FileConfig, ZoneFiles
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.secondary import plugin as secondary
@@ -459,11 +459,10 @@ async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     blocks: list[Block] = []
     for config in configure(parse(corefile)):
         setup = FakeSetup(zones=config.zones, files=files)
-        plugins = [row.build(found, setup) for row in DIRECTIVES if (found := config.given(row))]
-        chain = Chain([plugin for plugin in plugins if plugin])
+        chain = Chain(config.build(setup))
         setup.built = chain.plugins
         setups.append(setup)
-        blocks += [Block(zone, chain, only=setup.only) for zone in config.zones]
+        blocks += [Block(zone, chain) for zone in config.zones]
     server = Server("dns://:53", blocks)
     for setup in setups:
         setup.servers.append(server)

@@ -17,7 +17,6 @@ from kdns.dnsserver.answers.answer import error_answer
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Block, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
-from kdns.dnsserver.directive import Row
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins import errors, hosts, log
 from kdns.plugins.cache.plugin import TOO_MANY
@@ -40,10 +39,8 @@ class Observed:
     def __init__(self, corefile: str, setup: FakeSetup) -> None:
         blocks = []
         for config in configure(parse(corefile)):
-            rows: list[Row] = [errors.DIRECTIVE, log.DIRECTIVE]
-            built = [row.build(given, setup) for row in rows if (given := config.given(row))]
-            chain = Chain([plugin for plugin in built if plugin])
-            blocks += [Block(zone, chain) for zone in config.zones]
+            chain = Chain(config.build(setup))
+            blocks += [Block(zone, chain, config.options.logs_stacks) for zone in config.zones]
         self.server = Server("dns://:53", blocks)
         self.setup = setup
 
@@ -277,11 +274,12 @@ def test_an_unexpected_failure(with_stack: bool) -> None:
     }
 
 
-def test_stacks_are_asked_for(setup: FakeSetup) -> None:
-    observer(". {\nerrors\n}", setup)
-    assert not setup.has_stacks
-    observer(". {\nerrors {\nstacktrace\n}\n}", setup)
-    assert setup.has_stacks
+@pytest.mark.parametrize(
+    ("body", "logs_stacks"), [("errors", False), ("errors {\nstacktrace\n}", True), ("debug\nerrors", True)]
+)
+def test_stacks_are_asked_for(body: str, logs_stacks: bool) -> None:
+    (config,) = configure(parse(f". {{\n{body}\n}}\n"))
+    assert config.options.logs_stacks is logs_stacks
 
 
 def test_metadata_in_a_line(setup: FakeSetup) -> None:

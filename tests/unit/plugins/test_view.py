@@ -12,10 +12,10 @@ from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.answers.response import PRIVATE
 from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Request
+from kdns.dnsserver.chain import Chain, Request
 from kdns.dnsserver.config import Place, refuse_clashes
 from kdns.errors import CorefileError
-from kdns.plugins.directives import DIRECTIVES, configure
+from kdns.plugins.directives import configure
 
 MISTAKES = [
     ("view", "view", "an argument is missing"),
@@ -40,15 +40,9 @@ def server_of(corefile: str) -> Server:
     blocks = []
     for config in configure(parse(corefile)):
         setup = FakeSetup(zones=config.zones)
-        plugins: list[Plugin] = []
-        for row in DIRECTIVES:
-            given = config.given(row)
-            plugin = row.build(given, setup) if given else None
-            if plugin is not None:
-                plugins.append(plugin)
-        chain = Chain(plugins)
+        chain = Chain(config.build(setup))
         setup.built = chain.plugins
-        blocks += [Block(zone, chain, only=setup.only) for zone in config.zones]
+        blocks += [Block(zone, chain) for zone in config.zones]
     return Server("dns://:53", blocks, "127.0.0.1", port=53)
 
 
