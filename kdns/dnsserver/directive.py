@@ -1,7 +1,8 @@
 """What a directive is: one row of a table (kdns.plugins.directives).
 
-A row reads stanzas into frozen configurations, and builds from them the plugin of the chain. What a plugin needs of
-the world (files, clocks, sockets, clusters) comes through Setup: directives do no input and output themselves.
+A row reads stanzas into frozen configurations, and makes of them the plugin of the chain or options of the server
+block. What a plugin needs of the world comes through seven small protocols, of which it names those that it uses:
+directives do no input and output themselves.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class UnreadableFileError(CorefileError):
     """A file or directory that cannot be read at present."""
 
 
-class Files(Protocol):
+class FileReader(Protocol):
     """The files of this machine, for work in a thread."""
 
     def text(self, path: str) -> str:
@@ -118,48 +119,62 @@ class Future(Protocol[Result]):
         ...
 
 
-class Setup(Protocol):
-    """The capabilities that a server block's directives are given when they are built.
+class Clock(Protocol):
+    """What time it is."""
 
-    What is requested here starts with the server and ends with the server block.
-    """
-
-    @property
-    def zones(self) -> tuple[str, ...]:
-        """The zones of the server block."""
+    def now_s(self) -> float:
+        """The event loop's clock, which `Request.received_s` is read from, in seconds."""
         ...
 
-    @property
-    def own_addresses(self) -> tuple[bytes, ...]:
-        """The packed addresses that the block listens on; all of the machine's where it listens everywhere."""
+    def unix_s(self) -> float:
+        """The time in seconds since 1970."""
         ...
 
-    @property
-    def hostname(self) -> str:
-        """The name of this machine, of the Pod in a cluster."""
+
+class Tasks(Protocol):
+    """What a directive does beside its answers; it ends with the server block."""
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine until it ends or the server block does, as soon as the block answers."""
         ...
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine before the block answers its first query.
+
+        An InputError that it raises ends the start, or leaves the old server blocks in use.
+        """
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+        ...
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        """Call a function after so many seconds."""
+        ...
+
+    def future(self) -> Future[Any]:
+        """A value that another coroutine will give."""
+        ...
+
+    def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
+        """The reply if it comes in time; TimeoutError, and whoever works on it is cancelled, if it does not."""
+        ...
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """Call a function when the server block ends."""
+        ...
+
+
+class Files(Protocol):
+    """The files that the Corefile names."""
 
     def path(self, name: str) -> str:
         """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
         ...
 
-    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
-        """The state of a followed cluster; its server waits so long for the first full list."""
-        ...
-
-    def forget(self, subjects: Iterable[Subject]) -> None:
-        """Drop the answers that depend on these from the tables in front of the chain."""
-        ...
-
-    def plugins(self) -> tuple[Plugin, ...]:
-        """The plugins of the server block, in the chain's order; () until all are built."""
-        ...
-
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
-        """What the whole server replies to a question of a directive's own: any block may answer it.
-
-        SERVFAIL before the server listens, and where one question led to another too often.
-        """
+    def has_file(self, path: str) -> bool:
+        """Whether there is a file of this name."""
         ...
 
     def watch_file(
@@ -181,33 +196,13 @@ class Setup(Protocol):
         """
         ...
 
-    def in_thread(self, work: Callable[[Files], T]) -> Awaitable[T]:
+    def in_thread(self, work: Callable[[FileReader], T]) -> Awaitable[T]:
         """What `work` makes of files, in a thread: the loop goes on meanwhile."""
         ...
 
-    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine before the block answers its first query.
 
-        An InputError that it raises ends the start, or leaves the old server blocks in use.
-        """
-        ...
-
-    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
-        """The response to a message that is sent over UDP, its id and question checked; UpstreamError for none."""
-        ...
-
-    def messages(
-        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
-    ) -> AsyncGenerator[bytes, None]:
-        """The messages that come in answer to one over TCP, until the caller stops; UpstreamError where none comes.
-
-        `timeout_s` is for the connection, and for each message. The ids are checked.
-        """
-        ...
-
-    def has_file(self, path: str) -> bool:
-        """Whether there is a file of this name."""
-        ...
+class Metrics(Protocol):
+    """Families of metrics, which go on across reloads."""
 
     def expose(
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
@@ -223,9 +218,9 @@ class Setup(Protocol):
         """A family of histograms in the process's metrics, with these upper bounds."""
         ...
 
-    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
-        """The server block is ready only when this directive is."""
-        ...
+
+class EventLog(Protocol):
+    """What people read of the directive."""
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         """Write a line."""
@@ -239,26 +234,35 @@ class Setup(Protocol):
         """Write a line of the directive `log` or `errors`, as CoreDNS does; programs may get the event and facts."""
         ...
 
+
+class Peers(Protocol):
+    """Whom a directive asks, follows and tells."""
+
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         """A server that questions are sent to, until the block ends; InputError for an address or file of no use.
 
         Blocks with the same specification share sockets and connections.
         """
 
-    def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
-        """The reply if it comes in time; TimeoutError, and whoever works on it is cancelled, if it does not."""
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """The response to a message that is sent over UDP, its id and question checked; UpstreamError for none."""
+        ...
+
+    def messages(
+        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
+    ) -> AsyncGenerator[bytes, None]:
+        """The messages that come in answer to one over TCP, until the caller stops; UpstreamError where none comes.
+
+        `timeout_s` is for the connection, and for each message. The ids are checked.
+        """
+        ...
+
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        """The state of a followed cluster; its server waits so long for the first full list."""
         ...
 
     def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
         """What sends frames to a reader while the block is there; it never blocks, and counts those that are lost."""
-        ...
-
-    def now_s(self) -> float:
-        """The event loop's clock, which `Request.received_s` is read from, in seconds."""
-        ...
-
-    def unix_s(self) -> float:
-        """The time in seconds since 1970."""
         ...
 
     @property
@@ -266,25 +270,50 @@ class Setup(Protocol):
         """Random numbers."""
         ...
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
-        """Call a function after so many seconds."""
+
+class Answers(Protocol):
+    """The server block that the directive is in, and its answers."""
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of the server block."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+    @property
+    def own_addresses(self) -> tuple[bytes, ...]:
+        """The packed addresses that the block listens on; all of the machine's where it listens everywhere."""
         ...
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine until it ends or the server block does, as soon as the block answers."""
+    @property
+    def hostname(self) -> str:
+        """The name of this machine, of the Pod in a cluster."""
         ...
 
-    def future(self) -> Future[Any]:
-        """A value that another coroutine will give."""
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The plugins of the server block, in the chain's order; () until all are built."""
         ...
 
-    def on_stop(self, call: Callable[[], None]) -> None:
-        """Call a function when the server block ends."""
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """What the whole server replies to a question of a directive's own: any block may answer it.
+
+        SERVFAIL before the server listens, and where one question led to another too often.
+        """
         ...
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        """Drop the answers that depend on these from the tables in front of the chain."""
+        ...
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        """The server block is ready only when this directive is."""
+        ...
+
+
+class Setup(Clock, Tasks, Files, Metrics, EventLog, Peers, Answers, Protocol):
+    """All that directives are given when they are built; each names those of the seven that it uses.
+
+    What is requested here starts with the server and ends with the server block.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)

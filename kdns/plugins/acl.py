@@ -19,7 +19,7 @@ from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Directive, Metrics, Repeat
 from kdns.dnsserver.stanza import Option, configured
 from kdns.net import Network, client_address
 from kdns.tally import Tally
@@ -78,7 +78,7 @@ class Acl(Plugin):
 
     takes_notify = True
 
-    def __init__(self, configs: Iterable[AclConfig], setup: Setup) -> None:
+    def __init__(self, configs: Iterable[AclConfig], metrics: Metrics) -> None:
         self._rules = [
             (zones, rule, None if rule.networks is None else Networks(rule.networks))
             for zones, config in ((ZoneSet(config.zones), config) for config in configs)
@@ -88,11 +88,11 @@ class Acl(Plugin):
         self.sees = Sees.EVERY if has_networks else Sees.PACKET
         by_zone, text = ("server", "zone", "view"), "Queries that a rule"
         self._families = {
-            action: setup.counters(f"coredns_acl_{word}_requests", f"{text} {word}.", by_zone)
+            action: metrics.counters(f"coredns_acl_{word}_requests", f"{text} {word}.", by_zone)
             for action, word in COUNTED.items()
         }
         name = "coredns_acl_allowed_requests"
-        self._allowed = setup.counters(name, "Queries that were allowed.", ("server", "view"))
+        self._allowed = metrics.counters(name, "Queries that were allowed.", ("server", "view"))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The reply of the first rule that fits, or the next directive's."""
@@ -182,9 +182,9 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
     return configured(AclConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
-def build(configs: tuple[AclConfig, ...], setup: Setup) -> Acl:
+def build(configs: tuple[AclConfig, ...], metrics: Metrics) -> Acl:
     """The plugin for all stanzas of a server block."""
-    return Acl(configs, setup)
+    return Acl(configs, metrics)
 
 
 DIRECTIVE = Directive("acl", parse, build, Repeat.ADD, options=OPTIONS)

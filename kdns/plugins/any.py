@@ -12,7 +12,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, HINFO, IN
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count
 
 TTL_S: Final = 8482
@@ -46,7 +46,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
     return configured(AnyConfig(), stanza, {})
 
 
-def build(_config: AnyConfig, _setup: Setup) -> Any:
+def build(_config: AnyConfig, _setup: object) -> Any:
     """The plugin."""
     return Any()
 

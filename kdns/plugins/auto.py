@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from posixpath import basename
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
@@ -16,7 +16,7 @@ from kdns.dns.names import ZoneSet, labels_of
 from kdns.dns.types import IN, REFUSED
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request, Serve
-from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
+from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, Files, Repeat, Tasks, UnreadableFileError
 from kdns.dnsserver.patterns import Pattern, compiled, regex
 from kdns.dnsserver.stanza import UPSTREAM, Option, configured, duration_s, sets
 from kdns.errors import CorefileError
@@ -104,7 +104,7 @@ class Scan:
     mistakes: list[CorefileError] = field(default_factory=list)
 
 
-def scan(config: AutoConfig, held: dict[str, HeldZone], files: Files) -> Scan:
+def scan(config: AutoConfig, held: dict[str, HeldZone], files: FileReader) -> Scan:
     """Read what is new in the directory; CorefileError for a directory that cannot be read."""
     pattern = compiled(config.pattern)
     found = Scan(*files_by_zone(files.names(config.directory), config, pattern))
@@ -120,13 +120,19 @@ def scan(config: AutoConfig, held: dict[str, HeldZone], files: Files) -> Scan:
     return found
 
 
+class Needs(Answers, EventLog, Files, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class AutoZones(Authority):
     """The zones of directories: a new file is a new zone, and a file that is gone takes its zone with it.
 
     Differs: a name in ZONES that no file has a zone for is REFUSED, also where zone transfers are asked for.
     """
 
-    def __init__(self, configs: tuple[AutoConfig, ...], setup: Setup) -> None:
+    _setup: Needs
+
+    def __init__(self, configs: tuple[AutoConfig, ...], setup: Needs) -> None:
         super().__init__(NAME, setup)
         self._within = ZoneSet(zone for config in configs for zone in config.zones)
         self._of_config: list[dict[str, HeldZone]] = []
@@ -191,7 +197,7 @@ class AutoZones(Authority):
                 self._setup.log("warning", "another file is of the same zone", **facts)
 
 
-def build(configs: tuple[AutoConfig, ...], setup: Setup) -> AutoZones:
+def build(configs: tuple[AutoConfig, ...], setup: Needs) -> AutoZones:
     """The zones of all `auto` stanzas of the block."""
     return AutoZones(configs, setup)
 

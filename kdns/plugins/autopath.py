@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
@@ -28,7 +28,7 @@ from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive, EventLog, Files, Metrics, Tasks
 from kdns.dnsserver.stanza import Option, configured, count
 from kdns.net import packed
 from kdns.plugins.acl import Acl
@@ -83,12 +83,16 @@ def search_of(text: str) -> SearchPath:
     return tuple(dict.fromkeys(labels for labels in found if labels and b"" not in labels))[:MAX_ELEMENTS]
 
 
+class Needs(Answers, EventLog, Files, Metrics, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Autopath(Plugin):
     """Walks the path of names below its first element, when that does not exist."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: AutopathConfig, setup: Setup) -> None:
+    def __init__(self, config: AutopathConfig, setup: Needs) -> None:
         self._setup = setup
         self._zones = ZoneSet(config.zones)
         self._of_pods = not config.path
@@ -224,7 +228,7 @@ def _is_missing(reply: Response) -> bool:
     return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
 
 
-def build(config: AutopathConfig, setup: Setup) -> Autopath:
+def build(config: AutopathConfig, setup: Needs) -> Autopath:
     """The plugin of the stanza; CorefileError for a file that cannot be read."""
     plugin = Autopath(config, setup)
     if not config.path:

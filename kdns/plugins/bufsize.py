@@ -14,7 +14,7 @@ from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count, integer
 
 MOST_BYTES: Final = 4096
@@ -56,7 +56,7 @@ def sets_up(options: BlockOptions, config: BufsizeConfig) -> BlockOptions:
     return replace(options, udp_bytes=config.size_bytes)
 
 
-def build(config: BufsizeConfig, _setup: Setup) -> Bufsize:
+def build(config: BufsizeConfig, _setup: object) -> Bufsize:
     """The plugin, which limits what later directives ask for."""
     return Bufsize(config)
 

@@ -10,7 +10,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive, Tasks
 from kdns.dnsserver.stanza import configured, count, duration_s
 
 DEFAULT_S: Final = 5.001
@@ -28,9 +28,9 @@ class Cancel(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: CancelConfig, setup: Setup) -> None:
+    def __init__(self, config: CancelConfig, tasks: Tasks) -> None:
         self._timeout_s = config.timeout_s
-        self._setup = setup
+        self._tasks = tasks
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, or SERVFAIL when the time is over."""
@@ -39,7 +39,7 @@ class Cancel(Plugin):
 
     async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
         try:
-            return await self._setup.within(self._timeout_s, reply)
+            return await self._tasks.within(self._timeout_s, reply)
         except TimeoutError:
             return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
 
@@ -53,9 +53,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
     return configured(CancelConfig(*timeouts), stanza, {})
 
 
-def build(config: CancelConfig, setup: Setup) -> Cancel:
+def build(config: CancelConfig, tasks: Tasks) -> Cancel:
     """The plugin."""
-    return Cancel(config, setup)
+    return Cancel(config, tasks)
 
 
 DIRECTIVE = Directive("cancel", parse, build)

@@ -13,7 +13,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CH, TXT
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.stanza import configured
 
 DEFAULT_VERSION: Final = f"kdns-{__version__}"
@@ -69,9 +69,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
     return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
 
 
-def build(config: ChaosConfig, setup: Setup) -> Chaos:
+def build(config: ChaosConfig, block: Answers) -> Chaos:
     """The plugin."""
-    return Chaos(config, setup.hostname)
+    return Chaos(config, block.hostname)
 
 
 DIRECTIVE = Directive("chaos", parse, build)

@@ -23,7 +23,7 @@ from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive, Metrics
 from kdns.dnsserver.stanza import Option, configured, count, flag, sets
 
 NAME: Final = "dns64"
@@ -82,9 +82,9 @@ class Dns64(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: Dns64Config, setup: Setup) -> None:
+    def __init__(self, config: Dns64Config, metrics: Metrics) -> None:
         self._config = config
-        self._translated = setup.counters(
+        self._translated = metrics.counters(
             "coredns_dns64_requests_translated", "Queries for AAAA that led to one for A.", ("server",)
         )
 
@@ -151,9 +151,9 @@ def _negative_ttl_s(first: Response) -> int:
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 
 
-def build(config: Dns64Config, setup: Setup) -> Dns64:
+def build(config: Dns64Config, metrics: Metrics) -> Dns64:
     """The plugin of the stanza."""
-    return Dns64(config, setup)
+    return Dns64(config, metrics)
 
 
 DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

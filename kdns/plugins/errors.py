@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -15,7 +16,7 @@ from kdns.dns.types import SERVFAIL, type_name
 from kdns.dnsserver.answers.response import NEVER, Response
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Level, Setup
+from kdns.dnsserver.directive import Directive, EventLog, Level, Tasks
 from kdns.dnsserver.patterns import Pattern, regex
 from kdns.dnsserver.stanza import Option, configured, count, duration_s, flag
 from kdns.durations import format_duration
@@ -77,6 +78,10 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
     return configured(ErrorsConfig(), stanza, OPTIONS)
 
 
+class Needs(EventLog, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Errors(Plugin):
     """Logs each response that has an `error`. Such a response, and SERVFAIL, is never reused: each one passes here.
 
@@ -86,7 +91,7 @@ class Errors(Plugin):
     sees = Sees.PACKET
     takes_notify = True
 
-    def __init__(self, config: ErrorsConfig, setup: Setup) -> None:
+    def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
         self.log = ErrorLog(config, setup)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -125,7 +130,7 @@ class ErrorLog:
     once is not repeated.
     """
 
-    def __init__(self, config: ErrorsConfig, setup: Setup) -> None:
+    def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
         self._config = config
         self._setup = setup
         self._pending: dict[Consolidate, Pending] = {}
@@ -172,7 +177,7 @@ def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
     return replace(options, logs_stacks=options.logs_stacks or config.stacktrace)
 
 
-def build(config: ErrorsConfig, setup: Setup) -> Errors:
+def build(config: ErrorsConfig, setup: Needs) -> Errors:
     """The plugin; errors that are still being counted are written when the server block ends."""
     plugin = Errors(config, setup)
     setup.on_stop(plugin.log.flush)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from posixpath import dirname, join
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
-from kdns.dnsserver.directive import Directive, Files, Repeat, Setup, UnreadableFileError
+from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, Files, Repeat, Tasks, UnreadableFileError
 from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, sets
 from kdns.errors import CorefileError
 from kdns.plugins.zones.authority import Authority, HeldZone, stepped
@@ -55,7 +55,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def zone_of(text: str, path: str, name: str, files: Files) -> Zone:
+def zone_of(text: str, path: str, name: str, files: FileReader) -> Zone:
     """The zone of this text of a file, with all that it includes; CorefileError at the line of a mistake."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
@@ -67,7 +67,7 @@ def zone_of(text: str, path: str, name: str, files: Files) -> Zone:
         raise CorefileError(path, 0, "", str(error)) from error
 
 
-def _included(files: Files, path: str, name: str) -> tuple[str, str]:
+def _included(files: FileReader, path: str, name: str) -> tuple[str, str]:
     """The path and text of a file that another one includes: relative to that one's folder."""
     included = join(dirname(path), name)
     try:
@@ -76,7 +76,7 @@ def _included(files: Files, path: str, name: str) -> tuple[str, str]:
         raise ValueError(f"$INCLUDE {name}: {error.reason}") from error
 
 
-def newer_version(path: str, held: HeldZone, files: Files) -> Version | None:
+def newer_version(path: str, held: HeldZone, files: FileReader) -> Version | None:
     """The zone of the file, if it is another version than the one that is held.
 
     The same text is not parsed again, unless it includes files.
@@ -92,13 +92,19 @@ def newer_version(path: str, held: HeldZone, files: Files) -> Version | None:
     return Version(zone, stepped(held, zone) if held.zone and is_newer(zone.serial, held.zone.serial) else ())
 
 
+class Needs(Answers, EventLog, Files, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class ZoneFiles(Authority):
     """Zones of files, which are read again at intervals. A file that cannot be used leaves the zone as it was.
 
     Differs: `fallthrough` counts for the zones of its own stanza; in CoreDNS for those of all in the server block.
     """
 
-    def __init__(self, configs: tuple[FileConfig, ...], setup: Setup) -> None:
+    _setup: Needs
+
+    def __init__(self, configs: tuple[FileConfig, ...], setup: Needs) -> None:
         super().__init__(NAME, setup)
         by_name: dict[str, HeldZone] = {}
         for config in configs:
@@ -146,7 +152,7 @@ class ZoneFiles(Authority):
                 self._setup.log("warning", "records outside of the zone left out", zone=held.name, owners=ignored)
 
 
-def build(configs: tuple[FileConfig, ...], setup: Setup) -> ZoneFiles:
+def build(configs: tuple[FileConfig, ...], setup: Needs) -> ZoneFiles:
     """The zones of all `file` stanzas of the block."""
     return ZoneFiles(configs, setup)
 

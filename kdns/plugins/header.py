@@ -10,7 +10,7 @@ from operator import or_
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import Option, choice, configured, count
 
 FLAGS = {"aa": AA, "ra": RA, "rd": RD}
@@ -89,7 +89,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
     return configured(HeaderConfig(), stanza, OPTIONS)
 
 
-def build(configs: tuple[HeaderConfig, ...], _setup: Setup) -> Header:
+def build(configs: tuple[HeaderConfig, ...], _setup: object) -> Header:
     """The plugin for all stanzas of a server block, in order."""
     query = reduce(Flags.then, (config.query for config in configs))
     response = reduce(Flags.then, (config.response for config in configs))

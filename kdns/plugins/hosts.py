@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
@@ -23,7 +23,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
 from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
 from kdns.dnsserver.chain import UNANSWERED, Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Sample, Setup
+from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Files, Metrics, Sample
 from kdns.dnsserver.stanza import (
     FALLTHROUGH,
     Option,
@@ -211,12 +211,16 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
             yield entry.address, name, tuple(map(bytes.lower, labels_of(name)))
 
 
+class Needs(Answers, Clock, EventLog, Files, Metrics, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Hosts(Plugin):
     """Answers from the table; a file that changes what is in it drops all kept answers."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: HostsConfig, setup: Setup) -> None:
+    def __init__(self, config: HostsConfig, setup: Needs) -> None:
         self._config = config
         self._setup = setup
         self._zones = ZoneSet(config.zones)
@@ -296,7 +300,7 @@ class Hosts(Plugin):
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
 
 
-def build(config: HostsConfig, setup: Setup) -> Hosts:
+def build(config: HostsConfig, setup: Needs) -> Hosts:
     """Raises CorefileError for a file that is there and cannot be read."""
     for mistake in config.mistakes:
         setup.log("warning", "hosts line left out", path=mistake.path, line=mistake.line, reason=mistake.reason)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
@@ -21,7 +21,7 @@ from kdns.dns.names import MAX_LABEL_BYTES, Labels
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, NS, SOA, SRV, address_type
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive, EventLog, Tasks
 from kdns.dnsserver.stanza import FALLTHROUGH, Option, configured, flag, integer, sets
 from kdns.net import packed
 from kdns.plugins.kubernetes.answers import ZoneAnswers
@@ -205,12 +205,16 @@ def hostname_node(service: Service, hostname: str, below: Labels, qtype: int) ->
     return {} if not labels or any(labels == (protocol,) for protocol, _, _ in ports) else None
 
 
+class Needs(Answers, EventLog, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class External(Plugin):
     """Answers for the stanza's zones, once the block's `kubernetes` is there; without one it passes everything on."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: ExternalConfig, setup: Setup) -> None:
+    def __init__(self, config: ExternalConfig, setup: Needs) -> None:
         self._config = config
         self._setup = setup
         self._answers: ZoneAnswers | None = None
@@ -236,7 +240,7 @@ class External(Plugin):
             self._setup.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
 
 
-def build(config: ExternalConfig, setup: Setup) -> External:
+def build(config: ExternalConfig, setup: Needs) -> External:
     """The plugin of the stanza."""
     plugin = External(config, setup)
     setup.spawn(plugin.check)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from ipaddress import ip_network
-from typing import Literal
+from typing import Literal, Protocol
 
 from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
@@ -16,7 +16,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.order import Order, Weights
 from kdns.dnsserver.answers.response import EVERYTHING, Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Answers, Directive, Files, Repeat
 from kdns.dnsserver.stanza import Option, adds, configured, count, duration_s, integer, sets
 from kdns.net import Network, packed
 
@@ -100,12 +100,16 @@ def _owner(token: Token) -> str:
     return zones(token)[0]
 
 
+class Needs(Answers, Files, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Loadbalance(Plugin):
     """Sets the order of the addresses of each answer. A new order drops all kept answers."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: LoadbalanceConfig, setup: Setup) -> None:
+    def __init__(self, config: LoadbalanceConfig, setup: Needs) -> None:
         self._config = config
         self._setup = setup
         self.order = config.order({})
@@ -130,7 +134,7 @@ class Loadbalance(Plugin):
         return reply and reply.in_order(self.order)
 
 
-def build(config: LoadbalanceConfig, setup: Setup) -> Loadbalance:
+def build(config: LoadbalanceConfig, setup: Needs) -> Loadbalance:
     """Raises CorefileError, with the file's own line, for a weight file that cannot be used.
 
     Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.

@@ -12,7 +12,7 @@ from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive, Metrics
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import packed
 
@@ -42,10 +42,10 @@ class Local(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: LocalConfig, setup: Setup) -> None:
+    def __init__(self, config: LocalConfig, metrics: Metrics) -> None:
         self._has_prefix = config.localhost_prefix
         name, text = "coredns_local_localhost_requests", "Queries for names that begin with localhost."
-        self._tally = setup.counters(name, text, ()).tally()
+        self._tally = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The records of a local name; what the next directive says to every other query."""
@@ -94,9 +94,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
     return configured(LocalConfig(), stanza, OPTIONS)
 
 
-def build(config: LocalConfig, setup: Setup) -> Local:
+def build(config: LocalConfig, metrics: Metrics) -> Local:
     """The plugin."""
-    return Local(config, setup)
+    return Local(config, metrics)
 
 
 DIRECTIVE = Directive("local", parse, build, options=OPTIONS)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
@@ -20,7 +20,7 @@ from kdns.dns.types import class_name, rcode_name, type_name
 from kdns.dnsserver.answers.outcome import Outcome, outcome_of_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Clock, Directive, EventLog, Repeat
 from kdns.dnsserver.stanza import Option, configured
 from kdns.net import bracketed
 
@@ -114,13 +114,17 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
     return configured(LogConfig(all_zones(names) or (".",), compiled(text)), stanza, OPTIONS)
 
 
+class Needs(Clock, EventLog, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Log(Plugin):
     """Writes the line of a query when its response has been sent; the first rule whose zones fit decides."""
 
     sees = Sees.EVERY
     takes_notify = True
 
-    def __init__(self, configs: tuple[LogConfig, ...], setup: Setup) -> None:
+    def __init__(self, configs: tuple[LogConfig, ...], setup: Needs) -> None:
         self._setup = setup
         self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
@@ -218,7 +222,7 @@ def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
     }
 
 
-def build(configs: tuple[LogConfig, ...], setup: Setup) -> Log:
+def build(configs: tuple[LogConfig, ...], setup: Needs) -> Log:
     """The plugin for all stanzas of a server block."""
     return Log(configs, setup)
 

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import HINFO
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Metrics, Peers, Tasks
 from kdns.dnsserver.stanza import configured, count
 from kdns.plugins.forward.group import Group, Member
 from kdns.plugins.forward.plugin import Forward
@@ -58,12 +58,16 @@ class Route(NamedTuple):
     zone: Labels
 
 
+class Needs(Answers, Clock, EventLog, Metrics, Peers, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Loop(Plugin):
     """Watches for its own questions; every query goes to the next directive."""
 
     sees = Sees.PACKET
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Needs) -> None:
         self._setup = setup
         self._expected: dict[Labels, tuple[float, Callable[[], None]]] = {}
         self._due_s: dict[Member, float] = {}
@@ -159,7 +163,7 @@ class Loop(Plugin):
         return [((member.name,), 1.0) for members in self._looping.values() for member in members]
 
 
-def build(config: LoopConfig, setup: Setup) -> Loop:
+def build(config: LoopConfig, setup: Needs) -> Loop:
     """The plugin; it finds the upstreams of the block when all directives are built."""
     del config
     return Loop(setup)

@@ -13,7 +13,7 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.stanza import Option, configured
 
 OPTIONS: Final[dict[str, Option]] = {}
@@ -91,9 +91,9 @@ class Metadata(Plugin):
 
     sees = Sees.EVERY
 
-    def __init__(self, config: MetadataConfig, setup: Setup) -> None:
+    def __init__(self, config: MetadataConfig, block: Answers) -> None:
         self._zones = ZoneSet(config.zones)
-        self._setup = setup
+        self._block = block
         self._providers: tuple[Provider, ...] | None = None
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -105,13 +105,13 @@ class Metadata(Plugin):
         if request.query.labels not in self._zones:
             return request
         if self._providers is None:
-            self._providers = tuple(plugin for plugin in self._setup.plugins() if isinstance(plugin, Provider))
+            self._providers = tuple(plugin for plugin in self._block.plugins() if isinstance(plugin, Provider))
         return request._replace(metadata=Facts(request, self._providers))
 
 
-def build(config: MetadataConfig, setup: Setup) -> Metadata:
+def build(config: MetadataConfig, block: Answers) -> Metadata:
     """The plugin of the stanza."""
-    return Metadata(config, setup)
+    return Metadata(config, block)
 
 
 DIRECTIVE = Directive("metadata", parse, build, options=OPTIONS)

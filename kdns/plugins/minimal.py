@@ -13,7 +13,7 @@ from kdns.dns.wire import ANSWER, AUTHORITY, records
 from kdns.dnsserver.answers.outcome import Outcome, outcome_of
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
@@ -70,7 +70,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
     return configured(MinimalConfig(), stanza, {})
 
 
-def build(_config: MinimalConfig, _setup: Setup) -> Minimal:
+def build(_config: MinimalConfig, _setup: object) -> Minimal:
     """The plugin."""
     return Minimal()
 

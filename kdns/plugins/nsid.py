@@ -10,7 +10,7 @@ from typing import Final
 from kdns.corefile.lines import Stanza
 from kdns.dns.types import NSID
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.stanza import configured
 
 MAX_BYTES: Final = 255
@@ -52,9 +52,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
     return configured(NsidConfig(text), stanza, {})
 
 
-def build(config: NsidConfig, setup: Setup) -> Nsid:
+def build(config: NsidConfig, block: Answers) -> Nsid:
     """The plugin."""
-    return Nsid(config.text or setup.hostname)
+    return Nsid(config.text or block.hostname)
 
 
 DIRECTIVE = Directive("nsid", parse, build)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
@@ -21,7 +21,7 @@ from kdns.dns.types import SOA
 from kdns.dns.zone.lookup import Lookup
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive, EventLog, Tasks
 from kdns.errors import CorefileError
 from kdns.plugins.transfer import Transfer
 from kdns.plugins.zones.authority import Authority, HeldZone
@@ -84,10 +84,14 @@ def _zone(name: str, records: Iterable[RRset]) -> Zone:
     return Zone(name, records if has_soa else (RRset(name, SOA, 0, (NO_SOA,)), *records))
 
 
+class Needs(Answers, EventLog, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Records(Authority):
     """The zones of a stanza. One without an SOA has none in its answers, and is not transferred."""
 
-    def __init__(self, config: RecordsConfig, setup: Setup) -> None:
+    def __init__(self, config: RecordsConfig, setup: Needs) -> None:
         super().__init__(NAME, setup)
         for mistake in config.mistakes:
             setup.log("warning", "record left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
@@ -112,7 +116,7 @@ def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
     return tuple(rrset for rrset in section if rrset.rdata != (NO_SOA,))
 
 
-def build(config: RecordsConfig, setup: Setup) -> Records:
+def build(config: RecordsConfig, setup: Needs) -> Records:
     """The zones of the stanza."""
     return Records(config, setup)
 

@@ -19,7 +19,7 @@ from kdns.dns.query import TC
 from kdns.dnsserver.answers.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive, Metrics
 from kdns.dnsserver.stanza import Option, configured, flag, integer, rate, sets
 from kdns.net import client_address
 
@@ -130,14 +130,14 @@ class Rrl(Plugin):
 
     sees = Sees.EVERY
 
-    def __init__(self, config: RrlConfig, setup: Setup) -> None:
+    def __init__(self, config: RrlConfig, metrics: Metrics) -> None:
         self._config = config
         self._zones = ZoneSet(config.zones)
         self._accounts = Accounts(config.max_table_size, config.window_s, config.slip_ratio)
         name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance."
-        self._responses = setup.counters(name, text, ()).tally()
+        self._responses = metrics.counters(name, text, ()).tally()
         name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance."
-        self._requests = setup.counters(name, text, ()).tally()
+        self._requests = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply, the same cut off, or silence. Questions of the server's own are no responses."""
@@ -212,9 +212,9 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
     return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
-def build(config: RrlConfig, setup: Setup) -> Rrl:
+def build(config: RrlConfig, metrics: Metrics) -> Rrl:
     """The plugin."""
-    return Rrl(config, setup)
+    return Rrl(config, metrics)
 
 
 DIRECTIVE = Directive("rrl", parse, build, options=OPTIONS)

@@ -23,7 +23,7 @@ from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Answers, Directive, EventLog, Peers, Repeat, Tasks
 from kdns.dnsserver.stanza import Option, configured, ip
 from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
 from kdns.upstream.upstream import UpstreamError
@@ -126,6 +126,10 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
     return config
 
 
+class Needs(Answers, EventLog, Peers, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Transfers(Plugin):
     """Gives zones to those who may have them, and tells secondaries when there is a new version.
 
@@ -135,7 +139,7 @@ class Transfers(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, configs: tuple[TransferConfig, ...], setup: Setup) -> None:
+    def __init__(self, configs: tuple[TransferConfig, ...], setup: Needs) -> None:
         self._configs = configs
         self._setup = setup
         self._untold: dict[tuple[HostPort, str], list[str]] = {}
@@ -300,7 +304,7 @@ def _weight(rrset: RRset) -> int:
     return sum(owner + len(wire_of(rrset.rtype, rdata)) for rdata in rrset.rdata)
 
 
-def build(configs: tuple[TransferConfig, ...], setup: Setup) -> Transfers:
+def build(configs: tuple[TransferConfig, ...], setup: Needs) -> Transfers:
     """The plugin."""
     return Transfers(configs, setup)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.expressions.functions import QUERY_FUNCTIONS, Environment
 from kdns.dnsserver.expressions.parser import Expression, expression
 from kdns.dnsserver.expressions.values import EvaluationError
@@ -46,11 +46,11 @@ class ViewPlugin(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: ViewConfig, setup: Setup) -> None:
+    def __init__(self, config: ViewConfig, block: Answers) -> None:
         self.view_name = config.name
         self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
         self._conditions = config.conditions
-        self._setup = setup
+        self._block = block
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The next directive's reply."""
@@ -66,7 +66,7 @@ class ViewPlugin(Plugin):
 
         With `metadata` in the block, expressions read the facts that its directives know.
         """
-        for plugin in self._setup.plugins():
+        for plugin in self._block.plugins():
             if isinstance(plugin, Metadata):
                 request = plugin.with_facts(request)
         environment = Environment(request)
@@ -76,9 +76,9 @@ class ViewPlugin(Plugin):
             return False
 
 
-def build(config: ViewConfig, setup: Setup) -> ViewPlugin:
+def build(config: ViewConfig, block: Answers) -> ViewPlugin:
     """The plugin; the server asks it whether a query is for the block."""
-    return ViewPlugin(config, setup)
+    return ViewPlugin(config, block)
 
 
 DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS, is_view=True)

@@ -11,7 +11,7 @@ from kdns.dns.rrset import RRset, Srv
 from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import configured, count
 from kdns.net import packed
 
@@ -48,7 +48,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
     return configured(WhoamiConfig(), stanza, {})
 
 
-def build(_config: WhoamiConfig, _setup: Setup) -> Whoami:
+def build(_config: WhoamiConfig, _setup: object) -> Whoami:
     """The plugin."""
     return Whoami()
 

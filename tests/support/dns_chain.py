@@ -20,7 +20,7 @@ from kdns.dnsserver.answers.table import Lane, key_of
 from kdns.dnsserver.blocks import Block, Client, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.directive import Chance, Config, Directive, Files, Level, Sample, UnreadableFileError
+from kdns.dnsserver.directive import Chance, Config, Directive, FileReader, Level, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.errors import CorefileError
 from kdns.net import HostPort
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass
 class FakeFiles:
-    """Files that are texts."""
+    """FileReader that are texts."""
 
     texts: dict[str, str]
 
@@ -191,7 +191,7 @@ class FakeSetup:
         self.call_later(seconds, lambda: None if awake.done() else awake.set_result(None))
         await awake
 
-    async def in_thread(self, work: Callable[[Files], T]) -> T:
+    async def in_thread(self, work: Callable[[FileReader], T]) -> T:
         return work(FakeFiles(self.files))
 
     def prepare(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""Files of zones, read in a thread."""
+"""FileReader of zones, read in a thread."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kdns.errors import CorefileError
 MAX_FILE_BYTES: Final = 256 << 20
 """The largest file that is read: a few million records."""
 MAX_FILES: Final = 10_000
-"""Files of one directory."""
+"""FileReader of one directory."""
 
 
 class LocalFiles:
-    """The files of this machine: see kdns.dnsserver.directive.Files."""
+    """The files of this machine: see kdns.dnsserver.directive.FileReader."""
 
     def text(self, path: str) -> str:
-        """See Files."""
+        """See FileReader."""
         try:
             if not Path(path).is_file() and Path(path).exists():
                 raise UnreadableFileError(path, 0, "", "cannot be read: it is no regular file")
@@ -35,7 +35,7 @@ class LocalFiles:
             raise CorefileError(path, 0, "", f"is no text: {error}") from error
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """See Files. Links to files count as files; links to directories below are not followed."""
+        """See FileReader. Links to files count as files; links to directories below are not followed."""
 
         def failed(error: OSError) -> None:
             raise UnreadableFileError(directory, 0, "", f"cannot be read: {error.strerror or error}") from error

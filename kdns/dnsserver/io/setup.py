@@ -20,7 +20,7 @@ from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.blocks import Block, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.dnsserver.config import WILDCARD, ServerConfig
-from kdns.dnsserver.directive import Chance, Files, Level
+from kdns.dnsserver.directive import Chance, FileReader, Level
 from kdns.dnsserver.directive import Sample as PlainSample
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.dnsserver.io.frame_stream import FrameStream
@@ -213,7 +213,7 @@ class BlockSetup:
         if every_s:
             self.spawn(file.follow)
 
-    async def in_thread(self, work: Callable[[Files], T]) -> T:
+    async def in_thread(self, work: Callable[[FileReader], T]) -> T:
         """See Setup. What took long is large, and the collector of garbage need not look at it again and again."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()

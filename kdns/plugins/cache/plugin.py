@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import ceil
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_end
-from kdns.dnsserver.directive import Directive, Future, Sample, Setup
+from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
 from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
 from kdns.plugins.cache.store import Item, Store, key_of, recursive_key
@@ -112,12 +112,16 @@ class Flight:
         self.land(AGAIN)
 
 
+class Needs(Answers, Clock, Metrics, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Cache(Plugin):
     """Answers from its items, and keeps what the later directives reply."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: CacheConfig, setup: Setup) -> None:
+    def __init__(self, config: CacheConfig, setup: Needs) -> None:
         self._config = config
         self._setup = setup
         self._zones = ZoneSet(config.zones)
@@ -501,7 +505,7 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
     )
 
 
-def build(config: CacheConfig, setup: Setup) -> Cache:
+def build(config: CacheConfig, setup: Needs) -> Cache:
     """The cache, which begins empty."""
     return Cache(config, setup)
 

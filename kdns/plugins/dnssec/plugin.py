@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from cachetools import LRUCache
 
@@ -31,7 +31,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.outcome import soa_owner
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
-from kdns.dnsserver.directive import Directive, Sample, Setup
+from kdns.dnsserver.directive import Clock, Directive, EventLog, Files, Metrics, Sample
 from kdns.dnsserver.stanza import Option, configured, integer, sets
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
 
@@ -95,12 +95,16 @@ class Signed(NamedTuple):
     expiration_s: int
 
 
+class Needs(Clock, EventLog, Files, Metrics, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Dnssec(Plugin):
     """Signs the answers to queries with DO, and answers for the keys of its zones."""
 
     sees = Sees.PACKET
 
-    def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, setup: Setup) -> None:
+    def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, setup: Needs) -> None:
         self._zones = ZoneSet(zones)
         self._setup = setup
         of_keys = tuple(key for key in keys if key.is_for_keys)
@@ -324,7 +328,7 @@ def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
     return labels
 
 
-def key_pair(token: Token, setup: Setup) -> SigningKey:
+def key_pair(token: Token, setup: Needs) -> SigningKey:
     """The key pair of a file, given with or without its ending; CorefileError at the word that names it."""
     from kdns.plugins.dnssec.keys import read_key  # noqa: PLC0415 - only where it is used
 
@@ -338,7 +342,7 @@ def key_pair(token: Token, setup: Setup) -> SigningKey:
         raise token.error(str(error)) from error
 
 
-def build(config: DnssecConfig, setup: Setup) -> Dnssec:
+def build(config: DnssecConfig, setup: Needs) -> Dnssec:
     """The plugin of the stanza; CorefileError for a key that cannot be read, or that is not for one of the zones."""
     zones = [labels_of(zone) for zone in config.zones]
     keys: list[SigningKey] = []

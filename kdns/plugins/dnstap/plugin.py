@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kdns import __version__
 from kdns.corefile.address import port_number
@@ -16,7 +16,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Answers, Clock, Directive, Metrics, Peers, Repeat
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.dnsserver.stanza import Option, configured, count, integer, sets, text
 from kdns.net import HostPort, split_host_port
@@ -60,14 +60,18 @@ class Reader(NamedTuple):
     extra: Format
 
 
+class Needs(Answers, Clock, Metrics, Peers, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Dnstap(Plugin):
     """Copies each query when it comes, each response when it is sent, and what `forward` asks its upstreams."""
 
     sees = Sees.EVERY
 
-    def __init__(self, readers: Iterable[Reader], setup: Setup) -> None:
+    def __init__(self, readers: Iterable[Reader], clock: Clock) -> None:
         self._readers = tuple(readers)
-        self._setup = setup
+        self._clock = clock
         self._has_extra = any(reader.extra for reader in self._readers)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -102,7 +106,7 @@ class Dnstap(Plugin):
 
     def _unix_s(self, loop_s: float) -> float:
         """A time of the event loop's clock as Unix time."""
-        return self._setup.unix_s() - (self._setup.now_s() - loop_s)
+        return self._clock.unix_s() - (self._clock.now_s() - loop_s)
 
     def _copy(self, request: Request, tap: Tap) -> None:
         for reader in self._readers:
@@ -163,7 +167,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def build(configs: tuple[DnstapConfig, ...], setup: Setup) -> Dnstap:
+def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
     """The plugin for all stanzas of a server block."""
     lost = setup.counters("kdns_dnstap_lost_messages", "Copies of messages that no reader took in time.", ("endpoint",))
     readers = [

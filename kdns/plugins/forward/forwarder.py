@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import extended_error
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Forwarded, ForwardObserver, Request
-from kdns.dnsserver.directive import Setup
+from kdns.dnsserver.directive import Answers, Clock
 from kdns.fair_queue import FairShares
+from kdns.plugins.forward import group
 from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.forward.config import ForwardConfig
 from kdns.plugins.forward.group import Group, Member, Members, order
@@ -30,10 +31,14 @@ FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(extended_error(NETWORK_
 _TC: Final = 0x02
 
 
+class Needs(group.Needs, Answers, Clock, Protocol):
+    """What a forwarder needs."""
+
+
 class Forwarder:
     """One stanza: which names it takes, and what its upstreams say to them."""
 
-    def __init__(self, config: ForwardConfig, setup: Setup) -> None:
+    def __init__(self, config: ForwardConfig, setup: Needs) -> None:
         self.group = Group(config, setup)
         self.zones = ZoneSet(config.zones)
         self._excluded = ZoneSet(config.excluded)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, query_for
 from kdns.dns.types import NS, rcode_name
-from kdns.dnsserver.directive import Chance, Setup
+from kdns.dnsserver.directive import Chance, EventLog, Files, Metrics, Peers, Tasks
 from kdns.errors import CorefileError, InputError
 from kdns.plugins.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
 from kdns.plugins.forward.names import Name
@@ -27,6 +27,10 @@ CLOSE_AFTER_S: Final = 6.0
 """An upstream that is none any more is closed when the questions that it was asked are over."""
 
 
+class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
+    """What a group of upstreams needs."""
+
+
 class Member:
     """One upstream of a stanza, and what is known of its health; `name` is how it may be written in a Corefile.
 
@@ -34,14 +38,14 @@ class Member:
     a question got no response, and end with the first response, whatever it says.
     """
 
-    def __init__(self, name: str, upstream: Upstream, config: ForwardConfig, setup: Setup, failures: Tally) -> None:
+    def __init__(self, name: str, upstream: Upstream, config: ForwardConfig, tasks: Tasks, failures: Tally) -> None:
         self.name = name
         self.upstream = upstream
         self.fails = 0
         self._labels: dict[int, tuple[str, str, str]] = {}
         self._check = config.health_check
         self._max_fails = config.max_fails
-        self._setup = setup
+        self._tasks = tasks
         self._failures = failures
         self._is_checking = False
 
@@ -66,7 +70,7 @@ class Member:
         """Begin with health checks, over the protocol that got no response, unless they are under way."""
         if self._max_fails and not self._is_checking:
             self._is_checking = True
-            self._setup.spawn(lambda: self._check_health(transport))
+            self._tasks.spawn(lambda: self._check_health(transport))
 
     async def _check_health(self, transport: Transport) -> None:
         check = self._check
@@ -78,7 +82,7 @@ class Member:
                 except UpstreamError:
                     self.fails += 1
                     self._failures.count += 1
-                    await self._setup.sleep(max(check.interval_s, SHORTEST_INTERVAL_S))
+                    await self._tasks.sleep(max(check.interval_s, SHORTEST_INTERVAL_S))
                 else:
                     break
         finally:
@@ -130,7 +134,7 @@ class Group:
     health.
     """
 
-    def __init__(self, config: ForwardConfig, setup: Setup) -> None:
+    def __init__(self, config: ForwardConfig, setup: Needs) -> None:
         self.members: Members = ()
         self.usable: Members = ()
         self._config = config

@@ -6,14 +6,14 @@ Differs: CoreDNS does not start while a name has no address; kdns starts, logs, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, NOERROR, NXDOMAIN, A
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.directive import Setup
+from kdns.dnsserver.directive import EventLog, Files, Peers, Tasks
 from kdns.errors import CorefileError
 from kdns.net import HostPort, unpacked
 from kdns.plugins.forward.bailiwick import checked
@@ -29,11 +29,15 @@ RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 60.0
 
 
+class Needs(EventLog, Files, Peers, Tasks, Protocol):
+    """What the addresses of a name need."""
+
+
 class Name:
     """One host name. `update` takes what it stands for, whenever that is another than before."""
 
     def __init__(
-        self, target: Target, config: ForwardConfig, setup: Setup, update: Callable[[tuple[Target, ...]], None]
+        self, target: Target, config: ForwardConfig, setup: Needs, update: Callable[[tuple[Target, ...]], None]
     ) -> None:
         self._target = target
         self._setup = setup

@@ -16,9 +16,9 @@ from typing import Final
 
 from kdns.dns.types import TRANSFERS
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.plugins.forward.config import OPTIONS, ForwardConfig, parse
-from kdns.plugins.forward.forwarder import NAME, Forwarder
+from kdns.plugins.forward.forwarder import NAME, Forwarder, Needs
 
 
 class Forward(Plugin):
@@ -26,7 +26,7 @@ class Forward(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, configs: tuple[ForwardConfig, ...], setup: Setup) -> None:
+    def __init__(self, configs: tuple[ForwardConfig, ...], setup: Needs) -> None:
         self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -46,7 +46,7 @@ async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
     return await takers[-1].ask(request)
 
 
-def build(configs: tuple[ForwardConfig, ...], setup: Setup) -> Forward:
+def build(configs: tuple[ForwardConfig, ...], setup: Needs) -> Forward:
     """The plugin of a block's stanzas; CorefileError for a file without an upstream, and for an upstream of no use."""
     return Forward(configs, setup)
 

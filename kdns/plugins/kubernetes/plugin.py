@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
 from kdns.dnsserver.chain import Request
-from kdns.dnsserver.directive import Directive, Setup
+from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
@@ -22,15 +22,19 @@ from kdns.plugins.transfer import Transfer
 NAME: Final = "kubernetes"
 
 
+class Needs(Answers, Peers, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Kubernetes(ZoneAnswers):
     """The zones of one stanza, and whatever else has zones of the same cluster."""
 
-    def __init__(self, state: State, options: Options, setup: Setup, fallthrough: Iterable[str] = ()) -> None:
+    def __init__(self, state: State, options: Options, block: Answers, fallthrough: Iterable[str] = ()) -> None:
         zones = Zones(state, options)
         zones.serial = _serial(state.changed_s)
         super().__init__(NAME, zones, fallthrough)
-        self._setup = setup
-        self.plugins = setup.plugins
+        self._block = block
+        self.plugins = block.plugins
         self._attached: list[ZoneAnswers] = []
 
     def attach(self, answers: ZoneAnswers) -> None:
@@ -46,7 +50,7 @@ class Kubernetes(ZoneAnswers):
         subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
         for answers in (self, *self._attached):
             answers.touch(subjects, _serial(changed_s))
-        self._setup.forget(subjects)
+        self._block.forget(subjects)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""
@@ -81,7 +85,7 @@ def _serial(changed_s: float) -> int:
     return int(changed_s) & 0xFFFFFFFF
 
 
-def build(config: KubernetesConfig, setup: Setup) -> Kubernetes:
+def build(config: KubernetesConfig, setup: Needs) -> Kubernetes:
     """The plugin of a stanza, following its cluster."""
     plugins: list[Kubernetes] = []
 

@@ -10,7 +10,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.types import CLIENT_SUBNET, NSID, class_number, rcode_number, type_number
-from kdns.dnsserver.directive import Setup
+from kdns.dnsserver.directive import Answers
 from kdns.plugins.metadata import is_label
 from kdns.plugins.rewrite.answers import (
     Change,
@@ -78,10 +78,10 @@ class RewriteConfig:
     rule: Rule | CnameTarget
     stops: bool = True
 
-    def step(self, setup: Setup) -> Step:
+    def step(self, block: Answers) -> Step:
         """The rule at work."""
         if isinstance(self.rule, CnameTarget):
-            return Step(AnswerRule(None, RetargetCname(self.rule.pattern, setup.resolve)), self.stops)
+            return Step(AnswerRule(None, RetargetCname(self.rule.pattern, block.resolve)), self.stops)
         return Step(self.rule, self.stops)
 
 

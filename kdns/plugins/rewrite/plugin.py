@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Answers, Directive, Repeat
 from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step
@@ -101,9 +101,9 @@ class _Work(NamedTuple):
         return message
 
 
-def build(configs: tuple[RewriteConfig, ...], setup: Setup) -> Rewrite:
+def build(configs: tuple[RewriteConfig, ...], block: Answers) -> Rewrite:
     """The plugin for all stanzas of a server block."""
-    return Rewrite([config.step(setup) for config in configs])
+    return Rewrite([config.step(block) for config in configs])
 
 
 DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES)

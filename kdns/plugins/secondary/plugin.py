@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
@@ -22,7 +22,7 @@ from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import Zone
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request, Serve
-from kdns.dnsserver.directive import Directive, Repeat, Setup
+from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Files, Peers, Repeat, Tasks
 from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, sets
 from kdns.net import HostPort, client_address
 from kdns.plugins.file import Version
@@ -123,12 +123,18 @@ class Followed:
     members: dict[str, Member] = field(default_factory=dict)
 
 
+class Needs(Answers, Clock, EventLog, Files, Peers, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class SecondaryZones(Authority):
     """Zones of primaries. A zone that was not transferred yet, or has expired, is SERVFAIL."""
 
     takes_notify = True
 
-    def __init__(self, configs: tuple[SecondaryConfig, ...], setup: Setup) -> None:
+    _setup: Needs
+
+    def __init__(self, configs: tuple[SecondaryConfig, ...], setup: Needs) -> None:
         super().__init__(NAME, setup)
         self.followed: dict[str, Followed] = {}
         for config in configs:
@@ -355,7 +361,7 @@ def _version(inbound: Inbound, held: HeldZone, *, is_catalog: bool) -> tuple[Ver
     return Version(zone, stepped(held, zone)), members
 
 
-def build(configs: tuple[SecondaryConfig, ...], setup: Setup) -> SecondaryZones:
+def build(configs: tuple[SecondaryConfig, ...], setup: Needs) -> SecondaryZones:
     """The zones of all `secondary` stanzas of the block."""
     return SecondaryZones(configs, setup)
 

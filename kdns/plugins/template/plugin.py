@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.dns.names import folded, labels_of
 from kdns.dns.query import AA, TC
@@ -19,7 +19,7 @@ from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.dnsserver.directive import Counters, Directive, Repeat, Setup
+from kdns.dnsserver.directive import Answers, Counters, Directive, EventLog, Metrics, Repeat
 from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
 from kdns.plugins.template.doubts import doubts
@@ -43,6 +43,10 @@ class RecordError(ValueError):
         self.is_record = is_record
 
 
+class Needs(Answers, EventLog, Metrics, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class TemplatePlugin(Plugin):
     """Answers with the records of the first stanza that matches a question.
 
@@ -51,7 +55,7 @@ class TemplatePlugin(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, configs: tuple[TemplateConfig, ...], setup: Setup) -> None:
+    def __init__(self, configs: tuple[TemplateConfig, ...], setup: Needs) -> None:
         self._stencils = tuple(map(stencil_of, configs))
         self._setup = setup
         text = "Counter of template regex matches."
@@ -178,7 +182,7 @@ def _joined(response: Response, reply: Reply) -> Response:
     )
 
 
-def build(configs: tuple[TemplateConfig, ...], setup: Setup) -> TemplatePlugin:
+def build(configs: tuple[TemplateConfig, ...], setup: Needs) -> TemplatePlugin:
     """The plugin for all stanzas of a server block. The reader of records is imported before the first query."""
     import_module("kdns.dns.zonefile")
     for doubt in (each for config in configs for each in doubts(config)):

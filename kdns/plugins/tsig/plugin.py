@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
@@ -21,7 +21,7 @@ from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Seal
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive, Files, Setup
+from kdns.dnsserver.directive import Clock, Directive, FileReader, Files, Tasks
 from kdns.dnsserver.stanza import Option, adds, configured, sets_all, text
 from kdns.errors import CorefileError
 
@@ -125,6 +125,10 @@ def parse_secrets(text: str, path: str) -> dict[str, bytes]:
     return secrets
 
 
+class Needs(Clock, Files, Tasks, Protocol):
+    """What the directive uses of its surroundings."""
+
+
 class Tsigs(Plugin):
     """Verifies what is signed, refuses what is not and has to be, and signs the responses.
 
@@ -134,7 +138,7 @@ class Tsigs(Plugin):
     sees = Sees.PACKET
     takes_notify = True
 
-    def __init__(self, config: TsigConfig, setup: Setup) -> None:
+    def __init__(self, config: TsigConfig, setup: Needs) -> None:
         self._config = config
         self._setup = setup
         self._zones = ZoneSet(config.zones)
@@ -178,11 +182,11 @@ def _sealed(reply: Reply, seal: Seal) -> Reply:
     return reply and reply._replace(seal=seal)
 
 
-def _secrets_of(path: str, files: Files) -> dict[str, bytes]:
+def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:
     return parse_secrets(files.text(path), path)
 
 
-def build(config: TsigConfig, setup: Setup) -> Tsigs:
+def build(config: TsigConfig, setup: Needs) -> Tsigs:
     """The plugin. What verifies and signs is imported before the first query."""
     import_module("kdns.plugins.tsig.signature")
     return Tsigs(config, setup)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.query import AA, RA, TC
@@ -27,7 +27,7 @@ from kdns.dnsserver.chain import (
     then,
     unhandled,
 )
-from kdns.dnsserver.directive import Setup
+from kdns.dnsserver.directive import Answers, Tasks
 from kdns.plugins.transfer import Transfer
 
 MAX_DIFFERENCES: Final = 20
@@ -77,6 +77,10 @@ def stepped(held: HeldZone, zone: Zone) -> tuple[Difference, ...]:
     return steps
 
 
+class Needs(Answers, Tasks, Protocol):
+    """What all directives of zones use."""
+
+
 class Authority(Plugin):
     """Answers for zones. Every answer depends on its zone and is forgotten with it.
 
@@ -85,7 +89,7 @@ class Authority(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, name: str, setup: Setup) -> None:
+    def __init__(self, name: str, setup: Needs) -> None:
         self.name = name
         self._setup = setup
         self._held: tuple[HeldZone, ...] = ()
