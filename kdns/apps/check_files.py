@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,8 @@ from kdns.cluster.source import Scope, Source
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.directive import Level
-from kdns.dnsserver.io.setup import BlockSetup, Process
+from kdns.dnsserver.io.capabilities import Process
+from kdns.dnsserver.io.setup import BlockSetup
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.plugins import hosts, root
 from kdns.runtime.files.watched import WatchedFile
@@ -45,15 +46,16 @@ async def mistakes_in_files(
     return found
 
 
-@dataclass(slots=True)
 class _Reading(BlockSetup):
     """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake.
 
     `mistakes` are found by their texts: a file that two directives name is told of once.
     """
 
-    mistakes: dict[str, CorefileError] = field(default_factory=dict)
-    is_whole: bool = True
+    def __init__(self, config: ServerConfig, process: Process, *, is_whole: bool) -> None:
+        super().__init__(config, process)
+        self.mistakes: dict[str, CorefileError] = {}
+        self.is_whole = is_whole
 
     async def read(self) -> None:
         """Build the directives one by one, and let each read its files."""

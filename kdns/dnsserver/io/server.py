@@ -15,11 +15,12 @@ from kdns.cluster.source import Source
 from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import WILDCARD, Place, ServerConfig, refuse_clashes
+from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
 from kdns.dnsserver.io.metrics import Enabled, Registry
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.setup import BlockSetup, Process
+from kdns.dnsserver.io.setup import BlockSetup
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import InputError
 from kdns.net import HostPort

@@ -55,7 +55,7 @@ class Waiting:
     """The coroutine of a query that waits for somebody, resumed by the futures that it waits for.
 
     It begins at once, and a task would cost more than the system calls of a query. It has no task, so nothing can
-    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Setup.within does.
+    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Tasks.within does.
     """
 
     __slots__ = ("_coroutine", "_listener", "client", "packet", "received_s")

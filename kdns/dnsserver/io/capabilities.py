@@ -1,0 +1,396 @@
+"""What a server block's directives are given of the world, a class for each protocol of kdns.dnsserver.directive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kdns import logs
+from kdns.cluster.io.clusters import Cluster, Clusters
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.state import OnChange, State
+from kdns.dnsserver.answers.response import Subject
+from kdns.dnsserver.block_options import BlockOptions
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
+from kdns.dnsserver.config import WILDCARD, ServerConfig
+from kdns.dnsserver.directive import Chance, FileReader, Level, Tasks, UnreadableFileError
+from kdns.dnsserver.directive import Sample as PlainSample
+from kdns.dnsserver.frame_streams import FrameSpec
+from kdns.dnsserver.io.frame_stream import FrameStream
+from kdns.dnsserver.io.interfaces import own_addresses
+from kdns.errors import CorefileError, InputError
+from kdns.net import HostPort
+from kdns.netlink.addresses import InterfaceAddress
+from kdns.runtime.files.watched import WatchedFile
+from kdns.runtime.metrics import Counters, Histograms, Sample
+from kdns.runtime.process import gc_paused
+from kdns.runtime.tasks import in_daemon_thread, observed
+from kdns.tally import Tally
+from kdns.upstream.io import peers
+from kdns.upstream.io.upstreams import Lease, Upstreams
+from kdns.upstream.upstream import Upstream, UpstreamSpec
+
+LOG: Final = logs.get("kdns.plugins")
+
+T = TypeVar("T")
+
+LOGGED_MISTAKES: Final = 10
+"""Mistakes in one file that are logged; more are counted."""
+MAX_FILE_BYTES: Final = 256 << 20
+"""The largest file that is read in a thread: a few million records."""
+MAX_FILES: Final = 10_000
+"""Files of one directory."""
+LONG_WORK_S: Final = 0.25
+"""Work in a thread that took longer made so many objects that a full collection would be noticed."""
+
+
+_CHANCE: Final = SystemRandom()
+
+
+class Family(NamedTuple):
+    """A family of metrics, as kdns.runtime.metrics.Gauges takes it."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: Callable[[], Iterable[Sample]]
+    counter: bool
+
+
+@dataclass(slots=True)
+class Process:
+    """What the server blocks of one process share; counters and histograms of directives go on after a reload."""
+
+    clusters: Clusters
+    interfaces: tuple[InterfaceAddress, ...] = ()
+    counters: dict[str, Counters] = field(default_factory=dict)
+    histograms: dict[str, Histograms] = field(default_factory=dict)
+    upstreams: Upstreams = field(default_factory=Upstreams)
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now_s(self) -> float:
+        """See Clock. It is the clock of asyncio's loops, read without looking for the one that runs."""
+        return time.monotonic()
+
+    def unix_s(self) -> float:
+        """See Clock."""
+        return time.time()
+
+
+class BlockTasks:
+    """The coroutines of one server block: they wait for its start, and are cancelled at its end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.preparations: list[Callable[[], Awaitable[None]]] = []
+        self._works: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._at_stop: list[Callable[[], None]] = []
+        self._is_started = self._is_stopped = False
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """See Tasks."""
+        if self._is_stopped:
+            return
+        if self._is_started:
+            task = observed(work(), self._name)
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        else:
+            self._works.append(work)
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """See Tasks."""
+        self.preparations.append(work)
+
+    async def sleep(self, seconds: float) -> None:
+        """See Tasks."""
+        await asyncio.sleep(seconds)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        """See Tasks."""
+        return asyncio.get_running_loop().call_later(delay_s, call)
+
+    def future(self) -> asyncio.Future[Any]:
+        """See Tasks."""
+        return asyncio.get_running_loop().create_future()
+
+    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+        """See Tasks. A query over UDP has no task, which a timeout needs."""
+        return await asyncio.create_task(_within(timeout_s, reply))
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """See Tasks."""
+        self._at_stop.append(call)
+
+    def start(self) -> None:
+        """Start the coroutines that the directives asked for."""
+        self._is_started = True
+        for work in self._works:
+            self.spawn(work)
+
+    def end(self) -> None:
+        """Start no more, and call what waits for the end."""
+        self._is_stopped = True
+        for call in self._at_stop:
+            call()
+
+    async def cancel(self) -> None:
+        """Cancel what runs."""
+        tasks = tuple(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class LocalFiles:
+    """The files of this machine: see kdns.dnsserver.directive.FileReader."""
+
+    def text(self, path: str) -> str:
+        """See FileReader."""
+        try:
+            if not Path(path).is_file() and Path(path).exists():
+                raise UnreadableFileError(path, 0, "", "cannot be read: it is no regular file")
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise UnreadableFileError(path, 0, "", f"cannot be read: {error.strerror or error}") from error
+        if len(content) > MAX_FILE_BYTES:
+            raise CorefileError(path, 0, "", f"has more than {MAX_FILE_BYTES >> 20} MiB")
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorefileError(path, 0, "", f"is no text: {error}") from error
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """See FileReader. Links to files count as files; links to directories below are not followed."""
+
+        def failed(error: OSError) -> None:
+            raise UnreadableFileError(directory, 0, "", f"cannot be read: {error.strerror or error}") from error
+
+        paths: list[str] = []
+        for folder, _, names in os.walk(directory, onerror=failed):
+            paths += [str(Path(folder, name)) for name in names]
+            if len(paths) > MAX_FILES:
+                raise CorefileError(directory, 0, "", f"has more than {MAX_FILES:,} files")
+        return tuple(sorted(path for path in paths if Path(path).is_file()))
+
+
+class BlockFiles:
+    """Files in the folder that the block says; they are followed by its tasks."""
+
+    def __init__(self, options: BlockOptions, tasks: Tasks) -> None:
+        self.options = options
+        self._tasks = tasks
+
+    def path(self, name: str) -> str:
+        """See Files."""
+        return self.options.path(name)
+
+    def has_file(self, path: str) -> bool:
+        """See Files."""
+        return Path(path).is_file()
+
+    def watch_file(
+        self,
+        kind: str,
+        path: str,
+        every_s: float,
+        read: Callable[[Any], None],
+        *,
+        parse: Callable[[str], Any] | None = None,
+        is_optional: bool = False,
+    ) -> None:
+        """See Files."""
+        file = WatchedFile(kind, self.path(path), every_s, read, parse, is_optional)
+        if parse:
+            self._tasks.prepare(file.begin)
+        if every_s:
+            self._tasks.spawn(file.follow)
+
+    async def in_thread(self, work: Callable[[FileReader], T]) -> T:
+        """See Files. What took long is large, and the collector of garbage need not look at it again and again."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        with gc_paused(lambda: loop.time() - started_s > LONG_WORK_S):
+            return await in_daemon_thread(lambda: work(LocalFiles()))
+
+
+class BlockMetrics:
+    """Counters and histograms of the process; `families` are served while the block is in use."""
+
+    def __init__(self, process: Process) -> None:
+        self._shared = process
+        self.families: list[Family] = []
+
+    def expose(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        samples: Callable[[], Iterable[PlainSample]],
+        *,
+        counter: bool = False,
+    ) -> None:
+        """See Metrics."""
+        rows = lambda: [Sample(*sample) for sample in samples()]  # noqa: E731 - a scrape calls it
+        self.families.append(Family(name, text, tuple(labels), rows, counter))
+
+    def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
+        """See Metrics."""
+        return self._shared.counters.setdefault(name, Counters(text, tuple(labels)))
+
+    def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
+        """See Metrics."""
+        return self._shared.histograms.setdefault(name, Histograms(text, tuple(labels), tuple(bounds)))
+
+
+class BlockLog:
+    """The log of the process."""
+
+    def __init__(self, *, logs_debug: bool) -> None:
+        self._logs_debug = logs_debug
+
+    def log(self, level: Level, event: str, **facts: object) -> None:
+        """See EventLog."""
+        if level == "debug" and self._logs_debug:
+            LOG.info(event, **facts, is_debug=True)
+        else:
+            getattr(LOG, level)(event, **facts)
+
+    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
+        """See EventLog. A file may have a mistake in each line: more than a few are counted."""
+        for error in errors[:LOGGED_MISTAKES]:
+            LOG.warning(event, reason=str(error), **facts)
+        if len(errors) > LOGGED_MISTAKES:
+            LOG.warning(event, more=len(errors) - LOGGED_MISTAKES, see="kdns check", **facts)
+
+    def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
+        """See EventLog."""
+        if level != "debug" or self._logs_debug or logs.form().level == "debug":
+            logs.print_directive_line(level, event, line, facts)
+
+
+class BlockPeers:
+    """Upstreams, clusters and other servers, until the block ends."""
+
+    def __init__(self, process: Process, located: Callable[[InputError], InputError], tasks: Tasks) -> None:
+        self._shared = process
+        self._located = located
+        self._tasks = tasks
+        self._clusters: list[tuple[Cluster, OnChange]] = []
+        self._upstreams: list[Lease] = []
+
+    def upstream(self, spec: UpstreamSpec) -> Upstream:
+        """See Peers."""
+        upstream = self._shared.upstreams.of(spec)
+        self._upstreams = [lease for lease in self._upstreams if not lease.is_closed]
+        self._upstreams.append(upstream)
+        return upstream
+
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """See Peers."""
+        return peers.datagram(address, packet, timeout_s, source)
+
+    def messages(
+        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
+    ) -> AsyncGenerator[bytes, None]:
+        """See Peers."""
+        return peers.messages(address, packet, timeout_s, source)
+
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        """See Peers."""
+        clusters = self._shared.clusters
+        clusters.startup_timeout_s = max(clusters.startup_timeout_s, startup_timeout_s)
+        cluster = clusters.of(source, scope, self._located)
+        cluster.listeners.append(changed)
+        self._clusters.append((cluster, changed))
+        return cluster.state
+
+    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
+        """See Peers."""
+        stream = FrameStream(spec, lost)
+        self._tasks.spawn(stream.run)
+        return stream.put
+
+    @property
+    def chance(self) -> Chance:
+        """See Peers."""
+        return _CHANCE
+
+    def release(self) -> None:
+        """Stop receiving changes of clusters."""
+        for cluster, changed in self._clusters:
+            cluster.listeners.remove(changed)
+        self._clusters.clear()
+
+    def leave(self, after_s: float = 0.0) -> None:
+        """Ask upstreams no more, after so many seconds, in which pending queries end."""
+        for upstream in self._upstreams:
+            if after_s:
+                asyncio.get_running_loop().call_later(after_s, upstream.close)
+            else:
+                upstream.close()
+
+
+class BlockAnswers:
+    """The chain of the block, `hosts` that it listens on, and `servers` that answer with it, once there are any."""
+
+    def __init__(self, config: ServerConfig, process: Process) -> None:
+        self.config = config
+        self._shared = process
+        self.chain = Chain()
+        self.hosts: tuple[str, ...] = WILDCARD
+        self.servers: list[Server] = []
+        self.readiness_checks: list[tuple[str, Callable[[], bool]]] = []
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """See Answers."""
+        return self.config.zones
+
+    @property
+    def own_addresses(self) -> tuple[bytes, ...]:
+        """See Answers."""
+        return own_addresses(self.hosts, self._shared.interfaces)
+
+    @property
+    def hostname(self) -> str:
+        """See Answers."""
+        return socket.gethostname()
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """See Answers."""
+        return self.chain.plugins
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """See Answers."""
+        if not self.servers:
+            return UNHANDLED
+        server = next((server for server in self.servers if server.label == request.server), self.servers[0])
+        return server.resolve(request)
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        """See Answers."""
+        for server in self.servers:
+            server.table.forget(subjects)
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        """See Answers."""
+        self.readiness_checks.append((name, is_ready))
+
+
+async def _within(timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+    async with asyncio.timeout(timeout_s):
+        return await reply
