@@ -215,7 +215,7 @@ async def awaited(reply: Reply | Awaitable[Reply]) -> Reply:
 def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
     """A response that ends in a CNAME, completed with what `next` answers for its target.
 
-    `next` are the later directives, or the whole server (Setup.resolve). The response is returned unchanged where
+    `next` are the later directives, or the whole server (Answers.resolve). The response is returned unchanged where
     there is no later directive, where nobody answers for the target, where the target is an owner already (a loop),
     and where it has more than MAX_CNAMES records.
     """

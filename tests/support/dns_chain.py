@@ -1,4 +1,4 @@
-"""Chains without sockets: a Setup whose capabilities are fields, servers of some plugins, and questions to them."""
+"""Chains without sockets: doubles of what directives use, servers of some plugins, and questions to them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class FakeFiles:
-    """FileReader that are texts."""
+class FakeReader:
+    """Texts by path, read as files are."""
 
     texts: dict[str, str]
 
@@ -74,52 +74,88 @@ class FakeFuture:
 
 
 @dataclass
-class FakeSetup:
-    """Remembers what it was asked for; `servers` are those whose tables stand in front of the chain."""
+class FakeClock:
+    """A clock that a test sets."""
 
-    zones: tuple[str, ...] = (".",)
-    own_addresses: tuple[bytes, ...] = ()
-    state: State = field(default_factory=State)
-    servers: list[Server] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
     clock_s: float = 0.0
-    lines: list[dict[str, object]] = field(default_factory=list)
-    changed: list[OnChange] = field(default_factory=list)
-    at_stop: list[Callable[[], None]] = field(default_factory=list)
-    readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
-    framed: dict[str, list[bytes]] = field(default_factory=dict)
-    hostname: str = "node-1"
+
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def unix_s(self) -> float:
+        return self.clock_s
+
+
+@dataclass
+class FakeTasks(FakeClock):
+    """Coroutines that a test runs, and calls that come due on its clock."""
+
     preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
-    responder: Callable[[HostPort, bytes], bytes] = nobody
-    streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
-    built: tuple[Plugin, ...] = ()
-    exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
-    counted: dict[str, Counters] = field(default_factory=dict)
-    measured: dict[str, Histograms] = field(default_factory=dict)
-    chance: Chance = field(default_factory=lambda: Random(0))
-    running: list[Coroutine[Any, Any, None]] = field(default_factory=list)
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
-    upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
+    running: list[Coroutine[Any, Any, None]] = field(default_factory=list)
+    at_stop: list[Callable[[], None]] = field(default_factory=list)
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.works.append(work)
+
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.preparations.append(work)
+
+    async def sleep(self, seconds: float) -> None:
+        awake = asyncio.get_running_loop().create_future()
+        self.call_later(seconds, lambda: None if awake.done() else awake.set_result(None))
+        await awake
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        self._due.append((self.clock_s + delay_s, call))
+        return None
+
+    def future(self) -> FakeFuture:
+        return FakeFuture()
+
+    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+        async with asyncio.timeout(timeout_s):
+            return await reply
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        self.at_stop.append(call)
+
+    async def prepared(self) -> None:
+        """Have everything read that is answered from."""
+        for work in self.preparations:
+            await work()
+
+    def advance(self) -> None:
+        """Run each spawned coroutine until it waits."""
+        self.running += [work() for work in self.works]
+        self.works.clear()
+        for coroutine in tuple(self.running):
+            try:
+                coroutine.send(None)
+            except StopIteration:
+                self.running.remove(coroutine)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock_s += seconds
+        for at_s, call in [one for one in self._due if one[0] <= self.clock_s]:
+            self._due.remove((at_s, call))
+            call()
+
+
+@dataclass
+class FakeFiles:
+    """Files that are texts; `readers` are called by a test that changed one."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
 
     def path(self, name: str) -> str:
         return name
 
-    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
-        del source, scope, startup_timeout_s
-        self.changed.append(changed)
-        return self.state
-
-    def forget(self, subjects: Iterable[Subject]) -> None:
-        for server in self.servers:
-            server.table.forget(subjects)
-
-    def plugins(self) -> tuple[Plugin, ...]:
-        return self.built
-
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
-        return self.servers[0].resolve(request) if self.servers else UNHANDLED
+    def has_file(self, path: str) -> bool:
+        return path in self.files
 
     def watch_file(
         self,
@@ -135,8 +171,17 @@ class FakeSetup:
         self.readers[path] = lambda text: read(parse(text) if parse else text)
         self.readers[path](self.files.get(path, "") if is_optional else self.files[path])
 
-    def has_file(self, path: str) -> bool:
-        return path in self.files
+    async def in_thread(self, work: Callable[[FileReader], T]) -> T:
+        return work(FakeReader(self.files))
+
+
+@dataclass
+class FakeMetrics:
+    """Families, as they are counted."""
+
+    exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
+    counted: dict[str, Counters] = field(default_factory=dict)
+    measured: dict[str, Histograms] = field(default_factory=dict)
 
     def expose(
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
@@ -150,8 +195,12 @@ class FakeSetup:
     def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
         return self.measured.setdefault(name, Histograms(text, tuple(labels), tuple(bounds)))
 
-    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
-        pass
+
+@dataclass
+class FakeLog:
+    """Lines that were logged."""
+
+    lines: list[dict[str, object]] = field(default_factory=list)
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         self.lines.append({"log_level": level, "event": event} | facts)
@@ -162,45 +211,22 @@ class FakeSetup:
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         self.lines.append({"log_level": level, "event": event, "line": line} | dict(facts))
 
+
+@dataclass
+class FakePeers:
+    """Peers that answer as a test says, and nobody by default."""
+
+    state: State = field(default_factory=State)
+    changed: list[OnChange] = field(default_factory=list)
+    upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
+    framed: dict[str, list[bytes]] = field(default_factory=dict)
+    sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
+    responder: Callable[[HostPort, bytes], bytes] = nobody
+    streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
+    chance: Chance = field(default_factory=lambda: Random(0))
+
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         return self.upstreams[spec.address]
-
-    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
-        async with asyncio.timeout(timeout_s):
-            return await reply
-
-    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
-        del lost
-        return self.framed.setdefault(str(spec), []).append
-
-    def now_s(self) -> float:
-        return self.clock_s
-
-    def unix_s(self) -> float:
-        return self.clock_s
-
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
-        self._due.append((self.clock_s + delay_s, call))
-        return None
-
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.works.append(work)
-
-    async def sleep(self, seconds: float) -> None:
-        awake = asyncio.get_running_loop().create_future()
-        self.call_later(seconds, lambda: None if awake.done() else awake.set_result(None))
-        await awake
-
-    async def in_thread(self, work: Callable[[FileReader], T]) -> T:
-        return work(FakeFiles(self.files))
-
-    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
-        self.preparations.append(work)
-
-    async def prepared(self) -> None:
-        """Have everything read that is answered from."""
-        for work in self.preparations:
-            await work()
 
     async def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
         del timeout_s, source
@@ -215,28 +241,43 @@ class FakeSetup:
         for message in self.streamer(address, packet):
             yield message
 
-    def advance(self) -> None:
-        """Run each spawned coroutine until it waits."""
-        self.running += [work() for work in self.works]
-        self.works.clear()
-        for coroutine in tuple(self.running):
-            try:
-                coroutine.send(None)
-            except StopIteration:
-                self.running.remove(coroutine)
+    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+        del source, scope, startup_timeout_s
+        self.changed.append(changed)
+        return self.state
 
-    def future(self) -> FakeFuture:
-        return FakeFuture()
+    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
+        del lost
+        return self.framed.setdefault(str(spec), []).append
 
-    def on_stop(self, call: Callable[[], None]) -> None:
-        self.at_stop.append(call)
 
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        self.clock_s += seconds
-        for at_s, call in [one for one in self._due if one[0] <= self.clock_s]:
-            self._due.remove((at_s, call))
-            call()
+@dataclass
+class FakeAnswers:
+    """The chain that was `built`; `servers` are those whose tables stand in front of it."""
+
+    zones: tuple[str, ...] = (".",)
+    own_addresses: tuple[bytes, ...] = ()
+    hostname: str = "node-1"
+    servers: list[Server] = field(default_factory=list)
+    built: tuple[Plugin, ...] = ()
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        return self.built
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        return self.servers[0].resolve(request) if self.servers else UNHANDLED
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        for server in self.servers:
+            server.table.forget(subjects)
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        pass
+
+
+@dataclass
+class FakeSetup(FakeTasks, FakeFiles, FakeMetrics, FakeLog, FakePeers, FakeAnswers):
+    """All of them, for whole chains."""
 
 
 class Ordered(Plugin):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dns_chain import FakeFiles, FakeSetup
+from dns_chain import FakeReader, FakeSetup
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
 
 from kdns.dns.names import labels_of, text_of
@@ -52,7 +52,7 @@ def function(case: Case, content: Case) -> object:
 
 def loaded(case: Case, content: Case) -> str:
     """What differs in how a file is taken."""
-    files = FakeFiles(files_of(case, content))
+    files = FakeReader(files_of(case, content))
     expected = case["expect"]
     try:
         zone = zone_of(files.text("db"), "db", case["origin"], files)
@@ -67,8 +67,8 @@ async def reloaded(case: Case, content: Case) -> str:
     files = files_of(case, content)
     if "loaded_serial" in case:
         held = HeldZone("miek.nl.")
-        held.zone = zone_of(files["db"], "db", held.name, FakeFiles(files))
-        version = newer_version("db", held, FakeFiles(files))
+        held.zone = zone_of(files["db"], "db", held.name, FakeReader(files))
+        version = newer_version("db", held, FakeReader(files))
         return "" if held.zone.serial == case["loaded_serial"] and version is None else "taken again"
     setup = FakeSetup(files=files)
     server = server_of(case["config"], setup)
@@ -78,7 +78,7 @@ async def reloaded(case: Case, content: Case) -> str:
         if "write" in step:
             setup.files |= step["write"]
             for held in plugin.held:  # type: ignore[attr-defined] # the only directive is `file`
-                version = newer_version("db", held, FakeFiles(setup.files))
+                version = newer_version("db", held, FakeReader(setup.files))
                 assert version
                 plugin.renew(held, version.zone)  # type: ignore[attr-defined]
         zone = plugin.held[0].zone  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
-from dns_chain import FakeSetup, respond
+from dns_chain import FakeMetrics, respond
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
@@ -29,13 +29,13 @@ class Behind(Plugin):
         return Response(answer=(RRset(request.query.name, A, 5, (packed("192.0.2.1"),)),), reuse=Reuse())
 
 
-def server(stanza: str, setup: FakeSetup) -> Server:
+def server(stanza: str, setup: FakeMetrics) -> Server:
     (config,) = configure(parse(f"example.org {{\n{stanza}\n}}"))
     plugin = acl.build(config.configs(acl.DIRECTIVE), setup)
     return Server("dns://:53", [Block("example.org.", Chain((plugin, Behind())))])
 
 
-def counts(setup: FakeSetup) -> dict[str, dict[tuple[str, ...], float]]:
+def counts(setup: FakeMetrics) -> dict[str, dict[tuple[str, ...], float]]:
     return {
         name.removeprefix("coredns_acl_").removesuffix("_requests"): {one.labels: one.value for one in family.samples()}
         for name, family in setup.counted.items()
@@ -62,7 +62,7 @@ def test_networks(networks: list[str], inside: list[str], outside: list[str]) ->
 
 def test_extended_errors_go_to_who_sent_an_opt() -> None:
     with_opt, without = query("a.example.org.", A, payload_bytes=1232), query("a.example.org.", A)
-    block = server("acl {\nblock\n}", FakeSetup())
+    block = server("acl {\nblock\n}", FakeMetrics())
     got = [from_wire(Response(wire=respond(block, packet) or b"")) for packet in (with_opt, without)]
     assert [(one.rcode, one.options) for one in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
     wire = respond(block, without) or b""
@@ -80,7 +80,7 @@ acl example.org a.example.org {
 
 
 def test_the_first_rule_decides_and_is_counted() -> None:
-    setup = FakeSetup()
+    setup = FakeMetrics()
     found = server(RULES, setup)
     lane = found.table.lane("udp", 4)
     for host, name, qtype, rcode in (
@@ -100,7 +100,7 @@ def test_the_first_rule_decides_and_is_counted() -> None:
 
 
 def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> None:
-    setup = FakeSetup()
+    setup = FakeMetrics()
     found = server("acl {\nblock type TXT\n}", setup)
     for packet in (query("a.example.org.", A), query("a.example.org.", TXT)):
         assert [respond(found, packet) for _ in range(5)]

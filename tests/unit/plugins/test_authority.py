@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from dns_chain import FakeFiles, FakeSetup, ask, respond, wire
+from dns_chain import FakeReader, FakeSetup, ask, respond, wire
 from harness import Behind, server_of
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
@@ -169,7 +169,7 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
 )
 def test_the_example_zones_can_be_served(path: Path) -> None:
     name = path.name.removesuffix("zone")
-    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeFiles({}))
+    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeReader({}))
     assert zone.name == name
     assert len(zone.nodes) > 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from dns_chain import FakeFiles, FakeSetup
+from dns_chain import FakeReader, FakeSetup
 
 from kdns.errors import CorefileError
 from kdns.plugins import auto
@@ -48,11 +48,11 @@ async def test_a_directory_with_too_many_files_is_looked_at_again(monkeypatch: p
     plugin = auto.build((AutoConfig(("a.example.",), "/zones"),), setup)
     task = await looks(setup)
 
-    def too_many(_files: FakeFiles, directory: str) -> tuple[str, ...]:
+    def too_many(_files: FakeReader, directory: str) -> tuple[str, ...]:
         raise CorefileError(directory, 0, "", "has more than 10,000 files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FakeFiles, "names", too_many)
+        patched.setattr(FakeReader, "names", too_many)
         assert await look(setup) == ["directory not usable"]
         assert await look(setup) == ["directory not usable"]
     setup.files.clear()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dns_chain import FakeSetup, only, server_of
+from dns_chain import only, server_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
@@ -22,7 +22,7 @@ CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directive
 @pytest.fixture
 def server() -> Server:
     (config,) = configure(parse(". {\nwhoami\n}"))
-    plugin = whoami.build(only(config, whoami.DIRECTIVE), FakeSetup())
+    plugin = whoami.build(only(config, whoami.DIRECTIVE), None)
     return server_of(plugin)
 
 
