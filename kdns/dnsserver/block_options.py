@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
@@ -32,7 +32,7 @@ class ReadyPage:
     """/ready: 200, or 503 with the names of what is not ready; what was ready once stays so unless `continuously`."""
 
     address: HostPort
-    continuously: bool
+    continuously: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MetricsPage:
     """/metrics: the process's metrics, with those of the interpreter if `runtime`."""
 
     address: HostPort
-    runtime: bool
+    runtime: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +78,11 @@ class BlockOptions:
     def path(self, name: str) -> str:
         """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
         return posixpath.join(self.root, name)
+
+    def with_listener(self, said: ListenerOptions) -> BlockOptions:
+        """These, with what a directive says of the listeners."""
+        return replace(self, listener=self.listener.overridden(said))
+
+    def with_page(self, page: Page) -> BlockOptions:
+        """These, with one more page."""
+        return replace(self, pages=(*self.pages, page))

@@ -34,7 +34,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
 
 def sets_up(options: BlockOptions, config: HealthConfig) -> BlockOptions:
     """Serves /health (CoreDNS's plugin/health)."""
-    return replace(options, pages=(*options.pages, HealthPage(config.address)), lameduck_s=config.lameduck_s)
+    return replace(options.with_page(HealthPage(config.address)), lameduck_s=config.lameduck_s)
 
 
 DIRECTIVE = Directive("health", parse, repeat=Repeat.LAST, sets_up=sets_up, options=OPTIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions
@@ -25,9 +24,4 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     return configured(ListenerOptions(https_connections=DEFAULTS.https_connections), stanza, OPTIONS)
 
 
-def sets_up(options: BlockOptions, config: ListenerOptions) -> BlockOptions:
-    """Limits the connections of the block's listeners."""
-    return replace(options, listener=options.listener.overridden(config))
-
-
-DIRECTIVE = Directive("https", parse, sets_up=sets_up, options=OPTIONS)
+DIRECTIVE = Directive("https", parse, sets_up=BlockOptions.with_listener, options=OPTIONS)

@@ -5,8 +5,6 @@ Differs: the profiles are text, as Python has no profiles in pprof's format, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.block_options import BlockOptions, ProfilesPage
@@ -17,14 +15,7 @@ from kdns.net import HostPort
 DEFAULT_ADDRESS = HostPort("localhost", 6053)
 
 
-@dataclass(frozen=True, slots=True)
-class PprofConfig:
-    """Where the profiles are served."""
-
-    address: HostPort = DEFAULT_ADDRESS
-
-
-def _block(config: PprofConfig, line: Line) -> PprofConfig:
+def _block(config: ProfilesPage, line: Line) -> ProfilesPage:
     for token in line.args:
         integer(token, 0)
     return config
@@ -33,16 +24,11 @@ def _block(config: PprofConfig, line: Line) -> PprofConfig:
 OPTIONS = {"block": Option("block [RATE]", _block)}
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ProfilesPage:
     """What a `pprof` stanza says; raises CorefileError."""
     count(stanza, "pprof [ADDRESS]")
-    config = PprofConfig(host_port(stanza.args[0])) if stanza.args else PprofConfig()
-    return configured(config, stanza, OPTIONS)
+    address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
+    return configured(ProfilesPage(address), stanza, OPTIONS)
 
 
-def sets_up(options: BlockOptions, config: PprofConfig) -> BlockOptions:
-    """Serves /debug/pprof."""
-    return replace(options, pages=(*options.pages, ProfilesPage(config.address)))
-
-
-DIRECTIVE = Directive("pprof", parse, sets_up=sets_up, options=OPTIONS)
+DIRECTIVE = Directive("pprof", parse, sets_up=BlockOptions.with_page, options=OPTIONS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from kdns.corefile.address import host_port
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions, MetricsPage
@@ -14,30 +12,17 @@ from kdns.net import HostPort
 DEFAULT_ADDRESS = HostPort("localhost", 9153)
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusConfig:
-    """Where /metrics is served, and whether the interpreter's own figures are among them."""
-
-    address: HostPort = DEFAULT_ADDRESS
-    runtime_metrics: bool = False
-
-
 OPTIONS = {
-    "runtime_metrics": Option("runtime_metrics", flag("runtime_metrics")),
+    "runtime_metrics": Option("runtime_metrics", flag("runtime")),
     "tls": Option("tls [FILE...]", not_yet("metrics are served over plain HTTP")),
 }
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PrometheusConfig:
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MetricsPage:
     """What a `prometheus` stanza says; raises CorefileError."""
     count(stanza, "prometheus [ADDRESS]")
-    config = PrometheusConfig(host_port(stanza.args[0])) if stanza.args else PrometheusConfig()
-    return configured(config, stanza, OPTIONS)
+    address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
+    return configured(MetricsPage(address), stanza, OPTIONS)
 
 
-def sets_up(options: BlockOptions, config: PrometheusConfig) -> BlockOptions:
-    """Serves /metrics."""
-    return replace(options, pages=(*options.pages, MetricsPage(config.address, config.runtime_metrics)))
-
-
-DIRECTIVE = Directive("prometheus", parse, sets_up=sets_up, options=OPTIONS)
+DIRECTIVE = Directive("prometheus", parse, sets_up=BlockOptions.with_page, options=OPTIONS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.directive import Directive
@@ -24,9 +22,4 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     return configured(config, stanza, OPTIONS)
 
 
-def sets_up(options: BlockOptions, config: ListenerOptions) -> BlockOptions:
-    """Limits the queries of the block's listeners."""
-    return replace(options, listener=options.listener.overridden(config))
-
-
-DIRECTIVE = Directive("quic", parse, sets_up=sets_up, options=OPTIONS)
+DIRECTIVE = Directive("quic", parse, sets_up=BlockOptions.with_listener, options=OPTIONS)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from kdns.corefile.address import host_port
+from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions, ReadyPage
 from kdns.dnsserver.directive import Directive
@@ -15,29 +14,18 @@ MONITORS = ("until-ready", "continuously")
 DEFAULT_ADDRESS = HostPort("", 8181)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyConfig:
-    """Where /ready is served, and whether a part that was ready once may become unready again."""
-
-    address: HostPort = DEFAULT_ADDRESS
-    monitor: str = "until-ready"
+def _is_continuous(token: Token) -> bool:
+    return choice(token, MONITORS) == "continuously"
 
 
-OPTIONS = {"monitor": Option("monitor until-ready|continuously", sets("monitor", choice, MONITORS))}
+OPTIONS = {"monitor": Option("monitor until-ready|continuously", sets("continuously", _is_continuous))}
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyConfig:
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyPage:
     """What a `ready` stanza says; raises CorefileError."""
     count(stanza, "ready [ADDRESS]")
-    config = ReadyConfig(host_port(stanza.args[0])) if stanza.args else ReadyConfig()
-    return configured(config, stanza, OPTIONS)
+    address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
+    return configured(ReadyPage(address), stanza, OPTIONS)
 
 
-def sets_up(options: BlockOptions, config: ReadyConfig) -> BlockOptions:
-    """Serves /ready."""
-    return replace(
-        options, pages=(*options.pages, ReadyPage(config.address, continuously=config.monitor == "continuously"))
-    )
-
-
-DIRECTIVE = Directive("ready", parse, sets_up=sets_up, options=OPTIONS)
+DIRECTIVE = Directive("ready", parse, sets_up=BlockOptions.with_page, options=OPTIONS)

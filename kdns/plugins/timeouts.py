@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Final
 
 from kdns.corefile.lexer import Token
@@ -46,9 +45,4 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     return configured(ListenerOptions(), stanza, OPTIONS)
 
 
-def sets_up(options: BlockOptions, config: ListenerOptions) -> BlockOptions:
-    """Limits the connections of the block's listeners."""
-    return replace(options, listener=options.listener.overridden(config))
-
-
-DIRECTIVE = Directive("timeouts", parse, sets_up=sets_up, options=OPTIONS)
+DIRECTIVE = Directive("timeouts", parse, sets_up=BlockOptions.with_listener, options=OPTIONS)

@@ -253,9 +253,9 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
         case "metrics":
             return str(only(server, prometheus.DIRECTIVE).address) == expected["addr"]
         case "ready":
-            monitor = {"monitorTypeUntilReady": "until-ready", "monitorTypeContinuously": "continuously"}
-            found = (str(only(server, ready.DIRECTIVE).address), only(server, ready.DIRECTIVE).monitor)
-            return found == (expected["expectedAddr"], monitor[expected["expectedMonitorType"]])
+            continuously = {"monitorTypeUntilReady": False, "monitorTypeContinuously": True}
+            found = (str(only(server, ready.DIRECTIVE).address), only(server, ready.DIRECTIVE).continuously)
+            return found == (expected["expectedAddr"], continuously[expected["expectedMonitorType"]])
         case "loadbalance":
             return only(server, loadbalance.DIRECTIVE).policy == (
                 "weighted" if "weighted" in case["input"] else "round_robin"

@@ -13,7 +13,7 @@ from dns_chain import only
 from kdns.cluster.source import Source
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
-from kdns.dnsserver.block_options import BindConfig
+from kdns.dnsserver.block_options import BindConfig, MetricsPage, ReadyPage
 from kdns.dnsserver.directive import Repeat, Row
 from kdns.net import HostPort
 from kdns.plugins import bind, health, prometheus, ready
@@ -70,8 +70,8 @@ def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
     own: dict[Row, object] = {
         bind.DIRECTIVE: BindConfig(("127.0.0.1",)),
         health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
-        ready.DIRECTIVE: ready.ReadyConfig(HostPort("localhost", 8181)),
-        prometheus.DIRECTIVE: prometheus.PrometheusConfig(HostPort("localhost", 9153)),
+        ready.DIRECTIVE: ReadyPage(HostPort("localhost", 8181)),
+        prometheus.DIRECTIVE: MetricsPage(HostPort("localhost", 9153)),
         kubernetes.DIRECTIVE: replace(
             only(of_cluster, kubernetes.DIRECTIVE), source=Source(endpoint="http://127.0.0.1:8001")
         ),
