@@ -9,12 +9,27 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from itertools import chain
+from operator import attrgetter
+from typing import Final, Generic, TypeAlias, TypeVar
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, Service, ServiceCIDR, ServiceImport
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointSlice,
+    Key,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    Service,
+    ServiceCIDR,
+    ServiceImport,
+)
 from kdns.net import packed
 
 T = TypeVar("T", bound=Object)
+
+_ADDRESSES: Final = attrgetter("addresses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +87,9 @@ class Index:
                 yield addresses[position]
 
 
-def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterator[str]:
-    """Every address of the slice, ready or not."""
-    if endpoint_slice:
-        for endpoint in endpoint_slice.endpoints or ():
-            yield from endpoint.addresses
+def addresses_of(endpoints: Iterable[Endpoint] | None) -> Iterator[str]:
+    """Every address of some endpoints, ready or not."""
+    return chain.from_iterable(map(_ADDRESSES, endpoints or ()))
 
 
 @dataclass(slots=True)
@@ -170,7 +183,8 @@ class State:
             if endpoint_slice:
                 _regroup(self.slices_by_service, endpoint_slice.service_key, endpoint_slice, is_new=is_new)
                 _regroup(self.slices_by_import, endpoint_slice.import_key, endpoint_slice, is_new=is_new)
-        self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
+        old_endpoints, new_endpoints = old.endpoints if old else (), new.endpoints if new else ()
+        self.slices_by_ip.move(key, addresses_of(old_endpoints), addresses_of(new_endpoints))
         return Change(key, old, new)
 
     def _pod(self, key: Key, new: Pod | None) -> Change[Pod] | None:

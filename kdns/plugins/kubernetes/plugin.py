@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -41,9 +41,8 @@ class Kubernetes(ZoneAnswers):
         """Let other zones of this cluster follow its changes."""
         self._attached.append(answers)
 
-    def changed(self, changes: Iterable[AnyChange], changed_s: float) -> None:
+    def changed(self, changes: Sequence[AnyChange], changed_s: float) -> None:
         """Forget what the changes touch; the SOA serial becomes their time (Unix seconds)."""
-        changes = tuple(changes)
         visible = [change for change in changes if _is_visible(change)]
         if changes and not visible:
             return
@@ -87,16 +86,13 @@ def _serial(changed_s: float) -> int:
 
 def build(config: KubernetesConfig, setup: Needs) -> Kubernetes:
     """The plugin of a stanza, following its cluster."""
-    plugins: list[Kubernetes] = []
 
-    def changed(changes: Iterable[AnyChange], changed_s: float) -> None:
-        for plugin in plugins:
-            plugin.changed(changes, changed_s)
+    def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
+        plugin.changed(changes, changed_s)
 
     state = setup.cluster(config.source, config.scope, changed, startup_timeout_s=config.startup_timeout_s)
     plugin = Kubernetes(state, replace(config.options, own_addresses=setup.own_addresses), setup, config.fallthrough)
     plugin.resolve = setup.resolve
-    plugins.append(plugin)
     setup.readiness(NAME, lambda: plugin.zones.is_synced)
     return plugin
 

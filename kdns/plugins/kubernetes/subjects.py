@@ -5,11 +5,22 @@ Every name has its subject whether it exists or not, so an NXDOMAIN is forgotten
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Pod, Service, ServiceCIDR, ServiceImport
-from kdns.cluster.state import AnyChange, State, slice_addresses
+from kdns.cluster.objects import (
+    Endpoint,
+    EndpointSlice,
+    Key,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    Service,
+    ServiceCIDR,
+    ServiceImport,
+)
+from kdns.cluster.state import AnyChange, State, addresses_of
 from kdns.dnsserver.answers.response import EVERYTHING, Subject
 from kdns.net import packed
 
@@ -39,22 +50,23 @@ def of_pod(address: bytes) -> Subject:
 def touched(change: AnyChange, state: State) -> Iterator[Subject]:
     """The subjects whose answers may differ after the change."""
     yield APEX
-    for obj in (change.old, change.new):
+    old, new = change.old, change.new
+    for obj, other in ((old, new), (new, old)):
         match obj:
             case Service():
                 yield of_service(obj.key)
                 yield from (of_address(packed(ip)) for ip in obj.virtual_ips)
                 yield from (of_address(packed(ip)) for ip in obj.external_ips)
                 yield REVERSE
-                if obj is change.new or change.new is None:
+                if obj is new or new is None:
                     for endpoint_slice in state.slices_by_service.get(obj.key, {}).values():
-                        yield from (of_address(packed(ip)) for ip in slice_addresses(endpoint_slice))
+                        yield from map(of_address, map(packed, addresses_of(endpoint_slice.endpoints)))
             case EndpointSlice():
                 if obj.service_key:
                     yield of_service(obj.service_key)
                 if obj.import_key:
                     yield of_service(obj.import_key)
-                yield from (of_address(packed(ip)) for ip in slice_addresses(obj))
+                yield from map(of_address, map(packed, addresses_of(_own_endpoints(obj, other))))
                 yield REVERSE
             case Pod():
                 yield from (of_pod(packed(ip)) for ip in obj.addresses)
@@ -64,3 +76,14 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
                 yield of_service(obj.key)
             case Node() | ServiceCIDR() | None:
                 pass
+
+
+def _own_endpoints(one: EndpointSlice, other: Object | None) -> Iterable[Endpoint]:
+    """The endpoints of one version of a slice that the other one has not: of those in both, no name differs.
+
+    All of them where the slice changed hands, as the Service's name is in theirs.
+    """
+    endpoints = one.endpoints or ()
+    if not isinstance(other, EndpointSlice) or other.service_key != one.service_key:
+        return endpoints
+    return {*endpoints}.difference(other.endpoints or ())

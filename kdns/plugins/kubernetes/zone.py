@@ -103,8 +103,8 @@ class Zones:
         self._zones = sorted(
             (Zone(labels, len(labels), zone, is_reverse(zone)) for labels, zone in zones), key=lambda zone: -zone.depth
         )
-        self._trees: dict[tuple[str, str, str], ServiceTree | None] = {}
-        self._old_trees: dict[tuple[str, str, str], ServiceTree | None] = {}
+        self._trees: dict[tuple[Subject, str], ServiceTree | None] = {}
+        self._old_trees: dict[tuple[Subject, str], ServiceTree | None] = {}
         self._above: dict[tuple[bytes, bytes], bool] = {}
         self._needs: set[type[Object]] = {Service, Namespace}
         if options.endpoints:
@@ -141,8 +141,11 @@ class Zones:
             self._above.clear()
         if len(self._old_trees) >= MAX_TREES:
             self._old_trees.clear()
-        for tree in [tree for tree in self._trees if subjects.of_service(tree[:2]) in touched]:
-            self._old_trees[tree] = self._trees.pop(tree)
+        for zone in self._zones:
+            for subject in touched:
+                key = (subject, zone.name)
+                if key in self._trees:
+                    self._old_trees[key] = self._trees.pop(key)
 
     def lookup(self, labels: Labels, qtype: int) -> Result | None:
         """The answer for a folded name and a type, with CNAMEs followed in these zones; None outside of them."""
@@ -264,7 +267,7 @@ class Zones:
         service, of_service = self._service_of((namespace, name), zone)
         if service is None or not is_shown(namespace, self.state, self.options):
             return NameRecords(None, subject)
-        key = (namespace, name, zone)
+        key = (subject, zone)
         slices = of_service.get(service.key, {}).values()
         if not below and qtype in _ADDRESSES and key not in self._trees and len(slices) <= MAX_READ_SLICES:
             node = own_addresses(service, slices, self.options)
@@ -275,7 +278,7 @@ class Zones:
                 self._trees.clear()
                 self._old_trees.clear()
             self._trees[key] = service_tree(
-                service, slices, self._base(key[:2], zone), self.options, self._old_trees.pop(key, None)
+                service, slices, self._base(service.key, zone), self.options, self._old_trees.pop(key, None)
             )
         tree = self._trees[key]
         node = tree.get(tuple(label.decode("latin-1") for label in below[::-1])) if tree else None

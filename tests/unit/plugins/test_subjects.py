@@ -40,6 +40,10 @@ def endpoint_slice(name: str, owner: str, *ips: str) -> EndpointSlice:
     return EndpointSlice(meta, endpoints=(Endpoint(ips),) if ips else None)
 
 
+def ends(owner: str, *endpoints: Endpoint) -> EndpointSlice:
+    return EndpointSlice(SliceMeta("s", "shop", SliceLabels(owner)), endpoints=endpoints)
+
+
 def pod(ip: str = "", phase: str = "Running") -> Pod:
     return Pod(PodMeta("p", "shop"), PodStatus(phase, ip))
 
@@ -66,6 +70,22 @@ EARLIER = (endpoint_slice("web-0", "web", "10.1.0.7"), endpoint_slice("db-0", "d
             endpoint_slice("s", "web", "10.1.0.1"), endpoint_slice("s", "db", "10.1.0.2", "10.1.0.3"),
             {WEB, DB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (1, 2, 3))},
             id="a slice changes hands",
+        ),
+        pytest.param(
+            endpoint_slice("s", "web", "10.1.0.1", "10.1.0.2"), endpoint_slice("s", "web", "10.1.0.1", "10.1.0.3"),
+            {WEB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (1, 2, 3))},
+            id="an endpoint changes: of all its addresses",
+        ),
+        pytest.param(
+            ends("web", Endpoint(("10.1.0.1",)), Endpoint(("10.1.0.2",)), Endpoint(("10.1.0.4",))),
+            ends("web", Endpoint(("10.1.0.1",)), Endpoint(("10.1.0.2",), hostname="a"), Endpoint(("10.1.0.3",))),
+            {WEB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (2, 3, 4))},
+            id="an endpoint stays, one is renamed, one moves",
+        ),
+        pytest.param(
+            ends("web", Endpoint(("10.1.0.1",))), ends("db", Endpoint(("10.1.0.1",))),
+            {WEB, DB, REVERSE, of_address(ip("10.1.0.1"))},
+            id="a slice changes hands, its endpoint stays",
         ),
         pytest.param(None, ServiceImport(Meta("web", "shop")), {WEB}, id="a ServiceImport comes"),
         pytest.param(

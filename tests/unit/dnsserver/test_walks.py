@@ -1,0 +1,105 @@
+"""How many functions of kdns a walk calls: bounds that hold on any machine, as no time does."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+import msgspec
+from dns_client import Udp, packet
+from fake_api import Cluster, FakeApi, endpoint_slice, meta, service, until
+from fake_upstream import RECORD, fake_server
+
+import kdns
+from kdns.cluster.objects import Endpoint
+from kdns.corefile.parse import parse
+from kdns.dnsserver.io.server import DnsServer
+from kdns.plugins.directives import configure
+
+KDNS = str(Path(kdns.__file__).parent)
+COREFILE = """\
+.:0 {{
+    bind 127.0.0.1
+    errors
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+        endpoint {endpoint}
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 30
+    }}
+    forward . 127.0.0.1:{port}
+    cache 30
+    loop
+    loadbalance
+}}
+"""
+ENDPOINTS = tuple(f"10.244.0.{number}" for number in range(1, 6))
+
+
+class Calls(Counter[str]):
+    """Calls of functions of kdns while it is entered, by function."""
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(KDNS):
+            self[f"{code.co_filename.removeprefix(KDNS)} {code.co_qualname}"] += 1
+
+
+def answered(query: bytes) -> list[bytes]:
+    """An upstream's answer, made without a function of kdns."""
+    question = query[12 : query.index(b"\0", 12) + 5]
+    return [query[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + question + RECORD]
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[DnsServer]:
+    """A server with kubeadm's directives, that of a Service with five endpoints, and its upstream."""
+    cluster = Cluster()
+    cluster.put("namespaces", meta("default"))
+    cluster.put("services", service("web", "None"))
+    slices = endpoint_slice("web")
+    slices["endpoints"] = [{"addresses": [address]} for address in ENDPOINTS]
+    cluster.put("endpointslices", slices)
+    api = FakeApi(cluster)
+    await api.start()
+    async with fake_server(answered) as upstream:
+        server = DnsServer(configure(parse(COREFILE.format(endpoint=api.url, port=upstream.port))))
+        try:
+            await server.start()
+            await until(lambda: server.is_synced)
+            yield server
+        finally:
+            await server.stop()
+            await api.stop()
+
+
+def shown(calls: Calls) -> str:
+    return "\n".join(f"{number:4} {name}" for name, number in calls.most_common())
+
+
+async def test_a_changed_slice() -> None:
+    """One of five endpoints gets another address, and an answer is forgotten."""
+    async with serving() as server:
+        (cluster,) = server.clusters
+        (old,) = cluster.state.slices.values()
+        ends = tuple(Endpoint((address,)) for address in ENDPOINTS)
+        moved = msgspec.structs.replace(old, endpoints=(*ends[:-1], Endpoint(("10.244.0.6",))))
+        with Udp(server.addresses[0][1]) as client:
+            await client.ask(packet("web.default.svc.cluster.local"))
+        with Calls() as calls:
+            change = cluster.state.upsert(moved)
+            assert change
+            cluster.changed([change])
+    assert calls.total() < 80, shown(calls)
