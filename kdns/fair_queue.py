@@ -16,33 +16,30 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Up to `max_items`, and so up to as many clients."""
+    """Up to `max_items`, and so up to as many clients; `by_client` is empty where nothing waits."""
 
     def __init__(self, max_items: int) -> None:
+        self.by_client: OrderedDict[str | bytes, deque[T]] = OrderedDict()
         self._room = max_items
-        self._by_client: OrderedDict[str | bytes, deque[T]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._by_client)
 
     def put(self, address: str, item: T) -> bool:
         """Queue an item of the client at `address`; False where its queue is long enough, given the room."""
         client = client_of(address)
-        queue = self._by_client.get(client)
+        queue = self.by_client.get(client)
         if (len(queue) if queue else 0) >= self._room:
             return False
         if queue is None:
-            queue = self._by_client[client] = deque()
+            queue = self.by_client[client] = deque()
         queue.append(item)
         self._room -= 1
         return True
 
     def take(self) -> T:
         """The oldest item of the client whose turn it is; KeyError where nothing waits."""
-        client, queue = self._by_client.popitem(last=False)
+        client, queue = self.by_client.popitem(last=False)
         item = queue.popleft()
         if queue:
-            self._by_client[client] = queue
+            self.by_client[client] = queue
         self._room += 1
         return item
 

@@ -113,6 +113,7 @@ def unpacked(address: bytes) -> str:
     return str(ip_address(address))
 
 
+@lru_cache(_CACHED_ADDRESSES)  # asked five times for one query
 def client_of(address: str) -> str | bytes:
     """Whom the address of a peer stands for: an IPv4 address for itself, an IPv6 address for its /64.
 

@@ -127,11 +127,11 @@ class Loadbalance(Plugin):
         """The next directive's reply, its addresses in this order."""
         reply = next(request)
         if isinstance(reply, Response):
-            return reply.in_order(self.order) if reply.answer or reply.additional or reply.wire else reply
+            return reply._replace(order=self.order) if reply.answer or reply.additional or reply.wire else reply
         return reply if reply is None else then(reply, self._ordered)
 
     def _ordered(self, reply: Reply) -> Reply:
-        return reply and reply.in_order(self.order)
+        return reply and reply._replace(order=self.order)
 
 
 def build(config: LoadbalanceConfig, setup: Needs) -> Loadbalance:

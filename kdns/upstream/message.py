@@ -44,9 +44,8 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
     return (int.from_bytes(question[:size], "big") ^ letters).to_bytes(size, "big") + question[size:]
 
 
-def response_to(query: Query, message: bytes, sent: bytes) -> bytes:
-    """The message with the query's id and question, and its name also where it stands as it was `sent`."""
-    question = question_of(query)
+def response_to(query: Query, message: bytes, question: bytes, sent: bytes) -> bytes:
+    """The message with the query's id and own question, and its name also where it stands as it was `sent`."""
     own = query.packet[:2] + message[2:HEADER_BYTES] + question + message[HEADER_BYTES + len(question) :]
     if sent == question:
         return own

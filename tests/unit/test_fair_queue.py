@@ -10,14 +10,14 @@ from kdns.fair_queue import FairQueue, FairShares
 
 def taken(queue: FairQueue[str]) -> str:
     items = []
-    while queue:
+    while queue.by_client:
         items.append(queue.take())
     return " ".join(items)
 
 
 def test_clients_take_turns_and_each_keeps_its_order() -> None:
     queue = FairQueue[str](100)
-    assert not queue
+    assert not queue.by_client
     for item in ("a1", "a2", "a3", "b1", "c1", "b2"):
         assert queue.put(item[0], item)
     assert taken(queue) == "a1 b1 c1 a2 b2 a3"

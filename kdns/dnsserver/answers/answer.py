@@ -382,7 +382,9 @@ def _is_about(query: Query, wire: bytes) -> bool:
 
 
 def _opt_bytes(query: Query, response: Response) -> int:
-    return OPT_BYTES + sum(4 + len(data) for _, data in response.options) if query.edns else 0
+    if not query.edns:
+        return 0
+    return OPT_BYTES + (sum(4 + len(data) for _, data in response.options) if response.options else 0)
 
 
 def _bodies(

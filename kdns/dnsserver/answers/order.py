@@ -55,7 +55,7 @@ class Order:
 
     def mixes(self, rrsets: tuple[RRset, ...]) -> bool:
         """Whether more changes places than the addresses of one set behind all others, arranged as they are."""
-        if not self.rotate:
+        if not self.rotate or not rrsets:
             return False
         moving = [rrset for rrset in rrsets if rrset.rtype in MOVING]
         if len(moving) == 1:

@@ -144,7 +144,3 @@ class Response(NamedTuple):
     metadata: Mapping[str, str] = NO_METADATA
     seal: Seal | None = None
     wildcard: str = ""
-
-    def in_order(self, order: Order) -> Response:
-        """The same response with its addresses in this order."""
-        return self._replace(order=order)

@@ -87,7 +87,10 @@ class Shelf:
 
 
 class Lane:
-    """The answers for one transport and address family; `answers` is the hot path's dict."""
+    """The answers for one transport and address family.
+
+    `answers` are those that are given, the hot path's dict; it is another one after the lane was cleared.
+    """
 
     def __init__(self, table: AnswerTable, transport: str, family: int) -> None:
         self.table = table
@@ -97,11 +100,7 @@ class Lane:
         self.counts = ResponseCounts()
         self.shelf = Shelf(self)
         self.shelves = [self.shelf]
-
-    @property
-    def answers(self) -> dict[bytes, Answer]:
-        """The answers that are given; another dict after the lane was cleared."""
-        return self.shelf.answers
+        self.answers = self.shelf.answers
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
         """How often each kind of response was sent since the start. Tallies are exact then, too."""
@@ -122,6 +121,7 @@ class Lane:
     def clear(self) -> None:
         """Give none of the answers any more."""
         self.shelf = Shelf(self)
+        self.answers = self.shelf.answers
         self.shelves = [shelf for shelf in self.shelves if shelf.answers] + [self.shelf]
 
 

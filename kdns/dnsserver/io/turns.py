@@ -30,7 +30,7 @@ class Turns(Generic[T]):
     @property
     def has_time(self) -> bool:
         """Whether nothing waits and the last slice is not over."""
-        return not self._queue and asyncio.get_running_loop().time() < self._slice_end_s
+        return not self._queue.by_client and asyncio.get_running_loop().time() < self._slice_end_s
 
     def schedule(self) -> None:
         """Begin a slice in the next iteration of the loop, if none is scheduled."""
@@ -45,19 +45,21 @@ class Turns(Generic[T]):
 
     def finish(self) -> None:
         """Work on everything that waits."""
-        while self._queue:
+        waiting = self._queue.by_client
+        while waiting:
             self._work(self._queue.take())
 
     def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        waiting = self._queue.by_client
         self._slice_end_s = loop.time() + SLICE_S
         self._is_scheduled = True
         try:
-            while self._queue:
+            while waiting:
                 self._work(self._queue.take())
                 if loop.time() >= self._slice_end_s:
                     break
         finally:
-            self._is_scheduled = bool(self._queue)
+            self._is_scheduled = bool(waiting)
             if self._is_scheduled:
                 loop.call_soon(self._run)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Coroutine
+from functools import partial
+from operator import call
+from typing import Any, Final
 
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import key_of
-from kdns.dnsserver.blocks import SILENCE, Exchange, Server
+from kdns.dnsserver.blocks import SILENCE, Exchange, Outcome, Server
 from kdns.dnsserver.io.exchange import MAX_PENDING, failed, respond
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.turns import Turns
@@ -33,21 +35,11 @@ CLOSE_S: Final = 2.0
 """How long queries that wait for somebody else are waited for when the socket is to be closed."""
 
 
-class Miss(NamedTuple):
-    """A query that the table did not hold, with its key."""
-
-    listener: UdpListener
-    packet: bytes
-    key: bytes
-    client: Any
-    received_s: float
-
-
-class Misses(Turns[Miss]):
-    """The misses of all sockets of a process; `pending` are the places of queries that wait for somebody else."""
+class Misses(Turns[Callable[[], None]]):
+    """What answers the misses of all sockets of a process; `pending` are the places of those that wait for somebody."""
 
     def __init__(self, pending: FairShares | None = None) -> None:
-        super().__init__(MAX_WAITING, lambda miss: miss.listener.answer(miss))
+        super().__init__(MAX_WAITING, call)
         self.pending = pending or FairShares(MAX_PENDING)
 
 
@@ -133,7 +125,7 @@ class UdpListener:
             else:
                 key, answer = b"", None
             if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
-                if not self._misses.put(client[0], Miss(self, packet, key, client, started_s)):
+                if not self._misses.put(client[0], partial(self._answer, packet, key, client, started_s)):
                     self._requests.shed += 1
                 continue
             hits += 1
@@ -144,26 +136,22 @@ class UdpListener:
         self._requests.observe(hits, self._loop.time() - started_s)
         self._misses.begin()
 
-    def answer(self, miss: Miss) -> None:
+    def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         """Answer what the table did not hold when it was received."""
-        _, packet, key, client, received_s = miss
         now_s = self._loop.time()
         answer = self._lane.answers.get(key)
         if answer is not None and (answer.until_s > now_s or answer.renew(now_s)):  # the same was asked twice
-            self._send(Exchange(answer.wire(packet)), client)
+            outcome: Outcome = Exchange(answer.wire(packet))
         else:
-            self._respond(packet, key, client, received_s)
-        self._requests.observe(1, self._loop.time() - received_s)
-
-    def _respond(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
-        pending = self._misses.pending
-        outcome = respond(self._server, self._requests, pending, packet, key, self._lane, client[:2], received_s)
+            pending = self._misses.pending
+            outcome = respond(self._server, self._requests, pending, packet, key, self._lane, client[:2], received_s)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
         else:
             waiting = Waiting(self, outcome, packet, client, received_s)
             self._waiting.add(waiting)
             waiting.go_on()
+        self._requests.observe(1, self._loop.time() - received_s)
 
     def failed(self, waiting: Waiting, failure: Exception) -> None:
         """A coroutine ended by an exception that nobody expected: SERVFAIL."""

@@ -90,26 +90,23 @@ Made = TypeVar("Made")
 class Flight:
     """A question that is being asked, held by who asks; those who ask the same meanwhile are in `waiters`.
 
-    It is over when it lands or when who holds it goes, be it a coroutine that was closed before it began.
+    It is over when who holds it lets it go, or goes itself, be it a coroutine that was closed before it began.
+    Everybody gets the `outcome` that there is then.
     """
 
-    __slots__ = ("_flights", "_key", "_waiters")
+    __slots__ = ("_flights", "_key", "_waiters", "outcome")
 
     def __init__(self, flights: Flights, key: FlightKey) -> None:
         self._flights = flights
         self._key = key
         self._waiters: list[Future[Outcome]] = []
+        self.outcome = AGAIN
         flights[key] = self._waiters
 
-    def land(self, outcome: Outcome) -> None:
-        """Give everybody the outcome."""
-        if self._flights.get(self._key) is self._waiters:
-            del self._flights[self._key]
-            for waiter in self._waiters:
-                _give(waiter, outcome)
-
     def __del__(self) -> None:
-        self.land(AGAIN)
+        del self._flights[self._key]
+        for waiter in self._waiters:
+            _give(waiter, _for_all_who_wait(self.outcome))
 
 
 class Needs(Answers, Clock, Metrics, Tasks, Protocol):
@@ -259,11 +256,10 @@ class Cache(Plugin):
     async def _fly(
         self, flight: Flight, reply: Awaitable[Reply], question: Question, made: Callable[[Outcome, Question], Made]
     ) -> Made:
-        outcome = AGAIN
         try:
-            outcome = self._taken(question, await reply)
+            flight.outcome = outcome = self._taken(question, await reply)
         finally:
-            flight.land(_for_all_who_wait(outcome))
+            del flight
         return made(outcome, question)
 
     async def _wait(

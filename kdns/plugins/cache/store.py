@@ -67,7 +67,7 @@ class Item:
 
 
 def _size_of(response: Response) -> int:
-    options_bytes = sum(_OPTION_BYTES + len(data) for _, data in response.options)
+    options_bytes = sum(_OPTION_BYTES + len(data) for _, data in response.options) if response.options else 0
     if response.wire:
         return len(response.wire) + options_bytes
     sections = (response.answer, response.authority, response.additional)

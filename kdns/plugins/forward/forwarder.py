@@ -85,7 +85,7 @@ class Forwarder:
             self._rejects.count += 1
             return self._too_many
         transport = self.transport(request)
-        failures_left = self._max_failures(len(members))
+        failures = 0
         at_s = now_s()
         deadline_s = at_s + TIMEOUT_S
         response = FAILED
@@ -106,8 +106,8 @@ class Forwarder:
                     at_s = now_s()
                     member.failed(transport)
                     response = response if has_answer else FAILED._replace(error=_said(error, member, transport))
-                    failures_left -= not isinstance(error, UpstreamTimeoutError)
-                    if not failures_left:
+                    failures += not isinstance(error, UpstreamTimeoutError)
+                    if failures >= self._max_failures(len(members)):
                         break
                     continue
                 at_s = now_s()

@@ -37,6 +37,8 @@ MAX_WRONG: Final = 10
 RECEIVE_BYTES: Final = 65535
 
 _ONE_QUESTION: Final = b"\x00\x01"
+_DRAWN_BYTES: Final = 3
+"""Random bytes of a query, beside those of its letters: the first one chooses the socket, the others are the id."""
 _FLAGS_BYTES: Final = 10
 """What stands between the id and the question."""
 
@@ -67,19 +69,21 @@ class UdpSockets:
     async def exchange(self, query: Query, timeout_s: float, client: str) -> bytes:
         """The response, which has the id and the question of the query."""
         question, exchanges = question_of(query), self._exchanges
+        drawn = exchanges.entropy.take(_DRAWN_BYTES + len(question))
         body = query.packet[2:] if query.is_plain else body_of(query)
+        sent = question
         if self.keeps_case:
-            question = in_random_case(question, exchanges.entropy.take(len(question)))
-            body = body[:_FLAGS_BYTES] + question + body[_FLAGS_BYTES + len(question) :]
-        pending = exchanges.begin(timeout_s, question, client)
+            sent = in_random_case(question, drawn[_DRAWN_BYTES:])
+            body = body[:_FLAGS_BYTES] + sent + body[_FLAGS_BYTES + len(question) :]
+        pending = exchanges.begin(timeout_s, sent, client)
         try:
-            self._send(pending, body)
+            self._send(pending, body, drawn)
             response = await pending
         finally:
             exchanges.end(pending)
         if not response:
             response = await self._repeated(query, pending)
-        return response_to(query, response, question)
+        return response_to(query, response, question, sent)
 
     def tidy(self, now_s: float) -> None:
         """Retire the sockets whose time is over."""
@@ -105,13 +109,11 @@ class UdpSockets:
             self._slots[one.slot] = None
             self._retired.add(one)
 
-    def _send(self, pending: Pending, body: bytes) -> None:
-        take = self._exchanges.entropy.take
-        drawn = take(3)
+    def _send(self, pending: Pending, body: bytes, drawn: bytes) -> None:
         one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - pending.timeout_s)
-        message_id = drawn[1:]
+        message_id = drawn[1:_DRAWN_BYTES]
         while message_id in one.pending or message_id in one.late:
-            message_id = take(2)
+            message_id = self._exchanges.entropy.take(2)
         one.send(message_id, pending, body)
 
     def _chosen(self, slot: int, now_s: float) -> UdpSocket:

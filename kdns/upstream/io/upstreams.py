@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from kdns.dns.query import Query
 from kdns.upstream.io.exchanges import Counts, Exchanges
@@ -40,7 +39,7 @@ class SocketUpstream:
     def exchange(
         self, query: Query, transport: Transport, timeout_s: float, client: str = ""
     ) -> Coroutine[Any, Any, bytes]:
-        """See Upstream."""
+        """See Upstream. This is no coroutine of its own, which would cost as much as a system call."""
         if transport == "udp" and self._is_dns:
             return self.udp.exchange(query, timeout_s, client)
         return self.streams.exchange(query, timeout_s, client)
@@ -56,32 +55,32 @@ class SocketUpstream:
         self.streams.close()
 
 
-@dataclass(slots=True, eq=False)
 class Lease:
-    """An upstream as one server block has it; its sockets close when nobody has it any more."""
+    """An upstream as one server block has it; its sockets close when nobody has it any more.
 
-    spec: UpstreamSpec
-    _shared: SocketUpstream
-    _upstreams: Upstreams | None
+    `exchange` is that of the shared upstream, see Upstream, until the block gives it back.
+    """
 
-    def exchange(
-        self, query: Query, transport: Transport, timeout_s: float, client: str = ""
-    ) -> Coroutine[Any, Any, bytes]:
-        """See Upstream. This is no coroutine of its own, which would cost as much as a system call."""
-        if self._upstreams is None:
-            raise UpstreamError("the upstream is no longer used")
-        return self._shared.exchange(query, transport, timeout_s, client)
+    __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "spec")
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server block has given it back."""
-        return self._upstreams is None
+    def __init__(self, spec: UpstreamSpec, shared: SocketUpstream, upstreams: Upstreams) -> None:
+        self.spec = spec
+        self.is_closed = False
+        self.exchange = shared.exchange
+        self._shared = shared
+        self._upstreams = upstreams
 
     def close(self) -> None:
         """See Upstream."""
-        if self._upstreams is not None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.exchange = _closed
             self._upstreams.give_back(self._shared)
-            self._upstreams = None
+
+
+def _closed(query: Query, transport: Transport, timeout_s: float, client: str = "") -> NoReturn:
+    del query, transport, timeout_s, client
+    raise UpstreamError("the upstream is no longer used")
 
 
 class Upstreams:
