@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 import traceback
 import warnings
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,49 +28,55 @@ One client has half of them at most, over all transports and connections togethe
 """
 
 
-def respond(
-    server: Server,
-    requests: Requests,
-    pending: FairShares,
-    packet: bytes,
-    key: bytes,
-    lane: Lane,
-    client: Client,
-    received_s: float,
-) -> Outcome:
-    """Returns the server's response; SERVFAIL if it fails unexpectedly, which is logged and counted.
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What answers the packets of one lane; each query that waits takes one of its client's places in `pending`.
 
-    A response that has to wait takes one of the client's places in `pending`, which the caller gives back behind it.
-    SERVFAIL if the client has no place left.
+    Who sends the response gives the place back behind it.
     """
-    try:
-        outcome = server.respond(packet, lane, client, received_s, key)
-    except Exception as failure:  # noqa: BLE001 - one query must not end the others
-        return failed(failure, server, requests, packet, lane, client, received_s)
-    if isinstance(outcome, Exchange) or pending.take(client[0]):
+
+    server: Server
+    requests: Requests
+    lane: Lane
+    pending: FairShares
+
+    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> Outcome:
+        """The response from the table or the server; its time is counted where nobody waits.
+
+        SERVFAIL if the server fails unexpectedly, and for a client without a place left.
+        `key` is the packet's key in the table where the caller has made it.
+        """
+        if key is None:
+            key = key_of(packet) if len(packet) > HEADER_BYTES else b""
+        answer = self.lane.answers.get(key)
+        if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
+            outcome: Outcome = Exchange(answer.wire(packet))
+        else:
+            try:
+                outcome = self.server.respond(packet, self.lane, client, received_s, key)
+            except Exception as failure:  # noqa: BLE001 - one query must not end the others
+                outcome = self.failed(failure, packet, client, received_s)
+            if not isinstance(outcome, Exchange) and not self.pending.take(client[0]):
+                _discard(outcome)
+                outcome = self.server.overloaded(packet, self.lane)
+        self.requests.observe(1, time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
-    _discard(outcome)
-    return server.overloaded(packet, lane)
 
+    async def completed(
+        self, outcome: Coroutine[Any, Any, Exchange], packet: bytes, client: Client, received_s: float
+    ) -> Exchange:
+        """What a response that waits for somebody comes to."""
+        try:
+            return await outcome
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            return self.failed(failure, packet, client, received_s)
 
-def answered(
-    server: Server,
-    requests: Requests,
-    pending: FairShares,
-    packet: bytes,
-    lane: Lane,
-    client: Client,
-    received_s: float,
-) -> Outcome:
-    """The response to a message that came alone, from the table or not; its time is counted where nobody waits."""
-    key = key_of(packet) if len(packet) > HEADER_BYTES else b""
-    answer = lane.answers.get(key)
-    if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
-        outcome: Outcome = Exchange(answer.wire(packet))
-    else:
-        outcome = respond(server, requests, pending, packet, key, lane, client, received_s)
-    requests.observe(1, asyncio.get_running_loop().time() - received_s)
-    return outcome
+    def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> Exchange:
+        """SERVFAIL for a query that met a defect, which is logged and counted."""
+        exchange, block = self.server.failed(packet, self.lane, client, received_s)
+        self.requests.panics += 1
+        log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
+        return exchange
 
 
 def _discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
@@ -77,38 +84,6 @@ def _discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         outcome.close()
-
-
-async def completed(
-    outcome: Coroutine[Any, Any, Exchange],
-    server: Server,
-    requests: Requests,
-    packet: bytes,
-    lane: Lane,
-    client: Client,
-    received_s: float,
-) -> Exchange:
-    """What a response that waits for somebody comes to."""
-    try:
-        return await outcome
-    except Exception as failure:  # noqa: BLE001 - one query must not end the others
-        return failed(failure, server, requests, packet, lane, client, received_s)
-
-
-def failed(
-    failure: Exception,
-    server: Server,
-    requests: Requests,
-    packet: bytes,
-    lane: Lane,
-    client: Client,
-    received_s: float,
-) -> Exchange:
-    """SERVFAIL for a query that met a defect."""
-    exchange, block = server.failed(packet, lane, client, received_s)
-    requests.panics += 1
-    log_failure(failure, packet, server.label, with_stack=block is not None and block.logs_stacks)
-    return exchange
 
 
 def log_failure(failure: Exception, packet: bytes, server: str, *, with_stack: bool) -> None:

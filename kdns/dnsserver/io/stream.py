@@ -7,9 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from kdns.dnsserver.answers.table import Lane
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.io.exchange import MAX_PENDING
+from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.turns import Turns
 from kdns.fair_queue import FairShares
@@ -100,7 +99,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._pool, self._connections = pool, connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._lane: Lane
+        self._answering: Answering
         self._client = ("", 0)
         self._is_tls = False
         self._is_unread = False
@@ -116,7 +115,8 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         hold_unsent(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._client = (transport.get_extra_info("peername") or ("", 0))[:2]
-        self._lane = self._server.table.lane("tcp", 6 if is_ipv6(self._client[0]) else 4)
+        lane = self._server.table.lane("tcp", 6 if is_ipv6(self._client[0]) else 4)
+        self._answering = Answering(self._server, self._requests, lane, self._clients.pending)
         self._connections.add(self)
         if self._pool.add(self, self._client[0], self.evict):
             self._begin()

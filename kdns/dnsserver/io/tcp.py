@@ -8,10 +8,8 @@ import ssl
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
-from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import key_of
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.io.exchange import completed, log_failure, respond
+from kdns.dnsserver.io.exchange import log_failure
 from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import (
@@ -134,20 +132,13 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def _answer(self, packet: bytes) -> None:
         received_s = self._loop.time()
         self._queries += 1
-        key = key_of(packet) if len(packet) > HEADER_BYTES else b""
-        answer = self._lane.answers.get(key)
-        if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
-            self._write(answer.wire(packet))
+        outcome = self._answering.answer(packet, self._client, received_s)
+        if isinstance(outcome, Exchange):
+            self._send(outcome)
+            if not outcome.wire and outcome.request is None:
+                self._end_behind_this()  # not DNS: nothing sensible can follow
         else:
-            pending = self._clients.pending
-            outcome = respond(self._server, self._requests, pending, packet, key, self._lane, self._client, received_s)
-            if isinstance(outcome, Exchange):
-                self._send(outcome)
-                if not outcome.wire and outcome.request is None:
-                    self._end_behind_this()  # not DNS: nothing sensible can follow
-            else:
-                self._wait_for(packet, outcome, received_s)
-        self._requests.observe(1, self._loop.time() - received_s)
+            self._wait_for(packet, outcome, received_s)
         if self._queries >= self._server.options.max_queries:
             self._end_behind_this()
 
@@ -166,8 +157,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._go_on()
 
     async def _answer_later(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
-        server, requests = self._server, self._requests
-        self._send(await completed(outcome, server, requests, packet, self._lane, self._client, received_s))
+        self._send(await self._answering.completed(outcome, packet, self._client, received_s))
 
     def _send(self, exchange: Exchange) -> None:
         if exchange.wire:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import key_of
-from kdns.dnsserver.blocks import SILENCE, Exchange, Outcome, Server
-from kdns.dnsserver.io.exchange import MAX_PENDING, failed, respond
+from kdns.dnsserver.blocks import SILENCE, Exchange, Server
+from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.turns import Turns
 from kdns.fair_queue import FairShares
@@ -89,9 +89,9 @@ class UdpListener:
     def __init__(self, sock: socket.socket, server: Server, requests: Requests, misses: Misses) -> None:
         self._socket = sock
         self._misses = misses
-        self._server = server
         self._requests = requests
         self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
+        self._answering = Answering(server, requests, self._lane, misses.pending)
         self._waiting: set[Waiting] = set()
         self._drained: asyncio.Future[None] | None = None
         sock.setblocking(False)
@@ -137,27 +137,19 @@ class UdpListener:
         self._misses.begin()
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
-        """Answer what the table did not hold when it was received."""
-        now_s = self._loop.time()
-        answer = self._lane.answers.get(key)
-        if answer is not None and (answer.until_s > now_s or answer.renew(now_s)):  # the same was asked twice
-            outcome: Outcome = Exchange(answer.wire(packet))
-        else:
-            pending = self._misses.pending
-            outcome = respond(self._server, self._requests, pending, packet, key, self._lane, client[:2], received_s)
+        """Answer what the table did not hold when it was received; it may since: the same was asked twice."""
+        outcome = self._answering.answer(packet, client[:2], received_s, key)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
         else:
             waiting = Waiting(self, outcome, packet, client, received_s)
             self._waiting.add(waiting)
             waiting.go_on()
-        self._requests.observe(1, self._loop.time() - received_s)
 
     def failed(self, waiting: Waiting, failure: Exception) -> None:
         """A coroutine ended by an exception that nobody expected: SERVFAIL."""
         packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
-        exchange = failed(failure, self._server, self._requests, packet, self._lane, client[:2], received_s)
-        self.answered(waiting, exchange)
+        self.answered(waiting, self._answering.failed(failure, packet, client[:2], received_s))
 
     def answered(self, waiting: Waiting, exchange: Exchange) -> None:
         """A query that has waited has its response, or none."""

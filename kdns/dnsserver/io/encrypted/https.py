@@ -15,7 +15,6 @@ from kdns.dnsserver.doh.codec import HttpCodec, HttpError
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
 from kdns.dnsserver.doh.http1 import Http1
 from kdns.dnsserver.doh.http2 import Http2
-from kdns.dnsserver.io.exchange import answered, completed
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import (
     MAX_CONNECTION_PENDING,
@@ -176,7 +175,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             return
         received_s = self._loop.time()
         pending = self._clients.pending
-        outcome = answered(self._server, self._requests, pending, packet, self._lane, self._client, received_s)
+        outcome = self._answering.answer(packet, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(request.stream, outcome)
             return
@@ -188,9 +187,8 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
     async def _respond_later(
         self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
     ) -> None:
-        server, requests = self._server, self._requests
         try:
-            exchange = await completed(outcome, server, requests, packet, self._lane, self._client, received_s)
+            exchange = await self._answering.completed(outcome, packet, self._client, received_s)
         finally:
             self._tasks.pop(stream, None)
         if not self._transport.is_closing():

@@ -27,7 +27,7 @@ from kdns.dns.query import Query, read_query
 from kdns.dns.types import TCP_KEEPALIVE
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
-from kdns.dnsserver.io.exchange import answered, completed, log_failure
+from kdns.dnsserver.io.exchange import Answering, log_failure
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
 from kdns.dnsserver.io.turns import Turns
@@ -243,9 +243,11 @@ class QuicClient:
 
     def __init__(self, listener: QuicListener, quic: QuicConnection, client: Any) -> None:
         self.listener, self.tasks = listener, dict[int, asyncio.Task[None]]()
-        self._endpoint, self._quic, self._client = listener.endpoint, quic, client[:2]
+        self._endpoint = endpoint = listener.endpoint
+        self._quic, self._client = quic, client[:2]
         self._loop = asyncio.get_running_loop()
-        self._lane = self._endpoint.server.table.lane("quic", 6 if is_ipv6(client[0]) else 4)
+        lane = endpoint.server.table.lane("quic", 6 if is_ipv6(client[0]) else 4)
+        self._answering = Answering(endpoint.server, endpoint.requests, lane, endpoint.clients.pending)
         self._streams: dict[int, bytes] = {}
         self._waiting: dict[int, bytes] = {}
         """Whole requests by stream; they wait for room for their answers."""
@@ -391,12 +393,11 @@ class QuicClient:
                 self._waiting[stream] = received[2:]
 
     def _take(self, stream: int, packet: bytes) -> None:
-        endpoint, received_s, pending = self._endpoint, self._loop.time(), self._endpoint.clients.pending
-        options = endpoint.server.options
+        endpoint, received_s, options = self._endpoint, self._loop.time(), self._endpoint.server.options
         if len(self.tasks) >= options.quic_streams or endpoint.pending >= options.quic_pending:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
             return
-        outcome = answered(endpoint.server, endpoint.requests, pending, packet, self._lane, self._client, received_s)
+        outcome = self._answering.answer(packet, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(stream, outcome)
             endpoint.clients.connections.touch(self)
@@ -410,10 +411,7 @@ class QuicClient:
     async def _respond_later(
         self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
     ) -> None:
-        endpoint = self._endpoint
-        exchange = await completed(
-            outcome, endpoint.server, endpoint.requests, packet, self._lane, self._client, received_s
-        )
+        exchange = await self._answering.completed(outcome, packet, self._client, received_s)
         if not self._is_over:
             self._respond(stream, exchange)
             self._go_on()

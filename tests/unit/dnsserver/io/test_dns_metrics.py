@@ -18,7 +18,7 @@ from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
-from kdns.dnsserver.io.exchange import failed, respond
+from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.metrics import gauges, sent_by
 from kdns.dnsserver.io.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Requests, Sent
 from kdns.fair_queue import FairShares
@@ -134,7 +134,7 @@ def test_errors_are_counted_like_answers(case: str) -> None:
     packet, rcode, qtype, zone = ODD[case]
     server, requests = server_of(Failing(), zone="example."), Requests()
     lane, client = server.table.lane("udp", 4), ("192.0.2.1", 5353)
-    outcome = respond(server, requests, FairShares(1), packet, b"", lane, client, 0.0)
+    outcome = Answering(server, requests, lane, FairShares(1)).answer(packet, client, 0.0)
     assert isinstance(outcome, Exchange)
     (row,) = sent_by([server])
     assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)
@@ -148,7 +148,8 @@ def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
     packet = query("A.example.", 1, payload_bytes=payload_bytes)
     server = server_of(Failing(), zone=zone)
     lane = server.table.lane("udp", 4)
-    failure = failed(ZeroDivisionError(), server, Requests(), packet, lane, ("192.0.2.1", 5353), 0.0)
+    answering = Answering(server, Requests(), lane, FairShares(1))
+    failure = answering.failed(ZeroDivisionError(), packet, ("192.0.2.1", 5353), 0.0)
     for exchange in (failure, server.overloaded(packet, lane)):
         assert exchange.wire[3] & 15 == SERVFAIL
         assert exchange.wire[4:6] == b"\0\1"
