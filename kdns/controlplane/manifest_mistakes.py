@@ -44,12 +44,12 @@ def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_
             where = f"{first.path}:{first.line}"
             reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}, which counts"
             found.append(Mistake(manifest, "", reason))
-    trial = _Trial(objects, config, now_s)
+    trial = _ScratchCluster(objects, config, now_s)
     for manifest in in_order(objects.values()):
         told = dict.fromkeys(trial.mistakes(manifest))
         found += [Mistake(manifest, field, reason) for field, reason in told]
     well_typed = trial.well_typed
-    found += _asked_twice([each for each in well_typed if each.kind == SERVICE])
+    found += _requested_twice([each for each in well_typed if each.kind == SERVICE])
     return found + list(_overlaps([each for each in well_typed if each.kind == NODE], trial.service_ranges()))
 
 
@@ -74,7 +74,7 @@ def refusals(kind: Kind, obj: Json, store: Callable[[Json], object]) -> Iterator
             return
 
 
-class _Trial:
+class _ScratchCluster:
     """A cluster that holds what is right of the manifests."""
 
     def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float) -> None:
@@ -88,7 +88,7 @@ class _Trial:
         known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
         self._missing = {each.namespace for each in objects.values()} - {"", *known}
         for name in self._missing:
-            with self._registry.trusting():
+            with self._registry.without_validation():
                 self._api.create(NAMESPACE, "", {"metadata": {"name": name}})
 
     def service_ranges(self) -> Iterator[tuple[Network, str]]:
@@ -125,12 +125,12 @@ class _Trial:
             self._api.update(kind, namespace, name, with_status, subresource="status")
 
     def _is_ours(self, service: Json, field: str) -> bool:
-        """Whether a Service of these manifests has what this one asks for: see `_asked_twice` for those that ask."""
+        """Whether a Service of these manifests has the number that this one requests; `_requested_twice` reports it."""
         numbers = self._registry.services
         prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
         owners = [
             (numbers.addresses[what].owners if what in numbers.addresses else numbers.ports.owners).get(number)
-            for what, number, place in _asked(service)
+            for what, number, place in _requested_numbers(service)
             if place.startswith(prefix)
         ]
         return any(owner and (SERVICE, *owner) in self._objects for owner in owners)
@@ -146,7 +146,7 @@ def _with_text_alone(manifest: Manifest) -> Manifest:
     return replace(manifest, obj={**manifest.obj, "metadata": {**metadata, "labels": {}, "annotations": {}, **text}})
 
 
-def _asked(service: Json) -> Iterator[tuple[str, int, str]]:
+def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
     """What a Service asks for by number: IP family or "port", the number, and the field."""
     spec = spec_of(service)
     if needs_cluster_ip(service):
@@ -163,12 +163,12 @@ def _asked(service: Json) -> Iterator[tuple[str, int, str]]:
         yield "port", spec["healthCheckNodePort"], _HEALTH_CHECK_PORT
 
 
-def _asked_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
+def _requested_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
     """Addresses and node ports that two Services ask for: the second one does not get them."""
     first: dict[tuple[str, int], Manifest] = {}
     for service in services:
         told = set()
-        for what, number, field in _asked(service.obj):
+        for what, number, field in _requested_numbers(service.obj):
             other = first.setdefault((what, number), service)
             if other is not service and (what, number) not in told:
                 told.add((what, number))

@@ -85,7 +85,7 @@ class Cluster:
     def __init__(self, rules: SliceOptions, service: Json, *, pods: Iterable[Json], nodes: Iterable[Json]) -> None:
         self.controller = EndpointSliceController(ServiceIndex(), rules)
         self.revisions, self.slices = count(1), {}
-        self.subject = (service["metadata"].get("namespace", ""), service["metadata"]["name"])
+        self.request = (service["metadata"].get("namespace", ""), service["metadata"]["name"])
         service["metadata"].setdefault("uid", "uid")
         for kind, objects in ((NODE, nodes), (POD, pods), (SERVICE, [service])):
             for each in objects:
@@ -99,7 +99,7 @@ class Cluster:
             self.slices.pop(key[1], None)
             if not deleted:
                 self.slices[key[1]] = obj
-        self.controller.learn(kind, key, None if deleted else obj, next(self.revisions))
+        self.controller.observe(kind, key, None if deleted else obj, next(self.revisions))
 
     def run(self) -> tuple[Counter[str], str]:
         """Let the controller do its work: its writes by verb, and the error of which it told."""
@@ -109,13 +109,13 @@ class Cluster:
         return actions, error
 
     def once(self) -> tuple[Counter[str], str]:
-        outcome = self.controller.reconcile(self.subject, 0, 0)
-        for action in outcome.actions:
+        result = self.controller.reconcile(self.request, 0, 0)
+        for action in result.actions:
             made = deepcopy(action.obj)
             made["metadata"].setdefault("name", f"made-{next(self.revisions)}")
             self.tell(ENDPOINT_SLICE, made, deleted=action.verb == "delete")
-        told = [notice.message for notice in outcome.notices if notice.reason == "FailedToUpdateEndpointSlices"]
-        return Counter(action.verb for action in outcome.actions), told[0].split(": ", 1)[1] if told else ""
+        told = [event.message for event in result.events if event.reason == "FailedToUpdateEndpointSlices"]
+        return Counter(action.verb for action in result.actions), told[0].split(": ", 1)[1] if told else ""
 
     def sizes(self) -> list[int]:
         return sorted(len(each.get("endpoints") or []) for each in self.slices.values())
@@ -129,7 +129,7 @@ def full_case(case: Json) -> tuple[object, object]:
     cluster = Cluster(rules, case["service"], pods=pods, nodes=nodes)
     for number, each in enumerate(case["existing"] or []):
         each["metadata"].setdefault("name", f"foo-{number}")
-        each["metadata"]["namespace"] = cluster.subject[0]
+        each["metadata"]["namespace"] = cluster.request[0]
         handed_over(case, each)
         cluster.tell(ENDPOINT_SLICE, each)
     _, error = cluster.run()

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Controller, Notice, Subject
+from kdns.controlplane.controllers.controller import Action, Controller, Event, Request
 from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
 from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
 from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
@@ -48,7 +48,7 @@ class Workbench:
     watch: Callable[[str, Action], None] | None = None
     graceful: bool = False
     now_s: float = START_S
-    notices: list[Notice] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -81,10 +81,10 @@ class Workbench:
             DaemonSets(suffix),
         )
         self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
-        self._later: dict[tuple[int, Subject], float] = {}
-        self._queue: dict[tuple[int, Subject], None] = {}
+        self._later: dict[tuple[int, Request], float] = {}
+        self._queue: dict[tuple[int, Request], None] = {}
         self._subscriptions: dict[Kind, Subscription] = {
-            kind: self.api.watch(kind, None) for controller in self.controllers for kind in controller.follows
+            kind: self.api.watch(kind, None) for controller in self.controllers for kind in controller.watches
         }
 
     def make(self, kind: Kind, obj: Json) -> Json:
@@ -172,29 +172,29 @@ class Workbench:
                 version = event.stored
                 obj = None if event.type == "DELETED" else version.obj
                 for place, controller in enumerate(self.controllers):
-                    if kind in controller.follows:
-                        for subject in controller.learn(kind, version.key, obj, version.revision):
-                            self._queue.setdefault((place, subject))
+                    if kind in controller.watches:
+                        for request in controller.observe(kind, version.key, obj, version.revision):
+                            self._queue.setdefault((place, request))
 
-    def _attempt(self, task: tuple[int, Subject]) -> None:
+    def _attempt(self, task: tuple[int, Request]) -> None:
         self.steps += 1
         del self._queue[task]
         self._later.pop(task, None)
         controller = self.controllers[task[0]]
-        outcome = controller.reconcile(task[1], self.now_s, self.now_s)
+        result = controller.reconcile(task[1], self.now_s, self.now_s)
         try:
-            for action in outcome.actions:
+            for action in result.actions:
                 if self.watch:
                     self.watch(controller.name, action)
                 self._write(action)
         except StatusError as error:
-            notice = controller.failed(task[1], error)
-            self.notices += [notice] if notice else []
+            event = controller.failed(task[1], error)
+            self.events += [event] if event else []
             self._later[task] = self.now_s + 1.0
         else:
-            self.notices += outcome.notices
-            if outcome.again_s is not None:
-                self._later[task] = self.now_s + outcome.again_s
+            self.events += result.events
+            if result.requeue_after_s is not None:
+                self._later[task] = self.now_s + result.requeue_after_s
 
     def _write(self, action: Action) -> None:
         meta = action.obj["metadata"]

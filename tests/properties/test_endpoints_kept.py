@@ -45,8 +45,8 @@ class World:
             obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
             self.objects[kind, key] = obj
         for controller in self.controllers:
-            if kind in controller.follows:
-                controller.learn(kind, key, obj, revision)
+            if kind in controller.watches:
+                controller.observe(kind, key, obj, revision)
 
     def look(self) -> int:
         """What all controllers write; the number of writes."""

@@ -27,7 +27,7 @@ from kdns.controlplane.fieldmanager.merge import merge, without
 from kdns.controlplane.fieldmanager.structure import structure_of
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVICE, Json
-from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.schema.omitempty import filled
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"port":80}', 'v:"x"'])
 

@@ -23,7 +23,7 @@ from kdns.controlplane.resources.service.service_cidr import default_service_cid
 from kdns.controlplane.resources.service.spec import ports_held
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Commit, Version
+from kdns.controlplane.storage.watch import Commit, StoredObject
 
 CONFIG = ClusterConfig(
     service_cidrs=(ip_network("10.0.0.0/29"), ip_network("fd00::/125")), node_port_range=range(30000, 30008)
@@ -50,7 +50,7 @@ SECOND: dict[str, list[Json]] = {
 class Cluster:
     """An API whose commits are recorded; `restarted` is the cluster after the first `commits`."""
 
-    def __init__(self, objects: list[Version] | None = None, revision: int = 1) -> None:
+    def __init__(self, objects: list[StoredObject] | None = None, revision: int = 1) -> None:
         self.commits: list[Commit] = []
         self.loses = False
         self.registry = Registry(CONFIG, lambda n: n // 2)
@@ -65,7 +65,7 @@ class Cluster:
         self.commits.append(commit)
 
     def restarted(self, commits: int) -> Cluster:
-        objects: dict[tuple[Kind, Key], Version] = {}
+        objects: dict[tuple[Kind, Key], StoredObject] = {}
         for commit in self.commits[:commits]:
             objects.pop((commit.kind, commit.key), None)
             if commit.new:
@@ -132,10 +132,10 @@ class Cluster:
             before = self.api.store.revision
             loops: list[Controller] = [AddressRepair(numbers.metrics), PortRepair(numbers.ports, numbers.metrics)]
             for loop in loops:
-                for kind in loop.follows:
+                for kind in loop.watches:
                     for obj in self.all(kind):
                         meta = obj["metadata"]
-                        loop.learn(kind, (meta.get("namespace", ""), meta["name"]), obj, 0)
+                        loop.observe(kind, (meta.get("namespace", ""), meta["name"]), obj, 0)
                 for action in loop.reconcile(("round",), NOW_S, NOW_S + 3600).actions:
                     if action.verb == "create":
                         self.api.create(action.kind, "", action.obj)

@@ -12,7 +12,7 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, Subscription, Version
+from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
 
 NAMES = "abcd"
 
@@ -84,7 +84,7 @@ def test_pages_are_one_moment(history: list[Change], wanted: Filter, limit: int,
     for change in history:
         apply(store, change)
     moment, token, pending = listed(store, wanted), "", list(between)
-    found: list[Version] = []
+    found: list[StoredObject] = []
     first = True
     while first or token:
         first = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdns.controlplane.controllers.controller import Notice
+from kdns.controlplane.controllers.controller import Event
 from kdns.controlplane.controllers.endpoints.pod_endpoints import addresses_in
 from kdns.controlplane.controllers.events import EventRecorder
 from kdns.controlplane.fieldmanager import compare
@@ -17,7 +17,7 @@ from kdns.controlplane.manifests.three_way_merge import list_keys
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.kinds import CONFIG_MAP, POD, SERVICE
 from kdns.controlplane.server.representation import Renderer, Representation
-from kdns.controlplane.storage.watch import WatchEvent, version_of
+from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
 from kdns.dns.names import labels_of
 from kdns.net import parse_address
 
@@ -29,12 +29,12 @@ recorder = EventRecorder()
 
 def watched(text: str) -> bytes:
     obj = {"metadata": {"name": "a", "annotations": {"a": text}}}
-    event = WatchEvent("ADDED", version_of(CONFIG_MAP, ("default", "a"), obj, 1))
+    event = WatchEvent("ADDED", stored_object_of(CONFIG_MAP, ("default", "a"), obj, 1))
     return Renderer(CONFIG_MAP, Representation(form="Table")).event(event, 0.0, first=True)
 
 
 def recorded(text: str) -> None:
-    notice = Notice(SERVICE, {"metadata": {"name": "a", "uid": text[:6]}}, "Normal", "Why", text)
+    notice = Event(SERVICE, {"metadata": {"name": "a", "uid": text[:6]}}, "Normal", "Why", text)
     recorder.remember(notice, "a-controller", ("default", "a"))
 
 

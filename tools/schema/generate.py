@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kdns.controlplane.meta.kinds import REVIEWS, SERVED
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION, META
-from kdns.controlplane.server.views import BINDING, EVICTION, SCALE
+from kdns.controlplane.server.conversions import BINDING, EVICTION, SCALE
 from tools.schema import release
 from tools.schema.go import GoField, go_types, lines, short_name
 from tools.schema.release import GVK, Json

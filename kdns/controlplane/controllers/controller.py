@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.kinds import Json, Kind
 
-Subject: TypeAlias = tuple[str, ...]
+Request: TypeAlias = tuple[str, ...]
 """What a controller reconciles, such as a namespace and name: ("default", "web")."""
 
 
@@ -32,7 +32,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Event:
     """Becomes an Event, or increments the count of an equal one."""
 
     kind: Kind
@@ -43,12 +43,12 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Writes in order, and Events; `again_s` schedules another reconcile after so many seconds."""
+class Result:
+    """Writes in order, and Events; `requeue_after_s` schedules another reconcile after so many seconds."""
 
     actions: Sequence[Action] = ()
-    notices: Sequence[Notice] = ()
-    again_s: float | None = None
+    events: Sequence[Event] = ()
+    requeue_after_s: float | None = None
 
 
 def status_update(kind: Kind, obj: Json, status: Json) -> list[Action]:
@@ -62,7 +62,7 @@ class Controller(Protocol):
     """One control loop.
 
     `name` is the source component of its Events and the field manager of its writes. The watch events of its own
-    writes of a kind in `settled` do not enqueue a subject.
+    writes of a kind in `ignores_own_writes_of` do not enqueue a subject.
     """
 
     @property
@@ -71,23 +71,23 @@ class Controller(Protocol):
         ...
 
     @property
-    def follows(self) -> tuple[Kind, ...]:
+    def watches(self) -> tuple[Kind, ...]:
         """The kinds that it watches, in the order in which their initial lists are passed on."""
         ...
 
     @property
-    def settled(self) -> frozenset[Kind]:
+    def ignores_own_writes_of(self) -> frozenset[Kind]:
         """The kinds whose own writes do not enqueue a subject."""
         ...
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index an object, None for one that was deleted at `revision`; the subjects to reconcile."""
         ...
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """The writes and Events for a subject. `since_s` is the time of the event that enqueued it."""
         ...
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """The Event of a failed write; the manager retries in any case."""
         ...

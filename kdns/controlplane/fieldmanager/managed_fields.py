@@ -22,7 +22,7 @@ from kdns.controlplane.fieldmanager.field_sets import (
 )
 from kdns.controlplane.fieldmanager.structure import StructureError, structure_of
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.zeros import filled_differences
+from kdns.controlplane.schema.omitempty import filled_differences
 
 Entries: TypeAlias = list[Json]
 """metadata.managedFields: ManagedFieldsEntry objects in the API's order."""

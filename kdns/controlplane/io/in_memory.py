@@ -135,7 +135,7 @@ class _ExportedObjects:
 
     def _validation(self, kind: Kind, namespace: str, obj: Json) -> AbstractContextManager[None]:
         is_own = kind in {ENDPOINTS, ENDPOINT_SLICE} and (namespace, obj["metadata"]["name"]) in _OWN
-        return self._registry.trusting() if is_own else nullcontext()
+        return self._registry.without_validation() if is_own else nullcontext()
 
     def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
         return self._api.delete(kind, namespace, name, options=options)

@@ -84,7 +84,7 @@ def kind_name(value: Any) -> str:
             return type_name(value)
 
 
-def misfit(value: Any, wanted: str) -> str:
+def unmarshal_error(value: Any, wanted: str) -> str:
     """The error of encoding/json for a value that cannot be decoded into a Go type or struct field."""
     return f"json: cannot unmarshal {json_name(value)} into Go {wanted}"
 

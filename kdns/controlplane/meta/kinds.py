@@ -208,10 +208,10 @@ KINDS: tuple[Kind, ...] = (
 
 EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",))
 AUTOSCALER_V1 = replace(AUTOSCALER, version="v1")
-FORMS: dict[Kind, Kind] = {EVENT_V1: EVENT, AUTOSCALER_V1: AUTOSCALER}
-"""Kind that shows stored objects in another form → the kind that is stored."""
+STORED_KINDS: dict[Kind, Kind] = {EVENT_V1: EVENT, AUTOSCALER_V1: AUTOSCALER}
+"""Kind that is served by conversion → the kind that is stored."""
 
-SERVED: tuple[Kind, ...] = (*KINDS, *FORMS)
+SERVED: tuple[Kind, ...] = (*KINDS, *STORED_KINDS)
 """What the API serves."""
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"

@@ -20,8 +20,8 @@ from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
-from kdns.controlplane.schema.zeros import lean
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.schema.omitempty import lean
+from kdns.controlplane.storage.watch import StoredObject
 
 _TRUSTS: Final = ContextVar("trusts", default=False)
 """Whether validation has no effect; another thread that prepares an object meanwhile has its own value."""
@@ -106,7 +106,7 @@ class Registry:
         """Release what a deleted object held."""
         STRATEGIES[kind].deleted(self.services, obj)
 
-    def restore(self, version: Version) -> None:
+    def restore(self, version: StoredObject) -> None:
         """Allocate at start what a stored object has."""
         if restored := STRATEGIES[version.kind].restored:
             self.lost += [f"{'/'.join(version.key)}: {what}" for what in restored(self.services, version)]
@@ -117,7 +117,7 @@ class Registry:
         return fill(obj, self.config.families) if fill else obj
 
     @contextmanager
-    def trusting(self) -> Iterator[None]:
+    def without_validation(self) -> Iterator[None]:
         """Inside, validation has no effect: for the server's own objects, whose endpoints may be on loopback."""
         token = _TRUSTS.set(True)
         try:

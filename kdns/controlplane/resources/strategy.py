@@ -134,7 +134,7 @@ from kdns.controlplane.storage.field_selectors import (
     no_value,
 )
 from kdns.controlplane.storage.object_meta import content, content_and_labels, with_metadata_of
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.storage.watch import StoredObject
 
 Rules: TypeAlias = Callable[[Json, Json | None], list[Cause]]
 """The violated rules of an object; the second argument is the stored one on update, None on create."""
@@ -182,7 +182,7 @@ class Allocate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Companions:
+class OwnedObjects:
     """Objects of another kind that an object owns, one for each of its `names`.
 
     `source` is what the names derive from, and cheap to compare. `make` returns a companion, `owner` the key of the
@@ -264,14 +264,14 @@ class Strategy:
     makes_objects: bool = False
     """Whether controllers make further objects for it: in a terminating Namespace it is deleted first."""
 
-    companions: Companions | None = None
+    owned_objects: OwnedObjects | None = None
     """Objects of another kind that are made and removed together with it."""
 
     stored: Callable[[ServiceAllocator, Json], None] = _nothing_stored
     deleted: Callable[[ServiceAllocator, Json], None] = _nothing_stored
     """What a stored and a deleted object change in the allocations."""
 
-    restored: Callable[[ServiceAllocator, Version], list[str]] | None = None
+    restored: Callable[[ServiceAllocator, StoredObject], list[str]] | None = None
     """Allocates at start what a stored object has; returns what is not available."""
 
 
@@ -287,13 +287,13 @@ def _status(status: Json) -> Callable[[Json], Json]:
     return lambda _: status
 
 
-def _restored_address(numbers: ServiceAllocator, version: Version) -> list[str]:
+def _restored_address(numbers: ServiceAllocator, version: StoredObject) -> list[str]:
     """Reads the name alone: at start most IPAddresses need not be decoded."""
     numbers.reserve(version.key[1])
     return []
 
 
-def _restored_range(numbers: ServiceAllocator, version: Version) -> list[str]:
+def _restored_range(numbers: ServiceAllocator, version: StoredObject) -> list[str]:
     numbers.service_cidr(version.key[1], version.obj)
     return []
 
@@ -385,7 +385,7 @@ STRATEGIES: Final[dict[Kind, Strategy]] = {
         warnings=warnings.service_warnings,
         allow_create_on_update=True,
         return_deleted_object=True,
-        companions=Companions(IP_ADDRESS, addresses_of, names_of, ip_address_of, service_of),
+        owned_objects=OwnedObjects(IP_ADDRESS, addresses_of, names_of, ip_address_of, service_of),
         deleted=ServiceAllocator.release,
         restored=lambda numbers, version: numbers.restore(version.obj),
     ),

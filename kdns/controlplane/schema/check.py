@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.gotext import json_name, kind_name, misfit, syntax
+from kdns.controlplane.meta.gotext import json_name, kind_name, syntax, unmarshal_error
 from kdns.controlplane.meta.kinds import SERVED, Json, Kind
 from kdns.controlplane.meta.quantities import canonical
 from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
@@ -164,29 +164,29 @@ def _pruned_element(type_name: TypeName, element: Any) -> Any:
     return _pruned(type_name, element)
 
 
-class Misfit(NamedTuple):
+class TypeMismatch(NamedTuple):
     """A value of the wrong JSON type: what encoding/json says, and what the converter of merged patches says."""
 
     text: str
     converted: str
 
 
-def misfits(kind: Kind, obj: Json) -> Iterator[Misfit]:
+def type_mismatches(kind: Kind, obj: Json) -> Iterator[TypeMismatch]:
     """The values of the wrong JSON type, in the order of the object; null matches any type."""
-    return (each for _, each in _misfits(type_of(kind), obj, ""))
+    return (each for _, each in _type_mismatches(type_of(kind), obj, ""))
 
 
 def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
     """The decoder's errors, each with the path of its field, such as `spec.ports[0].port`."""
-    return [(path.removeprefix("."), each.text) for path, each in _misfits(type_of(kind), obj, "")]
+    return [(path.removeprefix("."), each.text) for path, each in _type_mismatches(type_of(kind), obj, "")]
 
 
 def delete_options_errors(options: Json) -> list[str]:
     """The decoder's errors for values of the wrong JSON type in a DeleteOptions."""
-    return [each.text for _, each in _misfits(f"{META}.DeleteOptions", options, "")]
+    return [each.text for _, each in _type_mismatches(f"{META}.DeleteOptions", options, "")]
 
 
-def _misfits(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, Misfit]]:
+def _type_mismatches(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, TypeMismatch]]:
     """Misfits with the path of each below `obj`, with a leading dot. An object without any builds no such paths."""
     struct = type_name.rpartition(".")[2]
     type_fields = fields(type_name)
@@ -197,44 +197,46 @@ def _misfits(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, M
         where = f"{struct}.{path}{name}"
         container = list if field.list_of else dict if field.map_of else None
         if container and not isinstance(value, container):
-            text = _misfit(json_name(value), where, _go_name(field))
+            text = _unmarshal_error(json_name(value), where, _go_name(field))
             shape = "slice" if field.list_of else "map"
-            yield f".{name}", Misfit(text, f"cannot restore {shape} from {kind_name(value)}")
+            yield f".{name}", TypeMismatch(text, f"cannot restore {shape} from {kind_name(value)}")
             continue
         elements = enumerate(value) if field.list_of else value.items() if field.map_of else ((None, value),)
         for key, element in elements:
             if element is None:
                 continue
-            for below, each in _element_misfits(field, element, where, f"{path}{name}."):
+            for below, each in _element_mismatches(field, element, where, f"{path}{name}."):
                 yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", each
 
 
-def _element_misfits(field: Field, element: Any, where: str, path: str) -> Iterator[tuple[str, Misfit]]:
+def _element_mismatches(field: Field, element: Any, where: str, path: str) -> Iterator[tuple[str, TypeMismatch]]:
     if field.type in SCALARS:
         for each in _CHECKS[field.type](element, where, field.type):
             yield "", each
     elif isinstance(element, dict):
-        yield from _misfits(field.type, element, path)
+        yield from _type_mismatches(field.type, element, path)
     else:
-        text = _misfit(json_name(element), where, _go_element(field.type))
-        yield "", Misfit(text, f"cannot restore struct from: {kind_name(element)}")
+        text = _unmarshal_error(json_name(element), where, _go_element(field.type))
+        yield "", TypeMismatch(text, f"cannot restore struct from: {kind_name(element)}")
 
 
-def _misfit(value: str, where: str, go_type: str) -> str:
+def _unmarshal_error(value: str, where: str, go_type: str) -> str:
     return f"json: cannot unmarshal {value} into Go struct field {where} of type {go_type}"
 
 
-def _mismatch(value: Any, where: str, go_type: str, found: str = "") -> Misfit:
+def _mismatch(value: Any, where: str, go_type: str, found: str = "") -> TypeMismatch:
     """A scalar of the wrong type. The converter knows of numbers only that they are no strings, and the reverse not."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_near = is_number and go_type in {"string", *_INT_RANGE}
     converted = f"cannot convert {kind_name(value)} to {go_type}" if is_near else f"unrecognized type: {go_type}"
-    return Misfit(_misfit(found or json_name(value), where, go_type), converted)
+    return TypeMismatch(_unmarshal_error(found or json_name(value), where, go_type), converted)
 
 
-def _decoded_misfit(value: Any, where: str, go_type: str) -> Misfit:
+def _decoder_mismatch(value: Any, where: str, go_type: str) -> TypeMismatch:
     """A value of the wrong type for a Go type that decodes itself."""
-    return Misfit(_misfit(json_name(value), where, go_type), misfit(value, f"value of type {go_type}"))
+    return TypeMismatch(
+        _unmarshal_error(json_name(value), where, go_type), unmarshal_error(value, f"value of type {go_type}")
+    )
 
 
 def _go_element(type_name: TypeName) -> str:
@@ -248,27 +250,27 @@ def _go_name(field: Field) -> str:
     return f"[]{element}" if field.list_of else f"map[string]{element}" if field.map_of else element
 
 
-def _check_string(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
+def _check_string(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
     if not isinstance(value, str):
         yield _mismatch(value, where, _go_element(type_name))
 
 
-def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
+def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
     """Base64 as Go decodes it: line breaks are skipped; an error gives the offset of the first illegal character."""
     yield from _check_string(value, where, type_name)
     text = re.sub(r"[\r\n]", "", value) if isinstance(value, str) else ""
     if not _BASE64.fullmatch(text):
         illegal = _NOT_BASE64.search(text)
         why = f"illegal base64 data at input byte {illegal.start() if illegal else len(text) // 4 * 4}"
-        yield Misfit(why, why)
+        yield TypeMismatch(why, why)
 
 
-def _check_bool(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
+def _check_bool(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
     if not isinstance(value, bool):
         yield _mismatch(value, where, type_name)
 
 
-def _check_int(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
+def _check_int(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         yield _mismatch(value, where, type_name)
         return
@@ -277,27 +279,27 @@ def _check_int(value: Any, where: str, type_name: str) -> Iterator[Misfit]:
         yield _mismatch(value, where, type_name, f"number {value}")
 
 
-def _check_quantity(value: Any, where: str, _: str) -> Iterator[Misfit]:
+def _check_quantity(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
     if isinstance(value, bool | list | dict):
-        yield _decoded_misfit(value, where, "resource.Quantity")
+        yield _decoder_mismatch(value, where, "resource.Quantity")
     elif not _QUANTITY.fullmatch(str(value)):
         why = (
             f"{where}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', "
             f"found {syntax(value)}"
         )
-        yield Misfit(why, why)
+        yield TypeMismatch(why, why)
 
 
-def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[Misfit]:
+def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
     if isinstance(value, bool | list | dict):
-        yield _decoded_misfit(value, where, "int32")
+        yield _decoder_mismatch(value, where, "int32")
     elif not isinstance(value, str):
         yield from _check_int(value, where, "int32")
 
 
-def _check_time(value: Any, where: str, _: str) -> Iterator[Misfit]:
+def _check_time(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
     if not isinstance(value, str):
-        yield _decoded_misfit(value, where, "string")
+        yield _decoder_mismatch(value, where, "string")
         return
     try:
         valid = "T" in value and datetime.fromisoformat(value).tzinfo is not None
@@ -305,23 +307,23 @@ def _check_time(value: Any, where: str, _: str) -> Iterator[Misfit]:
         valid = False
     if value and not valid:
         why = f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
-        yield Misfit(why, why)
+        yield TypeMismatch(why, why)
 
 
-def _check_strings(value: Any, where: str, _: str) -> Iterator[Misfit]:
+def _check_strings(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
     if not isinstance(value, list):
-        yield _decoded_misfit(value, where, "[]string")
+        yield _decoder_mismatch(value, where, "[]string")
         return
     for each in value:
         if each is not None:
             yield from _check_string(each, where, "string")
 
 
-def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[Misfit]:
+def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[TypeMismatch]:
     yield from ()
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[Misfit]]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[TypeMismatch]]]] = {
     "string": _check_string,
     "bytes": _check_bytes,
     "bool": _check_bool,
@@ -352,7 +354,7 @@ def another_type(kind: Kind, obj: Json) -> str:
     if (api_version, name) == (kind.api_version, kind.kind):
         return ""
     if not (isinstance(api_version, str) and isinstance(name, str)):
-        return ""  # `misfits` names them
+        return ""  # `type_mismatches` names them
     version, group = api_version.rpartition("/")[2], kind.group.partition(".")[0] or "core"
     if (api_version, name) in _REGISTERED:
         why = f"converting ({version}.{name}) to ({group}.{kind.kind}): unknown conversion"

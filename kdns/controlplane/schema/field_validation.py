@@ -50,7 +50,7 @@ class FieldValidator:
         """
         if why := check.another_type(self.kind, obj):
             raise self._refusal(obj, why)
-        if wrong := next(check.misfits(self.kind, obj), None):
+        if wrong := next(check.type_mismatches(self.kind, obj), None):
             raise self._refusal(obj, wrong.converted if self.patch else _unhandled(self.kind, wrong.text))
         if self.policy != "Ignore":
             strict = check.strict_errors(self.kind, obj if self.pairs is None else self.pairs)

@@ -14,19 +14,19 @@ from kdns.controlplane.meta.errors import conflict, not_found
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.schema.omitempty import filled
 from kdns.controlplane.schema.patch import patch_schema
-from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.server.conversions import conversion_of, field_labels_of
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.patch import patched
-from kdns.controlplane.server.views import field_labels_of, view_of
 from kdns.controlplane.server.writes import InTurn, Writes
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import copied
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, Subscription, Version
+from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
 
 
 def _same(obj: Json) -> Json:
@@ -66,12 +66,14 @@ class Api:
         self._writes.in_turn = self.registry.in_turn = in_turn
         self.is_shared = True
 
-    def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "", form: Kind | None = None) -> Json:
-        """The object, its subresource or its other form; 404 if there is none."""
-        obj, view = self.find(kind, namespace, name).obj, view_of(subresource, form)
-        return copied(view.read(obj) if view else obj)
+    def get(
+        self, kind: Kind, namespace: str, name: str, *, subresource: str = "", served_version: Kind | None = None
+    ) -> Json:
+        """Returns the object, or its subresource, in the served version. Raises 404 if it does not exist."""
+        obj, conversion = self.find(kind, namespace, name).obj, conversion_of(subresource, served_version)
+        return copied(conversion.read(obj) if conversion else obj)
 
-    def find(self, kind: Kind, namespace: str, name: str) -> Version:
+    def find(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """The stored version, which is shared; 404 if there is none."""
         version = self.store.get(kind, listing.key(kind, namespace, name))
         if version is None:
@@ -89,10 +91,10 @@ class Api:
         continue_token: str = "",
         resource_version: str = "",
         resource_version_match: str = "",
-        form: Kind | None = None,
+        served_version: Kind | None = None,
     ) -> ListResult:
-        """One page of the objects of a namespace, or of all namespaces (None); selectors name fields of the `form`."""
-        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, form))
+        """Returns one page of objects; `namespace` None means all. Selectors name fields of the `served_version`."""
+        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version))
         return listing.page(
             self.store,
             kind,
@@ -111,10 +113,13 @@ class Api:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = 0,
-        form: Kind | None = None,
-    ) -> Iterator[Version]:
+        served_version: Kind | None = None,
+    ) -> Iterator[StoredObject]:
         """The stored objects that the selectors of a list or watch look at, each after the one before was decoded."""
-        wanted, found = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, form)), 0
+        wanted, found = (
+            listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version)),
+            0,
+        )
         if not wanted.selects:
             return
         for version in self.store.page(kind, Filter(namespace)).items:
@@ -132,10 +137,10 @@ class Api:
         label_selector: str = "",
         field_selector: str = "",
         send_initial: bool | None = None,
-        form: Kind | None = None,
+        served_version: Kind | None = None,
     ) -> Subscription:
         """Events from a revision on; see listing.subscribe. The caller sends bookmarks, with `store.revision`."""
-        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, form))
+        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version))
         return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
 
     def create(
@@ -146,16 +151,16 @@ class Api:
         *,
         dry_run: bool = False,
         field_manager: str = "",
-        form: Kind | None = None,
+        served_version: Kind | None = None,
     ) -> Json:
-        """Store a new object. With a `form`, arguments and results of writes have that kind.
+        """Stores a new object. With a `served_version`, arguments and results of writes have that kind.
 
         Without a `field_manager`, a write adds no managedFields.
         """
-        obj, view = copied(obj), view_of("", form)
-        sent = view.write({}, object_meta.typed(view.kind, obj)) if view else obj
+        obj, conversion = copied(obj), conversion_of("", served_version)
+        sent = conversion.write({}, object_meta.typed(conversion.kind, obj)) if conversion else obj
         made = self._writes.create(kind, namespace, sent, self._writes.writer(field_manager), dry_run=dry_run)
-        return view.read(made) if view else made
+        return conversion.read(made) if conversion else made
 
     def update(
         self,
@@ -167,7 +172,7 @@ class Api:
         subresource: str = "",
         dry_run: bool = False,
         field_manager: str = "",
-        form: Kind | None = None,
+        served_version: Kind | None = None,
     ) -> Json:
         """Replace an object, or its status alone; 409 if it changed, or was recreated, since the caller read it."""
         object_meta.check_address(namespace, name, obj)
@@ -178,12 +183,14 @@ class Api:
         object_meta.check_uid(kind, namespace, name, uid, version.obj if version else None)
         if version is None:
             new = _without_revision(obj)
-            return self.create(kind, namespace, new, dry_run=dry_run, field_manager=field_manager, form=form)
-        writer, view = self._writes.writer(field_manager, subresource), view_of(subresource, form)
-        if view is None:
+            return self.create(
+                kind, namespace, new, dry_run=dry_run, field_manager=field_manager, served_version=served_version
+            )
+        writer, conversion = self._writes.writer(field_manager, subresource), conversion_of(subresource, served_version)
+        if conversion is None:
             return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
-        sent = view.write(copied(version.obj), object_meta.typed(view.kind, copied(obj)))
-        return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
+        sent = conversion.write(copied(version.obj), object_meta.typed(conversion.kind, copied(obj)))
+        return conversion.read(self._writes.update(version, sent, writer, dry_run=dry_run))
 
     def patch(  # noqa: PLR0913 - the parameters of a request
         self,
@@ -196,22 +203,27 @@ class Api:
         subresource: str = "",
         dry_run: bool = False,
         field_manager: str = "",
-        form: Kind | None = None,
+        served_version: Kind | None = None,
         validate: Callable[[Json], Json] = _same,
     ) -> Json:
         """Change an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
-        version, view = self.find(kind, namespace, name), view_of(subresource, form)
+        version, conversion = self.find(kind, namespace, name), conversion_of(subresource, served_version)
         writer = self._writes.writer(field_manager, subresource)
-        if view is None:
+        if conversion is None:
             changed = patched(copied(filled(kind, version.obj)), patch_type, patch, patch_schema(kind))
             return self._writes.update(version, validate(changed), writer, dry_run=dry_run)
         shown = validate(
-            patched(copied(filled(view.kind, view.read(version.obj))), patch_type, patch, patch_schema(view.kind))
+            patched(
+                copied(filled(conversion.kind, conversion.read(version.obj))),
+                patch_type,
+                patch,
+                patch_schema(conversion.kind),
+            )
         )
         object_meta.check_address(namespace, name, shown)
         object_meta.check_uid_of_view(kind, subresource, name, shown["metadata"].get("uid") or "", version.obj)
-        sent = view.write(copied(version.obj), object_meta.typed(view.kind, shown))
-        return view.read(self._writes.update(version, sent, writer, dry_run=dry_run))
+        sent = conversion.write(copied(version.obj), object_meta.typed(conversion.kind, shown))
+        return conversion.read(self._writes.update(version, sent, writer, dry_run=dry_run))
 
     def apply(  # noqa: PLR0913 - the parameters of a request
         self,
@@ -224,17 +236,20 @@ class Api:
         force: bool = False,
         subresource: str = "",
         dry_run: bool = False,
-        form: Kind | None = None,
+        served_version: Kind | None = None,
         validate: Callable[[Json], Json] = _same,
     ) -> Json:
         """Server-side apply of a configuration to an object, which need not exist."""
-        version, view = self.store.get(kind, listing.key(kind, namespace, name)), view_of(subresource, form)
+        version, conversion = (
+            self.store.get(kind, listing.key(kind, namespace, name)),
+            conversion_of(subresource, served_version),
+        )
         if version is None and subresource:
             raise not_found(kind, name)
-        check_kind(view.kind if view else kind, config)
-        if view:
-            check_structure(view.kind, config)
-            config = view.configuration(kind, config)
+        check_kind(conversion.kind if conversion else kind, config)
+        if conversion:
+            check_structure(conversion.kind, config)
+            config = conversion.configuration(kind, config)
         writer = self._writes.writer(field_manager, subresource)
         obj = apply(kind, copied(version.obj) if version else None, config, writer, force=force)
         object_meta.check_address(namespace, name, obj)
@@ -246,7 +261,7 @@ class Api:
             made = self._writes.create(kind, namespace, obj, writer, dry_run=dry_run, entries=entries)
         else:
             made = self._writes.update(version, obj, writer, dry_run=dry_run, entries=entries)
-        return view.read(made) if view else made
+        return conversion.read(made) if conversion else made
 
     def delete(
         self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False
@@ -258,7 +273,7 @@ class Api:
         return self._deletion.delete(self.find(kind, namespace, name), options or {}, dry_run=dry_run).obj
 
     def delete_all(
-        self, kind: Kind, versions: Iterable[Version], *, options: Json | None = None, dry_run: bool = False
+        self, kind: Kind, versions: Iterable[StoredObject], *, options: Json | None = None, dry_run: bool = False
     ) -> None:
         """Delete the current versions of listed objects, as far as they still exist."""
         for version in versions:

@@ -23,7 +23,7 @@ from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, prop
 from kdns.controlplane.storage import object_meta
 from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
-from kdns.controlplane.storage.watch import Filter, Version, version_of
+from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
 
 GracePeriod: TypeAlias = Callable[[Kind, Json, int | None], int]
 """Seconds that a deleted object stays; the last argument is gracePeriodSeconds of the request."""
@@ -54,12 +54,12 @@ class Deletion:
     ) -> None:
         self._objects, self._store = objects, objects.store
         self._now_s, self._grace_s, self._backlog = now_s, grace_s, backlog
-        for version in objects.interrupted.going:
+        for version in objects.interrupted.terminating:
             self._backlog.add(partial(self._resume, version))
         for left in objects.interrupted.ownerless:
-            self._backlog.add(partial(self._judge, *left))
+            self._backlog.add(partial(self._collect_if_orphaned, *left))
 
-    def delete(self, version: Version, options: Json, *, dry_run: bool) -> Version:
+    def delete(self, version: StoredObject, options: Json, *, dry_run: bool) -> StoredObject:
         """Returns the last state of a deleted object, or the current one of an object that is held."""
         kind, name, strategy = version.kind, version.key[1], STRATEGIES[version.kind]
         found = version.obj["metadata"]
@@ -79,10 +79,10 @@ class Deletion:
             last = version if dry_run else self.remove(version)
             if not strategy.is_graceful:
                 return last
-            return version_of(kind, version.key, self._marked(last, kept, 0), last.revision)
+            return stored_object_of(kind, version.key, self._marked(last, kept, 0), last.revision)
         marked = self._marked(version, kept, grace_s)
         if dry_run:
-            return version_of(kind, version.key, marked, version.revision)
+            return stored_object_of(kind, version.key, marked, version.revision)
         is_more = strategy.spec_finalizers or strategy.on_read  # more than metadata changes
         draft = self._objects.draft(kind, marked) if is_more else version.with_metadata(marked["metadata"])
         version = self._objects.put(draft, version)
@@ -90,10 +90,10 @@ class Deletion:
         self._backlog.begin()
         return self._store.get(kind, version.key) or version
 
-    def _resume(self, version: Version) -> None:
+    def _resume(self, version: StoredObject) -> None:
         """Queue what follows once an object is being deleted."""
-        marks = version.obj["metadata"]
-        finalizers, uid = marks.get("finalizers") or (), marks["uid"]
+        metadata = version.obj["metadata"]
+        finalizers, uid = metadata.get("finalizers") or (), metadata["uid"]
         if STRATEGIES[version.kind].spec_finalizers:
             self._backlog.add(partial(self._empty, version.key[1]))
         if FOREGROUND in finalizers:
@@ -103,36 +103,36 @@ class Deletion:
         if FOREGROUND in finalizers or ORPHANING in finalizers:
             self._backlog.add(lambda: self._finish(self._latest(version)))
 
-    def _marked(self, version: Version, finalizers: list[str], grace_s: int) -> Json:
+    def _marked(self, version: StoredObject, finalizers: list[str], grace_s: int) -> Json:
         strategy = STRATEGIES[version.kind]
         obj = strategy.terminating(_with_own_metadata(version.obj))
-        marks = obj["metadata"]
-        marks["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
+        metadata = obj["metadata"]
+        metadata["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
         if not strategy.spec_finalizers:
-            marks["deletionGracePeriodSeconds"] = grace_s
-        if marks.get("generation"):
-            marks["generation"] += 1
-        marks["finalizers"] = finalizers
+            metadata["deletionGracePeriodSeconds"] = grace_s
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+        metadata["finalizers"] = finalizers
         if not finalizers:
-            del marks["finalizers"]
+            del metadata["finalizers"]
         return obj
 
-    def _shorten(self, version: Version, asked_s: int | None) -> Version:
+    def _shorten(self, version: StoredObject, asked_s: int | None) -> StoredObject:
         """A second deletion: only a shorter grace period has an effect."""
-        marks = version.obj["metadata"]
-        granted_s = marks.get("deletionGracePeriodSeconds") or 0
+        metadata = version.obj["metadata"]
+        granted_s = metadata.get("deletionGracePeriodSeconds") or 0
         if asked_s is None or max(asked_s, 0) >= granted_s:
             return version
         asked_s = 1 if asked_s < 0 else asked_s
-        if not asked_s and not marks.get("finalizers"):
+        if not asked_s and not metadata.get("finalizers"):
             return self.remove(version)
         obj = _with_own_metadata(version.obj)
-        begun_s = (seconds_of(marks["deletionTimestamp"]) or 0) - granted_s
+        begun_s = (seconds_of(metadata["deletionTimestamp"]) or 0) - granted_s
         obj["metadata"]["deletionTimestamp"] = object_meta.timestamp(begun_s + asked_s)
         obj["metadata"]["deletionGracePeriodSeconds"] = asked_s
         return self._objects.put(self._objects.draft(version.kind, obj), version)
 
-    def remove(self, version: Version) -> Version:
+    def remove(self, version: StoredObject) -> StoredObject:
         """Remove an object from the store; then its dependents, and what waited for its removal."""
         last = self._objects.remove(version)
         self._collect(version.obj["metadata"]["uid"], in_foreground=False)
@@ -142,7 +142,7 @@ class Deletion:
         self._backlog.begin()
         return last
 
-    def owned(self, version: Version) -> None:
+    def owned(self, version: StoredObject) -> None:
         """Check an object's new owners: without an existing one it is deleted; references to absent ones are removed.
 
         Owners of kinds that are not served count as existing.
@@ -158,7 +158,7 @@ class Deletion:
             if latest := self._store.get(version.kind, version.key):
                 self._disown(latest, uid)
 
-    def _judge(self, kind: Kind, key: Key) -> None:
+    def _collect_if_orphaned(self, kind: Kind, key: Key) -> None:
         if version := self._store.get(kind, key):
             self.owned(version)
 
@@ -170,7 +170,7 @@ class Deletion:
                 self._backlog.add(partial(self._finish_owner, reference, namespace))
         self._backlog.begin()
 
-    def _latest(self, version: Version) -> Version | None:
+    def _latest(self, version: StoredObject) -> StoredObject | None:
         """The current version of the same object, by uid; None if it is gone."""
         latest = self._store.get(version.kind, version.key)
         return latest if latest and latest.obj["metadata"]["uid"] == version.obj["metadata"]["uid"] else None
@@ -184,7 +184,7 @@ class Deletion:
         """Delete the dependents without another owner; the references of the others are removed."""
         self._each_dependent(uid, partial(self._collect_one, in_foreground=in_foreground))
 
-    def _each_dependent(self, uid: str, do: Callable[[Version, str], object]) -> None:
+    def _each_dependent(self, uid: str, do: Callable[[StoredObject, str], object]) -> None:
         """Queue `do` for the then current version of each dependent."""
 
         def work(kind: Kind, key: Key) -> None:
@@ -195,7 +195,7 @@ class Deletion:
         for each in self._objects.owners.dependents(uid):
             self._backlog.add(partial(work, *each))
 
-    def _collect_one(self, version: Version, uid: str, *, in_foreground: bool) -> None:
+    def _collect_one(self, version: StoredObject, uid: str, *, in_foreground: bool) -> None:
         namespace, name = version.key
         if name in STRATEGIES[version.kind].protected:
             return
@@ -209,7 +209,7 @@ class Deletion:
             version = self._unblock(version)
         self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
 
-    def _owner(self, reference: Json, namespace: str) -> Version | None:
+    def _owner(self, reference: Json, namespace: str) -> StoredObject | None:
         """The object that a reference in a namespace names, if it exists."""
         found = owner_key(reference, namespace)
         version = self._store.get(*found) if found else None
@@ -218,7 +218,7 @@ class Deletion:
     def _finish_owner(self, reference: Json, namespace: str) -> None:
         self._finish(self._owner(reference, namespace))
 
-    def _finish(self, owner: Version | None) -> None:
+    def _finish(self, owner: StoredObject | None) -> None:
         """Remove the finalizers of an owner whose dependents are gone."""
         if owner is None or not owner.obj["metadata"].get("deletionTimestamp"):
             return
@@ -246,7 +246,7 @@ class Deletion:
         version = self._store.get(kind, key)
         return version is not None and FOREGROUND in (version.obj["metadata"].get("finalizers") or ())
 
-    def _unblock(self, version: Version) -> Version:
+    def _unblock(self, version: StoredObject) -> StoredObject:
         """The object with references that do not block its owners, since they may form a circle."""
         obj = _with_own_metadata(version.obj)
         for reference in references(obj):
@@ -255,7 +255,7 @@ class Deletion:
         self.released(version.obj)
         return changed
 
-    def _disown(self, version: Version, uid: str) -> None:
+    def _disown(self, version: StoredObject, uid: str) -> None:
         obj = _with_own_metadata(version.obj)
         obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
         if not references(obj):
@@ -277,7 +277,7 @@ class Deletion:
         self._end(namespace)
         self._backlog.begin()
 
-    def _delete_latest(self, version: Version) -> None:
+    def _delete_latest(self, version: StoredObject) -> None:
         if latest := self._latest(version):
             self.delete(latest, _BACKGROUND, dry_run=False)
 
@@ -311,6 +311,6 @@ def _with_own_metadata(obj: Json) -> Json:
     return {**obj, "metadata": {**obj["metadata"]}}
 
 
-def _waits_for(version: Version, uid: str) -> bool:
+def _waits_for(version: StoredObject, uid: str) -> bool:
     """Whether an owner that is deleted in the foreground has to wait for this dependent."""
     return any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)

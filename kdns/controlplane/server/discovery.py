@@ -7,10 +7,10 @@ from hashlib import sha256
 from typing import Final
 
 from kdns.cluster.source import OWN_BUILD
-from kdns.controlplane.meta.kinds import FORMS, REVIEWS, SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, SERVED, STORED_KINDS, Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
-from kdns.controlplane.server.views import kind_at
+from kdns.controlplane.server.conversions import kind_at
 
 CUSTOM_KIND: Final = Kind(
     *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
@@ -64,7 +64,7 @@ def verbs_of(kind: Kind) -> list[str]:
         return ["create"]
     if kind is CUSTOM_KIND:
         return ["get", "list"]
-    whole = STRATEGIES[FORMS.get(kind, kind)].delete_collection
+    whole = STRATEGIES[STORED_KINDS.get(kind, kind)].delete_collection
     return [verb for verb in VERBS if verb != "deletecollection" or whole]
 
 
@@ -154,7 +154,7 @@ def _resources(kind: Kind) -> list[Json]:
 
 def storage_version_hash(kind: Kind) -> str:
     """What changes with the version in which a kind is stored: a hash of group, version and kind."""
-    stored = FORMS.get(kind, kind)
+    stored = STORED_KINDS.get(kind, kind)
     text = f"{stored.group}/{_STORED_VERSIONS.get(kind.kind, stored.version)}/{kind.kind}"
     return b64encode(sha256(text.encode()).digest()[:8]).decode()
 

@@ -10,7 +10,7 @@ from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import CONTENT_FINALIZER, namespace_finalizers
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, Version
+from kdns.controlplane.storage.watch import Filter, StoredObject
 
 NAMESPACED = tuple(kind for kind in KINDS if kind.namespaced)
 """The namespaced kinds."""
@@ -20,7 +20,7 @@ _TERMINATING = "NamespaceTerminating"
 _LISTED_MAX = 100
 
 
-def check_creation(namespace: Version | None, kind: Kind, namespace_name: str, name: str) -> None:
+def check_creation(namespace: StoredObject | None, kind: Kind, namespace_name: str, name: str) -> None:
     """Raises 404 for a namespace that does not exist, 403 for a terminating one."""
     if namespace is None:
         raise not_found(NAMESPACE, namespace_name)

@@ -14,7 +14,7 @@ from kdns.controlplane.meta.field_errors import forbidden, invalid_value, quoted
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.field_validation import Policy
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.storage.watch import StoredObject
 
 MANAGER_BYTES_MAX = 128
 POLICIES = ("", "Ignore", "Strict", "Warn")
@@ -121,7 +121,7 @@ def checked_policy(options: Json) -> str | None:
     return None if policy is None else str(policy)
 
 
-def propagation(version: Version, options: Json) -> str:
+def propagation(version: StoredObject, options: Json) -> str:
     """Orphan, Background or Foreground, for options that are valid."""
     if policy := checked_policy(options):
         return policy

@@ -59,7 +59,7 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
         patch = {}  # to Go, null is a map without entries
     if not isinstance(patch, dict):
         where = "error decoding patch: " if patch_type == MERGE_PATCH else ""
-        raise bad_request(where + gotext.misfit(patch, f"value of type {gotext.type_name({})}"))
+        raise bad_request(where + gotext.unmarshal_error(patch, f"value of type {gotext.type_name({})}"))
     if patch_type == MERGE_PATCH:
         return merge_patched(original, patch)
     if patch_type == STRATEGIC_MERGE_PATCH:
@@ -76,10 +76,14 @@ def json_patched(original: Json, operations: Any) -> Json:
     if operations is None:
         return original  # to Go, null is a list without elements
     if not isinstance(operations, list):
-        raise bad_request(f"error decoding patch: {gotext.misfit(operations, f'value of type []{_OPERATION}')}")
+        raise bad_request(
+            f"error decoding patch: {gotext.unmarshal_error(operations, f'value of type []{_OPERATION}')}"
+        )
     for operation in operations:
         if not isinstance(operation, dict):
-            raise bad_request(f"error decoding patch: {gotext.misfit(operation, f'value of type {_OPERATION}')}")
+            raise bad_request(
+                f"error decoding patch: {gotext.unmarshal_error(operation, f'value of type {_OPERATION}')}"
+            )
     if len(operations) > _OPERATIONS_MAX:
         message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")

@@ -14,12 +14,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import FORMS, Json, Kind
+from kdns.controlplane.meta.kinds import STORED_KINDS, Json, Kind
 from kdns.controlplane.resources.columns import Printer
-from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.schema.omitempty import filled
+from kdns.controlplane.server.conversions import VERSION_CONVERSIONS, printer_of_kind
 from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
-from kdns.controlplane.server.views import FORM_VIEWS, printer_of_kind
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import WatchEvent, joined_items
 
@@ -147,11 +147,11 @@ def table(
     api_version: str = "meta.k8s.io/v1",
 ) -> Json:
     """The objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
-    stored = FORMS.get(kind, kind)
-    printer, view = printer_of_kind(kind), FORM_VIEWS.get(kind)
+    stored = STORED_KINDS.get(kind, kind)
+    printer, conversion = printer_of_kind(kind), VERSION_CONVERSIONS.get(kind)
     rows = []
     for obj in objects:
-        row = _row(printer, view.stored(obj) if view else obj, now_s)
+        row = _row(printer, conversion.stored(obj) if conversion else obj, now_s)
         if include_object == "Object":
             row["object"] = filled(kind, obj)
         elif include_object == "Metadata":
@@ -204,12 +204,12 @@ class Renderer:
     @property
     def sends_stored(self) -> bool:
         """Whether objects are sent as the store encoded them."""
-        return not self.shape.form and self.shape.media_type != PROTOBUF and self.kind not in FORM_VIEWS
+        return not self.shape.form and self.shape.media_type != PROTOBUF and self.kind not in VERSION_CONVERSIONS
 
     def shown(self, obj: Json) -> Json:
         """A stored object as the kind of the request."""
-        view = FORM_VIEWS.get(self.kind)
-        return view.read(obj) if view else obj
+        conversion = VERSION_CONVERSIONS.get(self.kind)
+        return conversion.read(obj) if conversion else obj
 
     def one(self, obj: Json, now_s: float) -> bytes:
         """A single object."""
@@ -314,7 +314,7 @@ def _no_form(form: str, why: str) -> StatusError:
 
 def _go_type(kind: Kind) -> str:
     """The internal Go type of a kind's objects, which errors name."""
-    stored = FORMS.get(kind, kind)
+    stored = STORED_KINDS.get(kind, kind)
     return f"*{stored.group.partition('.')[0] or 'core'}.{stored.kind}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import FORMS, NAMESPACE, REVIEWS, SERVED, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, REVIEWS, SERVED, STORED_KINDS, Kind
 
 _BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in (*SERVED, *REVIEWS)}
 _WITH_NAME, _WITH_SUBRESOURCE = 2, 3
@@ -15,7 +15,7 @@ _WITH_NAME, _WITH_SUBRESOURCE = 2, 3
 class Target:
     """The resource of a path: a collection if `name` is "". namespace None means all, or a cluster-scoped kind.
 
-    `watch` is set by the deprecated paths that begin with watch/. `form` is the kind in whose form objects are served.
+    `watch` is set by the deprecated paths that begin with watch/. Objects are converted to the kind `served_version`.
     """
 
     kind: Kind
@@ -23,7 +23,7 @@ class Target:
     name: str = ""
     subresource: str = ""
     watch: bool = False
-    form: Kind | None = None
+    served_version: Kind | None = None
 
     @property
     def space(self) -> str:
@@ -64,4 +64,6 @@ def target(path: str) -> Target:
         raise unknown_path()
     if subresource and subresource not in kind.subresources:
         raise unknown_path()
-    return Target(FORMS.get(kind, kind), namespace, name, subresource, watch, kind if kind in FORMS else None)
+    return Target(
+        STORED_KINDS.get(kind, kind), namespace, name, subresource, watch, kind if kind in STORED_KINDS else None
+    )

@@ -82,17 +82,19 @@ def _budget(api: Api, pod: Json) -> Json | None:
 def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -> None:
     """Bind the Pod to the node that a scheduler chose; 409 if it has a node, or waits or goes."""
     _check_name("Binding", binding, name)
-    target, marks = binding.get("target") or {}, binding.get("metadata") or {}
+    target, metadata = binding.get("target") or {}, binding.get("metadata") or {}
     if (target.get("kind") or "Node") != "Node":
         raise _unwrapped(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
         raise _unwrapped(required("target.name"))
     pod = api.get(POD, namespace, name)
-    check_preconditions(POD, pod, {field: marks[field] for field in ("uid", "resourceVersion") if marks.get(field)})
+    check_preconditions(
+        POD, pod, {field: metadata[field] for field in ("uid", "resourceVersion") if metadata.get(field)}
+    )
     if why := _unbindable(pod, name):
         raise conflict(replace(POD, plural="pods/binding"), name, why)
-    annotations = {**(pod["metadata"].get("annotations") or {}), **(marks.get("annotations") or {})}
-    labels = {**(pod["metadata"].get("labels") or {}), **(marks.get("labels") or {})}
+    annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
+    labels = {**(pod["metadata"].get("labels") or {}), **(metadata.get("labels") or {})}
     metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
     placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
     placed = api.update(POD, namespace, name, placed, dry_run=dry_run)

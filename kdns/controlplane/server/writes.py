@@ -19,14 +19,14 @@ from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.strategy import STRATEGIES
-from kdns.controlplane.schema.zeros import filled_differences, lean
+from kdns.controlplane.schema.omitempty import filled_differences, lean
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.object_meta import copied
 from kdns.controlplane.storage.store import MODIFIED
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.storage.watch import StoredObject
 
 _NAME_TRIES = 8
 
@@ -97,7 +97,7 @@ class Writes:
 
         draft = self._objects.draft(kind, prepared.obj)
 
-        def commit() -> Version:
+        def commit() -> StoredObject:
             if kind.namespaced:  # another turn may have ended it
                 namespaces.check_creation(store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
             version = self._objects.put(draft, None, prepared)
@@ -121,7 +121,7 @@ class Writes:
         return name
 
     def update(
-        self, version: Version, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
+        self, version: StoredObject, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
     ) -> Json:
         """Replace a version; `entries` as for a create. Without a change there is no commit."""
         kind, (namespace, name) = version.kind, version.key
@@ -199,10 +199,10 @@ _INNER_FIELDS = {"approval": "conditions", "ephemeralcontainers": "ephemeralCont
 def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
     """The new object with all that the (sub)resource may not change from the old one."""
     if field := _FIELDS.get(subresource):
-        marks = {name: value for name, value in new["metadata"].items() if name != "generateName"}
+        metadata = {name: value for name, value in new["metadata"].items() if name != "generateName"}
         if "generateName" in old["metadata"]:
-            marks["generateName"] = old["metadata"]["generateName"]
-        kept = {**old, "metadata": marks, field: new.get(field)}
+            metadata["generateName"] = old["metadata"]["generateName"]
+        kept = {**old, "metadata": metadata, field: new.get(field)}
         if inner := _INNER_FIELDS.get(subresource):
             kept[field] = without_nulls({**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)})
         kept = without_nulls(kept)
@@ -215,6 +215,6 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
 
 def _may_go(kind: Kind, obj: Json) -> bool:
     """Whether an object that is being deleted has neither finalizers nor a grace period left."""
-    marks = obj["metadata"]
-    waits = marks.get("finalizers") or marks.get("deletionGracePeriodSeconds")
-    return bool(marks.get("deletionTimestamp")) and not waits and not STRATEGIES[kind].spec_finalizers
+    metadata = obj["metadata"]
+    waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return bool(metadata.get("deletionTimestamp")) and not waits and not STRATEGIES[kind].spec_finalizers

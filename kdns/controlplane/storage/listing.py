@@ -21,7 +21,7 @@ from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
 from kdns.controlplane.storage.store import Store, parsed_revision, too_large
-from kdns.controlplane.storage.watch import Filter, Subscription, Version
+from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
 
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _LOST = (
@@ -36,7 +36,7 @@ _LOST = (
 class ListResult:
     """One page; `remaining` is None if it is not known."""
 
-    stored: tuple[Version, ...]
+    stored: tuple[StoredObject, ...]
     resource_version: str
     continue_token: str = ""
     remaining: int | None = None

@@ -17,7 +17,7 @@ from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, in
 from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.schema.check import another_type
-from kdns.controlplane.schema.zeros import filled_differences
+from kdns.controlplane.schema.omitempty import filled_differences
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 
 _GENERATED_BASE_MAX = 58
@@ -52,7 +52,7 @@ def typed(kind: Kind, obj: Json) -> Json:
         raise bad_request(why)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise bad_request(gotext.misfit(metadata, f"struct field {kind.kind}.metadata of type v1.ObjectMeta"))
+        raise bad_request(gotext.unmarshal_error(metadata, f"struct field {kind.kind}.metadata of type v1.ObjectMeta"))
     for field in ("labels", "annotations"):
         values = metadata.get(field) or {}
         if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):

@@ -10,7 +10,7 @@ import msgspec
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.kinds import KINDS, Json, Kind
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.storage.watch import StoredObject
 
 
 def references(obj: Json) -> list[Json]:
@@ -34,7 +34,7 @@ class _Object(msgspec.Struct):
 _read = msgspec.json.Decoder(_Object).decode
 
 
-def _metadata_of(version: Version) -> OwnerMetadata:
+def _metadata_of(version: StoredObject) -> OwnerMetadata:
     """Decodes no more than this metadata: at start most objects are not needed otherwise."""
     if version.is_decoded:
         return msgspec.convert(version.obj["metadata"], OwnerMetadata)
@@ -47,14 +47,14 @@ class Owners:
     def __init__(self) -> None:
         self._dependents: dict[str, dict[tuple[Kind, Key], None]] = {}
 
-    def learn(self, version: Version) -> OwnerMetadata:
+    def learn(self, version: StoredObject) -> OwnerMetadata:
         """Add an object that exists at start; returns its metadata."""
-        marks = _metadata_of(version)
-        for reference in marks.owner_references or ():
+        metadata = _metadata_of(version)
+        for reference in metadata.owner_references or ():
             self._gain(reference.get("uid", ""), (version.kind, version.key))
-        return marks
+        return metadata
 
-    def track(self, old: Version | None, new: Version | None) -> None:
+    def track(self, old: StoredObject | None, new: StoredObject | None) -> None:
         """Update for one commit."""
         if old:
             for reference in references(old.obj):

@@ -17,7 +17,15 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.meta.errors import StatusError, conflict, gone
 from kdns.controlplane.meta.field_errors import quoted
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.storage.watch import QUEUE_BYTES, Commit, Filter, Subscription, Version, WatchEvent, version_of
+from kdns.controlplane.storage.watch import (
+    QUEUE_BYTES,
+    Commit,
+    Filter,
+    StoredObject,
+    Subscription,
+    WatchEvent,
+    stored_object_of,
+)
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 HISTORY_COMMITS = 4096
@@ -39,7 +47,7 @@ class Page:
     `remaining` is the number of objects that follow; None if selectors make it unknown.
     """
 
-    items: tuple[Version, ...]
+    items: tuple[StoredObject, ...]
     revision: int
     next_key: Key | None = None
     remaining: int | None = None
@@ -53,7 +61,7 @@ class _Collection:
     """
 
     floor: int
-    objects: dict[Key, Version] = field(default_factory=dict)
+    objects: dict[Key, StoredObject] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
     history: deque[Commit] = field(default_factory=deque)
     history_bytes: int = 0
@@ -92,7 +100,7 @@ class _Collection:
             raise gone(f"too old resource version: {revision} ({self.floor})")
         return list(self.history)[bisect_right(self.history, revision, key=lambda commit: commit.revision) :]
 
-    def at(self, revision: int) -> tuple[dict[Key, Version], Sequence[Key]]:
+    def at(self, revision: int) -> tuple[dict[Key, StoredObject], Sequence[Key]]:
         """Objects and sorted keys as of `revision`: the current ones with later commits undone."""
         before = {commit.key: commit.old for commit in reversed(self.since(revision))}
         if not before:
@@ -117,7 +125,7 @@ class Store:
 
     def __init__(
         self,
-        objects: Iterable[Version] = (),
+        objects: Iterable[StoredObject] = (),
         *,
         revision: int = 1,
         history: Iterable[Commit] = (),
@@ -140,15 +148,15 @@ class Store:
             self._collection(commit.kind).remember(commit)
         self._compact()
 
-    def get(self, kind: Kind, key: Key) -> Version | None:
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
         """The latest version, or None."""
         return self._collection(kind).objects.get(key)
 
-    def put(self, kind: Kind, key: Key, obj: Json, replaces: Version | None) -> Version:
+    def put(self, kind: Kind, key: Key, obj: Json, replaces: StoredObject | None) -> StoredObject:
         """Commit a new version, as `commit` does. `obj` belongs to the store afterwards."""
-        return self.commit(version_of(kind, key, obj, 0), replaces)
+        return self.commit(stored_object_of(kind, key, obj, 0), replaces)
 
-    def commit(self, draft: Version, replaces: Version | None) -> Version:
+    def commit(self, draft: StoredObject, replaces: StoredObject | None) -> StoredObject:
         """Commit a version under the next revision; `replaces` is the one that it replaces, None for a create.
 
         Raises 409 Conflict if that is no longer the latest.
@@ -158,7 +166,7 @@ class Store:
         self._commit(Commit(new.revision, new.kind, new.key, replaces, new))
         return new
 
-    def delete(self, version: Version) -> Version:
+    def delete(self, version: StoredObject) -> StoredObject:
         """Commit a deletion; returns the last state with the revision of the deletion. 409 as in `put`."""
         self._is_latest(version.kind, version.key, version)
         commit = Commit(self.revision + 1, version.kind, version.key, version, None)
@@ -174,7 +182,7 @@ class Store:
         end = len(keys)
         if namespace is not None:
             end = bisect_left(keys, (namespace, f"{name}\0") if name else (f"{namespace}\0", ""))
-        items: list[Version] = []
+        items: list[StoredObject] = []
         for position in range(first, end):
             version = objects[keys[position]]
             if not wanted.matches(version):
@@ -219,7 +227,7 @@ class Store:
             collection = self._collections.setdefault(kind, _Collection(floor=self._floors.get(kind, self._start)))
         return collection
 
-    def _is_latest(self, kind: Kind, key: Key, version: Version | None) -> None:
+    def _is_latest(self, kind: Kind, key: Key, version: StoredObject | None) -> None:
         if self.get(kind, key) is not version:
             raise conflict(kind, key[1], MODIFIED)
 

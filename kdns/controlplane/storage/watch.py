@@ -16,14 +16,14 @@ from kdns.cluster import selectors
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.zeros import filled, lean
+from kdns.controlplane.schema.omitempty import filled, lean
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldSelector
 
 QUEUE_BYTES = 64 * 1024 * 1024
 
 
-class Version:
+class StoredObject:
     """One version of an object. All readers share `obj`, so nobody may change it.
 
     `encoded` is `obj` as JSON with what Go writes of absent fields, the bytes that are sent and written to disk. `obj`
@@ -52,25 +52,25 @@ class Version:
         """Drop the decoded object; `obj` decodes it again."""
         self._obj = None
 
-    def at(self, revision: int) -> Version:
+    def at(self, revision: int) -> StoredObject:
         """The same content under another resourceVersion, which takes no look at the rest."""
         before, after = (b'"resourceVersion":"%d"' % each for each in (self.revision, revision))
         if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
-            return version_of(self.kind, self.key, self.obj, revision)
+            return stored_object_of(self.kind, self.key, self.obj, revision)
         obj = self._obj
         if obj is not None:
             obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-        return Version(self.kind, self.key, revision, obj, self.encoded.replace(before, after))
+        return StoredObject(self.kind, self.key, revision, obj, self.encoded.replace(before, after))
 
-    def with_metadata(self, metadata: Json) -> Version:
+    def with_metadata(self, metadata: Json) -> StoredObject:
         """A draft of the same content with other metadata, which takes no look at the rest."""
         obj = lean(self.kind, {**self.obj, "metadata": {**metadata, "resourceVersion": "0"}}, self.obj)
         parts = msgspec.json.decode(self.encoded, type=dict[str, msgspec.Raw])
         shown = filled(self.kind, {"metadata": obj["metadata"]})["metadata"]
-        return Version(self.kind, self.key, 0, obj, msgspec.json.encode({**parts, "metadata": shown}))
+        return StoredObject(self.kind, self.key, 0, obj, msgspec.json.encode({**parts, "metadata": shown}))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Version):
+        if not isinstance(other, StoredObject):
             return NotImplemented
         mine, theirs = (self.kind, self.key, self.revision), (other.kind, other.key, other.revision)
         return mine == theirs and self.encoded == other.encoded
@@ -79,16 +79,16 @@ class Version:
         return hash((self.kind, self.key, self.revision))
 
     def __repr__(self) -> str:
-        return f"Version({self.kind.kind}, {self.key}, {self.revision})"
+        return f"StoredObject({self.kind.kind}, {self.key}, {self.revision})"
 
 
-def version_of(kind: Kind, key: Key, obj: Json, revision: int) -> Version:
+def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
     """`obj` with its resourceVersion, encoded. The values of top-level fields are shared with `obj`, not copied."""
     versioned = lean(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
-    return Version(kind, key, revision, versioned, msgspec.json.encode(filled(kind, versioned)))
+    return StoredObject(kind, key, revision, versioned, msgspec.json.encode(filled(kind, versioned)))
 
 
-def joined_items(kind: Kind, versions: Sequence[Version]) -> bytes:
+def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
     """Objects as the items of a list have them, without kind and apiVersion, with commas between."""
     if not versions:
         return b""
@@ -104,7 +104,7 @@ class WatchEvent:
     """`type` is ADDED, MODIFIED or DELETED; a DELETED object is its last state with the revision of the deletion."""
 
     type: str
-    stored: Version
+    stored: StoredObject
 
     @property
     def line(self) -> bytes:
@@ -119,8 +119,8 @@ class Commit:
     revision: int
     kind: Kind
     key: Key
-    old: Version | None
-    new: Version | None
+    old: StoredObject | None
+    new: StoredObject | None
 
     @cached_property
     def event(self) -> WatchEvent:
@@ -155,7 +155,7 @@ class Filter:
         """Whether anything but the namespace narrows the result."""
         return bool(self.labels.requirements or self.fields.terms or self.fields.name)
 
-    def matches(self, version: Version | None) -> bool:
+    def matches(self, version: StoredObject | None) -> bool:
         """Whether this version of an object is selected."""
         if version is None or (self.namespace is not None and version.key[0] != self.namespace):
             return False

@@ -17,8 +17,8 @@ from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs
-from kdns.controlplane.server.io.aside import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ async def test_a_new_object_meets_what_came_between(server: Server) -> None:
 async def test_validation_is_not_lifted_for_a_thread_by_what_the_loop_does(server: Server) -> None:
     """The server's own objects are stored without validation, while a client's are prepared."""
     odd = config_map({"no key!": "x", **LARGE})
-    with server.api.registry.trusting():
+    with server.api.registry.without_validation():
         status, _ = await server("POST", MAPS, odd)
     assert status == 422
 

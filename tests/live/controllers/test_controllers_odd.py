@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from test_controllers import Cluster
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.meta.kinds import (
@@ -31,7 +31,7 @@ from kdns.controlplane.meta.kinds import (
     Kind,
 )
 from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.server.io.aside import LARGE_BYTES, turns_of_loop
+from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.subresources import evict
 
@@ -119,25 +119,25 @@ class Choosy:
     """Reads all objects but one, and counts what it reads."""
 
     name = "choosy"
-    follows = (CONFIG_MAP,)
-    settled: frozenset[Kind] = frozenset()
+    watches = (CONFIG_MAP,)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         _ = kind, obj, revision
         if key[1] == "odd":
             raise KeyError(key)
         self.read.append(key[1])
         return ()
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
-        _ = subject, since_s, now_s
-        return Outcome()
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+        _ = request, since_s, now_s
+        return Result()
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
-        _ = subject, error
+    def failed(self, request: Request, error: Exception) -> Event | None:
+        _ = request, error
         return None
 
 
@@ -158,17 +158,17 @@ class Maker(Choosy):
     """Makes a ConfigMap in each Namespace, again and again."""
 
     name = "maker"
-    follows = (NAMESPACE,)
+    watches = (NAMESPACE,)
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         _ = kind, obj, revision
         return ((key[1],),)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         _ = since_s, now_s
-        (namespace,) = subject
+        (namespace,) = request
         self.read.append(namespace)
-        return Outcome((Action("create", CONFIG_MAP, {"metadata": {"generateName": "a-", "namespace": namespace}}),))
+        return Result((Action("create", CONFIG_MAP, {"metadata": {"generateName": "a-", "namespace": namespace}}),))
 
 
 async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) -> None:
@@ -188,9 +188,9 @@ async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) 
 class MakerOfMany(Maker):
     """Makes many ConfigMaps at once."""
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
-        (action,) = super().reconcile(subject, since_s, now_s).actions
-        return Outcome((action,) * 50)
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+        (action,) = super().reconcile(request, since_s, now_s).actions
+        return Result((action,) * 50)
 
 
 async def test_a_time_slice_ends_in_the_middle_of_an_outcome(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,13 +226,13 @@ async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypat
 class MakerOfLarge(Maker):
     """Makes one large ConfigMap in the namespace default."""
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         _ = since_s, now_s
-        self.read.append(subject[0])
+        self.read.append(request[0])
         meta = {"name": "large", "namespace": "default"}
         data = {"big": "x" * LARGE_BYTES}
-        return Outcome(
-            (Action("create", CONFIG_MAP, {"metadata": meta, "data": data}),) if subject[0] == "default" else ()
+        return Result(
+            (Action("create", CONFIG_MAP, {"metadata": meta, "data": data}),) if request[0] == "default" else ()
         )
 
 
@@ -278,12 +278,12 @@ async def test_a_large_object_is_made_beside_the_loop_of_a_shared_api(
 class Relabeller(Maker):
     """Gives a large ConfigMap a label."""
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         _ = since_s, now_s
-        if subject != ("default",):
-            return Outcome()
+        if request != ("default",):
+            return Result()
         meta = {"name": "large", "namespace": "default", "labels": {"a": "b"}}
-        return Outcome((Action("update", CONFIG_MAP, {"metadata": meta, "data": {"big": "x" * LARGE_BYTES}}),))
+        return Result((Action("update", CONFIG_MAP, {"metadata": meta, "data": {"big": "x" * LARGE_BYTES}}),))
 
 
 async def test_a_large_object_is_made_again_where_another_write_came_between(cluster: Cluster) -> None:

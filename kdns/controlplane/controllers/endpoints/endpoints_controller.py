@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     HEADLESS,
     TRIGGER_TIME,
@@ -49,8 +49,8 @@ class EndpointsController:
     """
 
     name = "endpoint-controller"
-    follows = (SERVICE, ENDPOINTS, POD)
-    settled = frozenset({ENDPOINTS})
+    watches = (SERVICE, ENDPOINTS, POD)
+    ignores_own_writes_of = frozenset({ENDPOINTS})
 
     def __init__(self, index: ServiceIndex) -> None:
         self._index = index
@@ -58,49 +58,49 @@ class EndpointsController:
         self._deleted_at: dict[Key, int] = {}
         self._next_s: dict[Key, float] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the object; the Services that it affects."""
         if kind == SERVICE:
             self._deleted_at.pop(key, None)
             if obj is None:
                 self._deleted_at[key] = revision
-        return self._addresses.touch(self._index.learn(kind, key, obj, revision))
+        return self._addresses.touch(self._index.observe(kind, key, obj, revision))
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Write the Endpoints, or delete those of a deleted Service; Endpoints written after its deletion are kept.
 
         Differs: at its start, kube-controller-manager deletes all Endpoints without a Service; here only managed ones.
         """
         _ = since_s
-        key = subject[0], subject[1]
+        key = request[0], request[1]
         deleted_at = self._deleted_at.pop(key, 0)
         existing, service = self._index.endpoints.get(key), self._index.services.get(key)
         if service is None:
             self._next_s.pop(key, None)
             self._addresses.drop(key)
             stale = existing and (int(existing["metadata"]["resourceVersion"]) < deleted_at or _is_managed(existing))
-            return Outcome((Action("delete", ENDPOINTS, existing),)) if existing and stale else Outcome()
+            return Result((Action("delete", ENDPOINTS, existing),)) if existing and stale else Result()
         if not has_selector(service):
             self._addresses.drop(key)
-            return Outcome()
+            return Result()
         if 0 < (wait_s := self._next_s.get(key, 0) - now_s) <= PAUSE_S:
-            return Outcome(again_s=wait_s)
+            return Result(requeue_after_s=wait_s)
         addresses, trigger = self._addresses.view(key, service)
         desired = endpoints_to_write(service, addresses, existing, trigger)
         self._next_s.pop(key, None)
         if desired and len(addresses) > LARGE:
             self._next_s[key] = now_s + PAUSE_S
-        return Outcome((Action("update" if existing else "create", ENDPOINTS, desired),)) if desired else Outcome()
+        return Result((Action("update" if existing else "create", ENDPOINTS, desired),)) if desired else Result()
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """FailedToCreateEndpoint or FailedToUpdateEndpoint."""
-        key = subject[0], subject[1]
-        existing, where = self._index.endpoints.get(key), "/".join(subject)
+        key = request[0], request[1]
+        existing, where = self._index.endpoints.get(key), "/".join(request)
         about = existing or {"metadata": {"name": key[1], "namespace": key[0]}}
         reason, message = "FailedToCreateEndpoint", f"Failed to create endpoint for service {where}: {error}"
         if existing:
             reason, message = "FailedToUpdateEndpoint", f"Failed to update endpoint {where}: {error}"
-        return Notice(ENDPOINTS, about, "Warning", reason, message)
+        return Event(ENDPOINTS, about, "Warning", reason, message)
 
 
 def _is_managed(existing: Json) -> bool:

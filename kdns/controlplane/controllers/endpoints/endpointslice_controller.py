@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.endpoints import topology_hints
 from kdns.controlplane.controllers.endpoints.desired_endpoints import DesiredEndpoints, SliceOptions
 from kdns.controlplane.controllers.endpoints.pod_endpoints import has_selector
@@ -25,8 +25,8 @@ class EndpointSliceController:
     """
 
     name = "endpointslice-controller"
-    follows = (NODE, SERVICE, ENDPOINT_SLICE, POD)
-    settled = frozenset({ENDPOINT_SLICE})
+    watches = (NODE, SERVICE, ENDPOINT_SLICE, POD)
+    ignores_own_writes_of = frozenset({ENDPOINT_SLICE})
 
     def __init__(self, index: ServiceIndex, options: SliceOptions | None = None) -> None:
         self._index, self._options = index, options or SliceOptions()
@@ -38,44 +38,44 @@ class EndpointSliceController:
         self._shares: topology_hints.Shares | None = None
         self._allocated: dict[Key, dict[str, Mapping[str, int]]] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the object; the Services that it affects."""
-        services = self._endpoints.touch(self._index.learn(kind, key, obj, revision))
+        services = self._endpoints.touch(self._index.observe(kind, key, obj, revision))
         if kind == NODE:
             self._shares = None
             if self._allocated:
                 services |= self._overloaded()
         return services
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Write the slices; Events name the Pods that are skipped, and say when topology hints begin or end."""
         _ = since_s, now_s
-        key = subject[0], subject[1]
+        key = request[0], request[1]
         service = self._index.services.get(key)
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
         if service is None or not has_selector(service):
             self._endpoints.drop(key)
             self._allocated.pop(key, None)
-            return Outcome([Action("delete", ENDPOINT_SLICE, each) for each in mine])
+            return Result([Action("delete", ENDPOINT_SLICE, each) for each in mine])
         endpoints, trigger = self._endpoints.view(key, service)
         mine = [each for each in mine if not is_terminating(each)]
         shares = self._zone_shares(endpoints)
         plan = plan_slices(service, endpoints, mine, trigger, options=self._options, shares=shares)
-        notices = list(self._hint_events(key, service, endpoints.families, plan))
+        events = list(self._hint_events(key, service, endpoints.families, plan))
         if skipped := list(endpoints.skipped.values()):
-            notices.append(_failed_slices(service, f"[{', '.join(skipped)}]" if len(skipped) > 1 else skipped[0]))
-        return Outcome(plan.actions, notices)
+            events.append(_failed_slices(service, f"[{', '.join(skipped)}]" if len(skipped) > 1 else skipped[0]))
+        return Result(plan.actions, events)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """FailedToUpdateEndpointSlices of the Service."""
-        key = subject[0], subject[1]
+        key = request[0], request[1]
         service = self._index.services.get(key)
         if service is None:
             return None
         name = (error.details or {}).get("name", "") if isinstance(error, StatusError) else ""
         stored = (key[0], name) in self._index.slices
         what = f"update {name} EndpointSlice" if stored else "create EndpointSlice"
-        return _failed_slices(service, f"failed to {what} for Service {'/'.join(subject)}: {error}")
+        return _failed_slices(service, f"failed to {what} for Service {'/'.join(request)}: {error}")
 
     def _zone_shares(self, endpoints: DesiredEndpoints) -> topology_hints.Shares:
         if not endpoints.auto:
@@ -90,7 +90,7 @@ class EndpointSliceController:
         rows = self._allocated.items()
         return {key for key, by in rows if any(topology_hints.is_overloaded(each, shares) for each in by.values())}
 
-    def _hint_events(self, key: Key, service: Json, families: Iterable[str], plan: SlicePlan) -> Iterable[Notice]:
+    def _hint_events(self, key: Key, service: Json, families: Iterable[str], plan: SlicePlan) -> Iterable[Event]:
         """The Events of k8s.io/endpointslice when the hints of a Service begin or end."""
         for family in families:
             had = key in self._allocated
@@ -98,16 +98,16 @@ class EndpointSliceController:
                 self._allocated.setdefault(key, {})[family] = plan.allocated[family]
                 if not had:
                     message = f"Topology Aware Hints has been enabled, addressType: {family}"
-                    yield Notice(SERVICE, service, "Normal", "TopologyAwareHintsEnabled", message)
+                    yield Event(SERVICE, service, "Normal", "TopologyAwareHintsEnabled", message)
                 continue
             why = plan.problems.get(family) or ("Topology Aware Hints has been disabled" if had else "")
             self._allocated.pop(key, None)
             if why:
                 message = f"{why}, addressType: {family}"
-                yield Notice(SERVICE, service, "Warning", "TopologyAwareHintsDisabled", message)
+                yield Event(SERVICE, service, "Warning", "TopologyAwareHintsDisabled", message)
 
 
-def _failed_slices(service: Json, why: str) -> Notice:
+def _failed_slices(service: Json, why: str) -> Event:
     where = f"{service['metadata'].get('namespace', '')}/{service['metadata']['name']}"
     message = f"Error updating Endpoint Slices for Service {where}: {why}"
-    return Notice(SERVICE, service, "Warning", "FailedToUpdateEndpointSlices", message)
+    return Event(SERVICE, service, "Warning", "FailedToUpdateEndpointSlices", message)

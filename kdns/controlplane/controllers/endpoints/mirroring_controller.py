@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.endpoints.desired_endpoints import PortKey, identity, port_key
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME, TRIGGER_TIME
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
@@ -35,31 +35,31 @@ class MirroringController:
     """Mirrors Endpoints into EndpointSlices. Subjects are Endpoints by namespace and name, existing or not."""
 
     name = "endpointslicemirroring-controller"
-    follows = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)
-    settled = frozenset({ENDPOINT_SLICE})
+    watches = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)
+    ignores_own_writes_of = frozenset({ENDPOINT_SLICE})
 
     def __init__(self, index: ServiceIndex) -> None:
         self._index = index
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the object; the Endpoints that it affects."""
-        return {service for service, _ in self._index.learn(kind, key, obj, revision)}
+        return {service for service, _ in self._index.observe(kind, key, obj, revision)}
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Write the slices; Events name the addresses that are not mirrored."""
         _ = since_s, now_s
-        key = subject[0], subject[1]
+        key = request[0], request[1]
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
         endpoints = self._index.endpoints.get(key)
         if endpoints is None or not is_mirrored(endpoints, self._index.services.get(key)):
-            return Outcome([Action("delete", ENDPOINT_SLICE, each) for each in mine])
+            return Result([Action("delete", ENDPOINT_SLICE, each) for each in mine])
         mirrored = mirrored_endpoints(endpoints)
-        notices = [Notice(ENDPOINTS, endpoints, "Warning", *event) for event in unmirrored(mirrored)]
-        return Outcome(plan_mirror(endpoints, mirrored, mine).actions, notices)
+        events = [Event(ENDPOINTS, endpoints, "Warning", *event) for event in unmirrored(mirrored)]
+        return Result(plan_mirror(endpoints, mirrored, mine).actions, events)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event; the manager logs it."""
-        _ = subject, error
+        _ = request, error
         return None
 
 

@@ -41,7 +41,7 @@ class ServiceIndex:
     _latest: tuple[Kind, Key, int] | None = None
     _concerned: tuple[Concern, ...] = ()
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> tuple[Concern, ...]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> tuple[Concern, ...]:
         """`apply` for the first controller that passes on an event; the same result for the others."""
         latest = (kind, key, revision)
         if latest != self._latest:

@@ -21,12 +21,12 @@ import msgspec
 
 from kdns import logs
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Controller, Notice, Subject
+from kdns.controlplane.controllers.controller import Action, Controller, Event, Request
 from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import EVENT, Json, Kind
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.io.aside import LARGE_BYTES, made_aside
+from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread
 from kdns.controlplane.server.namespaces import is_namespace_terminating
 from kdns.controlplane.storage.watch import Subscription, WatchEvent
 from kdns.errors import KdnsError
@@ -40,7 +40,7 @@ _DELETIONS_AT_ONCE = 25
 _PIECE_BYTES = 64 * 1024
 """How much of a subscription is read between two checks of the time slice."""
 
-Task: TypeAlias = tuple[int, Subject]
+Task: TypeAlias = tuple[int, Request]
 """A controller, by its index in the table, and the subject to reconcile."""
 
 Making: TypeAlias = asyncio.Task[Json]
@@ -79,7 +79,7 @@ class ControllerManager:
         self._recorder = EventRecorder()
         self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
         for index, controller in enumerate(self._controllers):
-            for kind in controller.follows:
+            for kind in controller.watches:
                 self._followers.setdefault(kind, []).append((index, controller))
         for kind in self._followers:
             subscription = self._api.watch(kind, None)
@@ -192,7 +192,7 @@ class ControllerManager:
         for kind, subscription in self._subscriptions.items():
             while subscription.waiting:
                 for change in subscription.take(_PIECE_BYTES):
-                    self._learn(kind, change)
+                    self._observe(kind, change)
                 if monotonic() > until and subscription.waiting:
                     return False
             if subscription.closed and not self._closed:
@@ -202,19 +202,21 @@ class ControllerManager:
         self._has_events = False
         return True
 
-    def _learn(self, kind: Kind, change: WatchEvent) -> None:
+    def _observe(self, kind: Kind, change: WatchEvent) -> None:
         version = change.stored
         obj = None if change.type == "DELETED" else version.obj
         for index, controller in self._followers[kind]:
             try:
-                subjects = tuple(controller.learn(kind, version.key, obj, version.revision))
+                requests = tuple(controller.observe(kind, version.key, obj, version.revision))
             except Exception:  # one object must not stop the others
-                log.exception("controller failed to learn", controller=controller.name, kind=kind.kind, key=version.key)
-                subjects = ()
+                log.exception(
+                    "controller failed to observe", controller=controller.name, kind=kind.kind, key=version.key
+                )
+                requests = ()
             own = self._own_writes.pop((index, kind, version.key), 0) == version.revision
-            if not own or kind not in controller.settled:
-                for subject in subjects:
-                    self._queue.setdefault((index, subject), self._now_s())
+            if not own or kind not in controller.ignores_own_writes_of:
+                for request in requests:
+                    self._queue.setdefault((index, request), self._now_s())
 
     def _attempt(self, until: float) -> None:
         """Go on with the subject at work, or begin with the next, until it is done or the time slice is used up."""
@@ -234,7 +236,7 @@ class ControllerManager:
             self._failed(task, since_s, error)
         except Exception as error:  # one subject must not stop the others
             name = self._controllers[task[0]].name
-            log.exception("controller failed", controller=name, subject="/".join(task[1]))
+            log.exception("controller failed", controller=name, request="/".join(task[1]))
             self._failed(task, since_s, error)
         self._at_work = None
         self._reconciled += 1
@@ -248,40 +250,40 @@ class ControllerManager:
 
     def _writes(self, task: Task, since_s: float) -> Iterator[Making | None]:
         """Reconcile a subject; yields after each write, and a large one that has to end first."""
-        index, subject = task
+        index, request = task
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
             waiting.cancel()
-        outcome = controller.reconcile(subject, since_s, self._now_s())
-        for action in outcome.actions:
+        result = controller.reconcile(request, since_s, self._now_s())
+        for action in result.actions:
             if self._is_large(action):
-                making = asyncio.get_running_loop().create_task(self._write_aside(index, action))
+                making = asyncio.get_running_loop().create_task(self._write_in_thread(index, action))
                 yield making
                 self._note_own(index, action, making.result())
             else:
                 self._write(index, action)
                 yield None
-        for notice in outcome.notices:
-            self._record(controller, notice)
+        for event in result.events:
+            self._record(controller, event)
             yield None
         self._failures.pop(task, None)
-        if outcome.again_s is not None:
-            self._reconcile_later(task, outcome.again_s)
+        if result.requeue_after_s is not None:
+            self._reconcile_later(task, result.requeue_after_s)
 
     def _failed(self, task: Task, since_s: float, error: Exception) -> None:
-        index, subject = task
+        index, request = task
         controller = self._controllers[index]
         if is_namespace_terminating(error):
-            log.debug("controller stops", controller=controller.name, subject="/".join(subject), reason=str(error))
+            log.debug("controller stops", controller=controller.name, request="/".join(request), reason=str(error))
             return
         failures = self._failures[task] = self._failures.get(task, 0) + 1
         delay_s = _retry_s(failures)
         write = log.debug if isinstance(error, StatusError) and error.code == _CONFLICT else log.warning
-        name = "/".join(subject)
-        write("controller retries", controller=controller.name, subject=name, reason=str(error), delay_s=delay_s)
-        notice = controller.failed(subject, error)
-        if notice:
-            self._record(controller, notice)
+        name = "/".join(request)
+        write("controller retries", controller=controller.name, request=name, reason=str(error), delay_s=delay_s)
+        event = controller.failed(request, error)
+        if event:
+            self._record(controller, event)
         self._reconcile_later(task, delay_s, since_s)
 
     def _reconcile_later(self, task: Task, delay_s: float, since_s: float | None = None) -> None:
@@ -298,12 +300,12 @@ class ControllerManager:
             return False
         return len(msgspec.json.encode(action.obj)) >= LARGE_BYTES
 
-    async def _write_aside(self, index: int, action: Action) -> Json:
+    async def _write_in_thread(self, index: int, action: Action) -> Json:
         """Make a large object in a thread."""
         meta = action.obj["metadata"]
         key = meta.get("namespace", ""), meta.get("name", "")
         latest = partial(self._api.store.get, action.kind, key)
-        return await made_aside(partial(self._stored, index, action), LARGE_BYTES, latest)
+        return await made_in_thread(partial(self._stored, index, action), LARGE_BYTES, latest)
 
     def _write(self, index: int, action: Action) -> None:
         meta = action.obj["metadata"]
@@ -328,22 +330,22 @@ class ControllerManager:
         written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
         self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
 
-    def _record(self, controller: Controller, notice: Notice) -> None:
+    def _record(self, controller: Controller, event: Event) -> None:
         """Create an Event, or increment the count of the one that says the same. A refused Event is only logged."""
-        key = self._recorder.key(notice, controller.name)
+        key = self._recorder.key(event, controller.name)
         stored = self._api.store.get(EVENT, key) if key else None
         try:
             if stored:
                 again = repeated(stored.obj, self._now_s())
                 self._api.update(EVENT, *stored.key, again, field_manager=controller.name)
                 return
-            first = new_event(notice, controller.name, self._now_s())
+            first = new_event(event, controller.name, self._now_s())
             namespace = first["metadata"]["namespace"]
             meta = self._api.create(EVENT, namespace, first, field_manager=controller.name)["metadata"]
         except StatusError as error:
-            log.debug("event not written", reason=str(error), message=notice.message)
+            log.debug("event not written", reason=str(error), message=event.message)
         else:
-            self._recorder.remember(notice, controller.name, (meta["namespace"], meta["name"]))
+            self._recorder.remember(event, controller.name, (meta["namespace"], meta["name"]))
 
 
 def _retry_s(failures: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json, Kind
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -20,15 +20,15 @@ class RootCa:
     """Subjects are namespaces by name. `certificates` are PEM."""
 
     name = "root-ca-certificate-publisher"
-    follows = (NAMESPACE, CONFIG_MAP)
-    settled: frozenset[Kind] = frozenset({CONFIG_MAP})
+    watches = (NAMESPACE, CONFIG_MAP)
+    ignores_own_writes_of: frozenset[Kind] = frozenset({CONFIG_MAP})
 
     def __init__(self, certificates: str) -> None:
         self._data = {"ca.crt": certificates}
         self._active: set[str] = set()
         self._published: dict[str, Json] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the active namespaces and their ConfigMaps."""
         _ = revision
         if kind is NAMESPACE:
@@ -42,20 +42,20 @@ class RootCa:
             self._published[key[0]] = obj
         return ((key[0],),)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Create the ConfigMap where it is missing, or restore its data; other fields are kept."""
         _ = since_s, now_s
-        (namespace,) = subject
+        (namespace,) = request
         if namespace not in self._active:
-            return Outcome()
+            return Result()
         if (published := self._published.get(namespace)) is None:
             meta = {"name": NAME, "namespace": namespace, "annotations": _ABOUT}
-            return Outcome((Action("create", CONFIG_MAP, {"metadata": meta, "data": self._data}),))
+            return Result((Action("create", CONFIG_MAP, {"metadata": meta, "data": self._data}),))
         if published.get("data") == self._data:
-            return Outcome()
-        return Outcome((Action("update", CONFIG_MAP, {**published, "data": self._data}),))
+            return Result()
+        return Result((Action("update", CONFIG_MAP, {**published, "data": self._data}),))
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event."""
-        _ = subject, error
+        _ = request, error
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -16,14 +16,14 @@ class ServiceAccounts:
     """Subjects are namespaces by name."""
 
     name = "service-account-controller"
-    follows = (NAMESPACE, SERVICE_ACCOUNT)
-    settled: frozenset[Kind] = frozenset({SERVICE_ACCOUNT})
+    watches = (NAMESPACE, SERVICE_ACCOUNT)
+    ignores_own_writes_of: frozenset[Kind] = frozenset({SERVICE_ACCOUNT})
 
     def __init__(self) -> None:
         self._active: set[str] = set()
         self._complete: set[str] = set()
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the active namespaces and those that have the account."""
         _ = revision
         namespace = key[1] if kind == NAMESPACE else key[0]
@@ -34,15 +34,15 @@ class ServiceAccounts:
             (self._complete.add if obj else self._complete.discard)(namespace)
         return ((namespace,),)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Create the account where it is missing."""
         _ = since_s, now_s
-        (namespace,) = subject
+        (namespace,) = request
         if namespace not in self._active or namespace in self._complete:
-            return Outcome()
-        return Outcome((Action("create", SERVICE_ACCOUNT, {"metadata": {"name": DEFAULT, "namespace": namespace}}),))
+            return Result()
+        return Result((Action("create", SERVICE_ACCOUNT, {"metadata": {"name": DEFAULT, "namespace": namespace}}),))
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event."""
-        _ = subject, error
+        _ = request, error
         return None

@@ -11,7 +11,7 @@ from typing import Final
 from zlib import crc32
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.node_status import is_ready, reported_conditions
 from kdns.controlplane.meta.kinds import LEASE, NODE, Json, Kind
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
@@ -26,14 +26,14 @@ class Heartbeats:
     """Subjects are Nodes by name."""
 
     name = "kubelet"
-    follows = (NODE, LEASE)
-    settled: frozenset[Kind] = frozenset({NODE, LEASE})
+    watches = (NODE, LEASE)
+    ignores_own_writes_of: frozenset[Kind] = frozenset({NODE, LEASE})
 
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
         self._leases: dict[str, Json] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The Node of a Node or Lease."""
         _ = revision
         namespace, name = key
@@ -45,16 +45,16 @@ class Heartbeats:
             known[name] = obj
         return ((name,),) if name in self._nodes else ()
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Renew what is due."""
         _ = since_s
-        (name,) = subject
+        (name,) = request
         node = self._nodes.get(name)
         if node is None or not is_ready(node) or is_terminating(node):
-            return Outcome()
+            return Result()
         due_s = _latest(name, RENEWAL_S, now_s)
         actions = [*self._renewed(node, due_s, now_s), *_reported(node, _latest(name, STATUS_S, now_s), now_s)]
-        return Outcome(actions, again_s=due_s + RENEWAL_S - now_s)
+        return Result(actions, requeue_after_s=due_s + RENEWAL_S - now_s)
 
     def _renewed(self, node: Json, due_s: float, now_s: float) -> Iterable[Action]:
         meta = node["metadata"]
@@ -67,9 +67,9 @@ class Heartbeats:
         elif not _micro(due_s) <= (lease.get("spec") or {}).get("renewTime", "") <= _micro(now_s):
             yield Action("update", LEASE, {**lease, "spec": {**(lease.get("spec") or {}), **renewal}})
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event; the manager logs it."""
-        _ = subject, error
+        _ = request, error
         return None
 
 

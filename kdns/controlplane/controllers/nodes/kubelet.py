@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.node_status import (
     internal_ips,
     is_ready,
@@ -42,8 +42,8 @@ class Kubelet:
     """Subjects are Pods by namespace and name, and nodes by "" and name."""
 
     name = "kubelet"
-    follows = (NODE, POD)
-    settled: frozenset[Kind] = frozenset()
+    watches = (NODE, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
         self._config, self._addresses = config, PodAddresses(config, choose)
@@ -51,11 +51,11 @@ class Kubelet:
         self._pods: dict[Key, Json] = {}
         self._uids: dict[tuple[Kind, Key], str] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index addresses that are in use; the Pod, if the kubelet has something to do for it."""
         _ = revision
         if kind == NODE:
-            return self._learn_node(key, obj)
+            return self._observe_node(key, obj)
         self._follow(POD, key, obj, obj)
         self._pods.pop(key, None)
         if obj is None or not is_waiting(obj):
@@ -63,7 +63,7 @@ class Kubelet:
         self._pods[key] = obj
         return (key,)
 
-    def _learn_node(self, key: Key, obj: Json | None) -> Iterable[Subject]:
+    def _observe_node(self, key: Key, obj: Json | None) -> Iterable[Request]:
         name = key[1]
         self._nodes.pop(name, None)
         self._follow(NODE, key, obj, {"status": {"podIPs": [{"ip": ip} for ip in internal_ips(obj)]}} if obj else None)
@@ -78,28 +78,28 @@ class Kubelet:
             self._uids[kind, key] = uid
         self._addresses.follow(uid, addressed)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """The work of the Pod's kubelet; a Node that is missing, not Ready or without address has no kubelet."""
         _ = since_s
-        namespace, name = subject
+        namespace, name = request
         if not namespace:
             return self._report(name, timestamp(now_s))
         pod = self._pods.get((namespace, name))
         node = self._nodes.get(node_of(pod)) if pod else None
         if pod is None or node is None or not (is_ready(node) and internal_ips(node)):
-            return Outcome()
+            return Result()
         if is_terminating(pod):
             wait_s = leaves_at_s(pod) - now_s
             granted_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
             is_running = 0 < wait_s <= granted_s + _CLOCK_SKEW_S
             return (
-                Outcome(again_s=wait_s)
+                Result(requeue_after_s=wait_s)
                 if is_running
-                else Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
+                else Result((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
             )
         return self._run(pod, node, timestamp(now_s))
 
-    def _run(self, pod: Json, node: Json, now: str) -> Outcome:
+    def _run(self, pod: Json, node: Json, now: str) -> Result:
         if lacks_status(pod):
             has_own = not (pod.get("spec") or {}).get("hostNetwork") and not pod_ips(pod)
             addresses = self._addresses.choose() if has_own else []
@@ -108,27 +108,27 @@ class Kubelet:
         else:
             status, begun = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now), []
         seen = {**pod, "status": observed_status(pod, status)}
-        return Outcome((Action("update", POD, seen, "status"),), begun)
+        return Result((Action("update", POD, seen, "status"),), begun)
 
-    def _report(self, name: str, now: str) -> Outcome:
+    def _report(self, name: str, now: str) -> Result:
         node = self._nodes.get(name)
         if node is None or not lacks_node_status(node):
-            return Outcome()
+            return Result()
         labels = node["metadata"].get("labels") or {}
         own = node_labels(name, self._config.platform)
         if not own.keys() <= labels.keys():
             marked = {**own, **labels}
-            return Outcome((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
+            return Result((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
         given = node.get("status") or {}
         addresses = internal_ips(node) or self._addresses.choose()
         given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}
         pods_max = min(network.num_addresses for network in self._config.pod_cidrs)
         status = node_status(given, name, addresses, pods_max, now, self._config.platform)
-        return Outcome((Action("update", NODE, {**node, "status": status}, "status"),))
+        return Result((Action("update", NODE, {**node, "status": status}, "status"),))
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event; the manager logs it."""
-        _ = subject, error
+        _ = request, error
         return None
 
 
@@ -140,6 +140,6 @@ def _rows(addresses: list[str], node: Json) -> list[Json]:
     return [row for row in rows if row["type"] not in known]
 
 
-def _started(pod: Json) -> list[Notice]:
+def _started(pod: Json) -> list[Event]:
     containers = (pod.get("spec") or {}).get("containers") or ()
-    return [Notice(POD, pod, "Normal", "Started", f"Started container {each['name']}") for each in containers]
+    return [Event(POD, pod, "Normal", "Started", f"Started container {each['name']}") for each in containers]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.node_status import is_ready
 from kdns.controlplane.controllers.nodes.placement import evicting_taints, eviction_in_s
 from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
@@ -23,8 +23,8 @@ class NodeLifecycle:
     """Subjects are Pods by namespace and name. A Pod becomes Ready again with its Node."""
 
     name = "node-controller"
-    follows = (NODE, POD)
-    settled: frozenset[Kind] = frozenset()
+    watches = (NODE, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
@@ -32,7 +32,7 @@ class NodeLifecycle:
         self._pods_by_node = PodsByNode()
         self._tainted_s: dict[Key, float] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The Pod, or all Pods of a Node whose readiness or taints change."""
         _ = revision
         if kind == NODE:
@@ -60,34 +60,34 @@ class NodeLifecycle:
         node = self._nodes.get(node_of(pod))
         return node is not None and (not is_ready(node) or bool(evicting_taints(node)) or _was_lost(pod))
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Evict the Pod, now or later, or set its Ready condition to that of its Node."""
-        namespace, name = subject
+        namespace, name = request
         pod = self._pods.get((namespace, name))
         node = self._nodes.get(node_of(pod)) if pod else None
         if pod is None or node is None:
-            return Outcome()
+            return Result()
         begun_s = now_s
         if evicting_taints(node):  # since now at the latest: the clock may have gone back
             begun_s = self._tainted_s[namespace, name] = min(now_s, self._tainted_s.get((namespace, name), now_s))
         wait_s = eviction_in_s(pod, node, begun_s, now_s)
         if wait_s == 0:
-            event = Notice(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
-            return Outcome((Action("delete", POD, pod),), (event,))
+            event = Event(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
+            return Result((Action("delete", POD, pod),), (event,))
         _ = since_s
         ready = ready_condition(pod) or {}
         if not is_ready(node) and ready.get("status") == "True":
             changed = with_condition(pod, "Ready", "False", timestamp(now_s), reason=_LOST)
-            event = Notice(POD, pod, "Warning", _LOST, "Node is not ready")
-            return Outcome((Action("update", POD, changed, "status"),), (event,), wait_s)
+            event = Event(POD, pod, "Warning", _LOST, "Node is not ready")
+            return Result((Action("update", POD, changed, "status"),), (event,), wait_s)
         if is_ready(node) and _was_lost(pod):
             changed = with_condition(pod, "Ready", "True", timestamp(now_s))
-            return Outcome((Action("update", POD, changed, "status"),), again_s=wait_s)
-        return Outcome(again_s=wait_s)
+            return Result((Action("update", POD, changed, "status"),), requeue_after_s=wait_s)
+        return Result(requeue_after_s=wait_s)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event."""
-        _ = subject, error
+        _ = request, error
         return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
 from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import node_of
@@ -23,8 +23,8 @@ class PodGarbageCollector:
     """Subjects are Pods by namespace and name."""
 
     name = "pod-garbage-collector"
-    follows = (NODE, POD)
-    settled: frozenset[Kind] = frozenset()
+    watches = (NODE, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._nodes: set[str] = set()
@@ -33,7 +33,7 @@ class PodGarbageCollector:
         self._pods: dict[Key, Json] = {}
         self._pods_by_node = PodsByNode()
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index Pods by Node; the Pods of a deleted Node."""
         _ = revision
         if kind == NODE:
@@ -58,16 +58,16 @@ class PodGarbageCollector:
         node = node_of(pod)
         return node in self._deleted_nodes or (is_terminating(pod) and node not in self._nodes)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Delete the Pod with grace period 0."""
         _ = since_s, now_s
-        namespace, name = subject
+        namespace, name = request
         pod = self._pods.get((namespace, name))
         if pod is None or not self._is_orphaned(pod):
-            return Outcome()
-        return Outcome((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
+            return Result()
+        return Result((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event."""
-        _ = subject, error
+        _ = request, error
         return None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.placement import obstacle
 from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
@@ -20,8 +20,8 @@ class Scheduler:
     """Subjects are Pods by namespace and name, except those of another scheduler."""
 
     name = _NAME
-    follows = (NODE, POD)
-    settled: frozenset[Kind] = frozenset()
+    watches = (NODE, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
@@ -29,7 +29,7 @@ class Scheduler:
         self._load: Counter[str] = Counter()
         self._pending: dict[Key, Json] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Count Pods by Node; a pending Pod, or all pending Pods for a Node."""
         _ = revision
         if kind == NODE:
@@ -54,34 +54,34 @@ class Scheduler:
         self._pending[key] = obj
         return (key,)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Bind the Pod to a Node, or set PodScheduled to False with the reason, once for each reason."""
         _ = since_s
-        namespace, name = subject
+        namespace, name = request
         pod = self._pending.get((namespace, name))
         if pod is None:
-            return Outcome()
+            return Result()
         if pod["spec"].get("schedulingGates"):
-            return _pending_outcome(pod, "SchedulingGated", _GATED, timestamp(now_s), ())
+            return _pending_result(pod, "SchedulingGated", _GATED, timestamp(now_s), ())
         problems = {node: obstacle(pod, obj) for node, obj in self._nodes.items()}
         fitting = [node for node, problem in problems.items() if not problem]
         if not fitting:
             message = _unschedulable_message(problems)
-            notice = Notice(POD, pod, "Warning", "FailedScheduling", message)
-            return _pending_outcome(pod, "Unschedulable", message, timestamp(now_s), (notice,))
+            event = Event(POD, pod, "Warning", "FailedScheduling", message)
+            return _pending_result(pod, "Unschedulable", message, timestamp(now_s), (event,))
         node = min(fitting, key=lambda each: (self._load[each], each))
-        event = Notice(POD, pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
-        return Outcome((Action("update", POD, {**pod, "spec": {**pod["spec"], "nodeName": node}}),), (event,))
+        event = Event(POD, pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
+        return Result((Action("update", POD, {**pod, "spec": {**pod["spec"], "nodeName": node}}),), (event,))
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event; the manager logs it."""
-        _ = subject, error
+        _ = request, error
         return None
 
 
-def _pending_outcome(pod: Json, reason: str, message: str, now: str, notices: tuple[Notice, ...]) -> Outcome:
+def _pending_result(pod: Json, reason: str, message: str, now: str, events: tuple[Event, ...]) -> Result:
     changed = with_condition(pod, "PodScheduled", "False", now, reason=reason, message=message)
-    return Outcome((Action("update", POD, changed, "status"),), notices) if changed != pod else Outcome()
+    return Result((Action("update", POD, changed, "status"),), events) if changed != pod else Result()
 
 
 def _unschedulable_message(problems: dict[str, str]) -> str:

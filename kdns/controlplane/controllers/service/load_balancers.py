@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.meta.cluster_config import AddressRange
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVICE, Json, Kind
@@ -46,8 +46,8 @@ class LoadBalancers:
     """Subjects are Services by namespace and name."""
 
     name = "service-lb-controller"
-    follows = (SERVICE,)
-    settled: frozenset[Kind] = frozenset()
+    watches = (SERVICE,)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, pool: Sequence[AddressRange]) -> None:
         self._pool = pool
@@ -55,9 +55,9 @@ class LoadBalancers:
         self._services: dict[Key, Json] = {}
         self._users: dict[Address, dict[Key, None]] = {}
         self._waiting: dict[Key, str] = {}
-        self._events: dict[Key, list[Notice]] = {}
+        self._events: dict[Key, list[Event]] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the Service's addresses; the Service, and those that wait for an address when one becomes free."""
         _ = kind, revision
         old = self._services.pop(key, None)
@@ -81,27 +81,27 @@ class LoadBalancers:
         concerned = [key] if obj and (type_of(obj) == LOAD_BALANCER or FINALIZER in _finalizers(obj)) else []
         return [*concerned, *self._waiting] if had - has else concerned
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """One write: the finalizer, then the address; the address first when it is released."""
         _ = since_s, now_s
-        namespace, name = subject
+        namespace, name = request
         key = (namespace, name)
         service = self._services.get(key)
         if service is None:
-            return Outcome()
+            return Result()
         events = self._events.pop(key, [])
         if not wants_address(service):
             return self._released(service, events)
         if not self._pool:
-            return Outcome()
+            return Result()
         if FINALIZER not in _finalizers(service):
-            ensuring = Notice(SERVICE, service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
-            return Outcome([_with_finalizers(service, [*_finalizers(service), FINALIZER])], [*events, ensuring])
+            ensuring = Event(SERVICE, service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
+            return Result([_with_finalizers(service, [*_finalizers(service), FINALIZER])], [*events, ensuring])
         ingress, problems = self._desired_ingress(key, service)
         actions = []
         if ingress != ingress_of(service):
             actions.append(_with_ingress(service, ingress))
-            events.append(Notice(SERVICE, service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer"))
+            events.append(Event(SERVICE, service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer"))
         if problems:
             problem = "; ".join(problems)
             if self._waiting.get(key) != problem:
@@ -109,27 +109,27 @@ class LoadBalancers:
             self._waiting[key] = problem
         else:
             self._waiting.pop(key, None)
-        return Outcome(actions, events)
+        return Result(actions, events)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """SyncLoadBalancerFailed; no Event for conflicts."""
-        namespace, name = subject
+        namespace, name = request
         service = self._services.get((namespace, name))
         if service is None or (isinstance(error, StatusError) and error.code == _CONFLICT):
             return None
         return _failure(service, f"failed to update load balancer status: {error}")
 
-    def _released(self, service: Json, events: list[Notice]) -> Outcome:
+    def _released(self, service: Json, events: list[Event]) -> Result:
         """Remove the address, then the finalizer, which lets a terminating Service be deleted."""
         if FINALIZER not in _finalizers(service):
-            return Outcome((), events)
+            return Result((), events)
         left = [entry for entry in ingress_of(service) if not self._is_of_pool(parse_address(entry.get("ip") or ""))]
         if left != ingress_of(service):
-            return Outcome([_with_ingress(service, left)], events)
+            return Result([_with_ingress(service, left)], events)
         rest = [each for each in _finalizers(service) if each != FINALIZER]
-        events.append(Notice(SERVICE, service, "Normal", "DeletingLoadBalancer", "Deleting load balancer"))
-        events.append(Notice(SERVICE, service, "Normal", "DeletedLoadBalancer", "Deleted load balancer"))
-        return Outcome([_with_finalizers(service, rest)], events)
+        events.append(Event(SERVICE, service, "Normal", "DeletingLoadBalancer", "Deleting load balancer"))
+        events.append(Event(SERVICE, service, "Normal", "DeletedLoadBalancer", "Deleted load balancer"))
+        return Result([_with_finalizers(service, rest)], events)
 
     def _desired_ingress(self, key: Key, service: Json) -> tuple[list[Json], list[str]]:
         """The desired ingress points, and why one is missing; those that are not of the pool are kept."""
@@ -213,14 +213,14 @@ def _with_ingress(service: Json, ingress: list[Json]) -> Action:
     return Action("update", SERVICE, {**service, "status": status}, "status")
 
 
-def _failure(service: Json, why: str) -> Notice:
-    return Notice(SERVICE, service, "Warning", "SyncLoadBalancerFailed", f"Error syncing load balancer: {why}")
+def _failure(service: Json, why: str) -> Event:
+    return Event(SERVICE, service, "Warning", "SyncLoadBalancerFailed", f"Error syncing load balancer: {why}")
 
 
-def _events(old: Json, new: Json) -> Iterator[Notice]:
+def _events(old: Json, new: Json) -> Iterator[Event]:
     """The Events of the cloud-provider controller about a change of the Service."""
     if wants_address(old) != wants_address(new) and not is_terminating(new):
-        yield Notice(SERVICE, new, "Normal", "Type", f"{type_of(old)} -> {type_of(new)}")
+        yield Event(SERVICE, new, "Normal", "Type", f"{type_of(old)} -> {type_of(new)}")
     elif wants_address(new) and spec_of(old).get("loadBalancerIP") != spec_of(new).get("loadBalancerIP"):
         before, now = (spec_of(each).get("loadBalancerIP") or "" for each in (old, new))
-        yield Notice(SERVICE, new, "Normal", "LoadbalancerIP", f"{before} -> {now}")
+        yield Event(SERVICE, new, "Normal", "LoadbalancerIP", f"{before} -> {now}")

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.service.service_cidrs import holds
 from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Ports
@@ -32,7 +32,7 @@ ROUND_S: Final = 180.0
 ORPHAN_S: Final = 60.0
 """How long an IPAddress may exist before its Service, which another API server may be about to write."""
 
-_LOOKED_AT, _WRITTEN = 500, 100
+OBJECTS_CHECKED_MAX, WRITES_MAX = 500, 100
 """The objects checked and written in one reconcile."""
 
 ROUNDS_BEFORE_CLEANUP = 3
@@ -42,8 +42,8 @@ class AddressRepair:
     """Its one subject is the round."""
 
     name = "ipallocator-repair-controller"
-    follows = (SERVICE_CIDR, SERVICE, IP_ADDRESS)
-    settled: frozenset[Kind] = frozenset()
+    watches = (SERVICE_CIDR, SERVICE, IP_ADDRESS)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, metrics: AllocatorMetrics) -> None:
         self._metrics = metrics
@@ -54,7 +54,7 @@ class AddressRepair:
         self._todo: list[tuple[Kind, Key]] = []
         self._next_s = ROUND_S
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index the object; the first one starts a round."""
         _ = revision
         if kind == SERVICE_CIDR:
@@ -72,34 +72,34 @@ class AddressRepair:
         started, self._is_started = self._is_started, True
         return () if started else (("addresses",),)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """A part of the round; the next round begins three minutes after its end."""
-        _ = subject, since_s
+        _ = request, since_s
         if not self._todo:
             self._todo = [(IP_ADDRESS, ("", name)) for name in self._objects]
             self._todo += [(SERVICE, key) for key in sorted(self._services, reverse=True)]
             self._next_s = ROUND_S
         actions: list[Action] = []
-        notices: list[Notice] = []
+        events: list[Event] = []
         made: dict[str, Json] = {}
         looked_at = 0
-        while self._todo and looked_at < _LOOKED_AT and len(actions) < _WRITTEN:
+        while self._todo and looked_at < OBJECTS_CHECKED_MAX and len(actions) < WRITES_MAX:
             kind, key = self._todo.pop()
             looked_at += 1
             if kind == SERVICE and key in self._services:
-                self._service(key, self._services[key], made, actions, notices)
+                self._service(key, self._services[key], made, actions, events)
             elif kind == IP_ADDRESS and key[1] in self._objects and key[1] not in made:
-                self._object(self._objects[key[1]], now_s, actions, notices)
-        return Outcome(actions, notices, again_s=0 if self._todo else self._next_s)
+                self._object(self._objects[key[1]], now_s, actions, events)
+        return Result(actions, events, requeue_after_s=0 if self._todo else self._next_s)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event; the failure is counted."""
-        _ = subject, error
+        _ = request, error
         self._metrics.failed_address_repairs += 1
         return None
 
     def _service(
-        self, key: Key, service: Json, made: dict[str, Json], actions: list[Action], notices: list[Notice]
+        self, key: Key, service: Json, made: dict[str, Json], actions: list[Action], events: list[Event]
     ) -> None:
         for address in addresses_of(service):
             parsed = parse_address(address)
@@ -113,7 +113,7 @@ class AddressRepair:
             if kind:
                 self._metrics.address_repairs[(kind,)] += 1
             if reason:
-                notices.append(Notice(SERVICE, service, "Warning", reason, message))
+                events.append(Event(SERVICE, service, "Warning", reason, message))
             if kind == "repair":
                 actions += [Action("delete", IP_ADDRESS, obj)] if obj else []
                 made[str(parsed)] = ip_address_of(key, str(parsed))
@@ -145,7 +145,7 @@ class AddressRepair:
         networks = (network for each in self._networks.values() for network in each)
         return parsed is not None and any(holds(network, parsed.version, int(parsed)) for network in networks)
 
-    def _object(self, obj: Json, now_s: float, actions: list[Action], notices: list[Notice]) -> None:
+    def _object(self, obj: Json, now_s: float, actions: list[Action], events: list[Event]) -> None:
         """An IPAddress that the allocator made and no Service has is deleted; those of others are left alone."""
         if not is_managed(obj) or is_terminating(obj):
             return
@@ -168,7 +168,7 @@ class AddressRepair:
         else:
             return
         self._metrics.address_repairs[(problem[0],)] += 1
-        notices.append(Notice(IP_ADDRESS, obj, "Warning", *problem[1:]))
+        events.append(Event(IP_ADDRESS, obj, "Warning", *problem[1:]))
         actions.append(Action("delete", IP_ADDRESS, obj))
 
 
@@ -184,8 +184,8 @@ class PortRepair:
     """Its one subject is the round; it changes the allocations in `ports` and writes no object."""
 
     name = "portallocator-repair-controller"
-    follows = (SERVICE,)
-    settled: frozenset[Kind] = frozenset()
+    watches = (SERVICE,)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, ports: Ports, metrics: AllocatorMetrics) -> None:
         self._ports, self._metrics = ports, metrics
@@ -193,7 +193,7 @@ class PortRepair:
         self._services: dict[Key, Json] = {}
         self._leaks: dict[int, int] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """Index a Service with allocated ports; the first Service starts a round."""
         _ = kind, revision
         self._services.pop(key, None)
@@ -202,10 +202,10 @@ class PortRepair:
         started, self._is_started = self._is_started, True
         return () if started else (("ports",),)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """One round."""
-        _ = subject, since_s, now_s
-        notices: list[Notice] = []
+        _ = request, since_s, now_s
+        events: list[Event] = []
         used: set[int] = set()
         for key, service in sorted(self._services.items(), key=lambda item: item[0]):
             for port in ports_held(service):
@@ -213,13 +213,13 @@ class PortRepair:
                 kind, reason, message = self._problem(key, port)
                 if kind:
                     self._metrics.port_repairs[(kind,)] += 1
-                    notices.append(Notice(SERVICE, service, "Warning", reason, message))
+                    events.append(Event(SERVICE, service, "Warning", reason, message))
         self._free_leaks(used)
-        return Outcome(notices=notices, again_s=ROUND_S)
+        return Result(events=events, requeue_after_s=ROUND_S)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event; the failure is counted."""
-        _ = subject, error
+        _ = request, error
         self._metrics.failed_port_repairs += 1
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE_CIDR, Json, Kind
@@ -38,8 +38,8 @@ class ServiceCidrs:
     """
 
     name = "service-cidr-controller"
-    follows = (SERVICE_CIDR, IP_ADDRESS)
-    settled: frozenset[Kind] = frozenset()
+    watches = (SERVICE_CIDR, IP_ADDRESS)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._cidrs: dict[str, Json] = {}
@@ -47,7 +47,7 @@ class ServiceCidrs:
         self._terminating: set[str] = set()
         self._addresses: dict[str, tuple[int, int]] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """A ServiceCIDR and all terminating ones; for an IPAddress the terminating ones."""
         _ = revision
         name = key[1]
@@ -67,31 +67,31 @@ class ServiceCidrs:
             self._networks.pop(name, None)
         return [(each,) for each in {name, *self._terminating}]
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """The finalizer and the Ready condition; for a terminating one the reason that blocks it, or its release."""
         _ = since_s
-        obj = self._cidrs.get(subject[0])
+        obj = self._cidrs.get(request[0])
         if obj is None:
-            return Outcome()
+            return Result()
         finalizers = obj["metadata"].get("finalizers") or []
         if not is_terminating(obj):
             if FINALIZER not in finalizers:
                 return _update(obj, metadata={**obj["metadata"], "finalizers": [*finalizers, FINALIZER]})
             return _condition(obj, now_s, "True", "", "Kubernetes Service CIDR is ready")
-        if not self._is_unused(subject[0]):
+        if not self._is_unused(request[0]):
             return _condition(obj, now_s, "False", "Terminating", BLOCKED)
         if FINALIZER in finalizers:
             rest = [each for each in finalizers if each != FINALIZER]
             return _update(obj, metadata={**obj["metadata"], "finalizers": rest})
-        return Outcome()
+        return Result()
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """KubernetesServiceCIDRError; no Event for conflicts."""
-        obj = self._cidrs.get(subject[0])
+        obj = self._cidrs.get(request[0])
         if obj is None or _is_conflict(error):
             return None
         message = "The ServiceCIDR Status can not be set to Ready=True"
-        return Notice(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
+        return Event(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
 
     def _is_unused(self, name: str) -> bool:
         """Whether other ServiceCIDRs contain all its ranges, or all their addresses that are in use."""
@@ -122,36 +122,36 @@ def _is_conflict(error: Exception) -> bool:
     return isinstance(error, StatusError) and error.code == 409
 
 
-def _update(obj: Json, **changes: Json) -> Outcome:
-    return Outcome((Action("update", SERVICE_CIDR, {**obj, **changes}),))
+def _update(obj: Json, **changes: Json) -> Result:
+    return Result((Action("update", SERVICE_CIDR, {**obj, **changes}),))
 
 
-def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) -> Outcome:
+def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) -> Result:
     """Update the Ready condition; no write when it is unchanged."""
     old = ready_condition(obj)
     condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
     since = old.get("lastTransitionTime") if old.get("status") == status else None
     new = {**condition, "lastTransitionTime": since or timestamp(now_s)}
     if new == old:
-        return Outcome()
+        return Result()
     others = [each for each in (obj.get("status") or {}).get("conditions") or () if each.get("type") != "Ready"]
     changed = {**obj, "status": {"conditions": [*others, new]}}
-    return Outcome((Action("update", SERVICE_CIDR, changed, "status"),))
+    return Result((Action("update", SERVICE_CIDR, changed, "status"),))
 
 
 class DefaultServiceCidr:
     """Creates the default ServiceCIDR when it is missing; an Event says when it differs from --service-cidr."""
 
     name = "kubernetes-service-cidr-controller"
-    follows = (SERVICE_CIDR,)
-    settled: frozenset[Kind] = frozenset()
+    watches = (SERVICE_CIDR,)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
         self._stored: Json | None = None
         self._is_reported = False
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The default ServiceCIDR only."""
         _ = kind, revision
         if key[1] != DEFAULT:
@@ -159,28 +159,28 @@ class DefaultServiceCidr:
         self._stored = obj
         return ((DEFAULT,),)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """Create it, add a second family, or record the inconsistency once."""
-        _ = subject, since_s, now_s
+        _ = request, since_s, now_s
         default = default_service_cidr(self._config)
         if self._stored is None:
-            return Outcome((Action("create", SERVICE_CIDR, default),))
+            return Result((Action("create", SERVICE_CIDR, default),))
         if more := upgraded(self._stored, default):
-            return Outcome((Action("update", SERVICE_CIDR, more),))
+            return Result((Action("update", SERVICE_CIDR, more),))
         stored, flags = self._stored["spec"]["cidrs"], default["spec"]["cidrs"]
         if stored == flags or self._is_reported or is_terminating(self._stored):
-            return Outcome()
+            return Result()
         self._is_reported = True
         message = (
             f"The default ServiceCIDR [{' '.join(stored)}] does not match "
             f"the controller flag configurations [{' '.join(flags)}]"
         )
-        notice = Notice(SERVICE_CIDR, self._stored, "Warning", "KubernetesDefaultServiceCIDRInconsistent", message)
-        return Outcome(notices=(notice,))
+        event = Event(SERVICE_CIDR, self._stored, "Warning", "KubernetesDefaultServiceCIDRInconsistent", message)
+        return Result(events=(event,))
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """KubernetesDefaultServiceCIDRError; no Event for conflicts."""
-        _ = subject
+        _ = request
         if _is_conflict(error):
             return None
         if self._stored is None:
@@ -191,4 +191,4 @@ class DefaultServiceCidr:
             flags = [str(network) for network in self._config.service_cidrs]
             both = f"[{' '.join(flags)}]"
             message = f"The default ServiceCIDR can not be upgraded from {flags[0]} to dual stack {both} : {error}"
-        return Notice(SERVICE_CIDR, about, "Warning", "KubernetesDefaultServiceCIDRError", message)
+        return Event(SERVICE_CIDR, about, "Warning", "KubernetesDefaultServiceCIDRError", message)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
-from kdns.controlplane.controllers.events import combined_notices
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
+from kdns.controlplane.controllers.events import combined_events
 from kdns.controlplane.controllers.nodes.placement import daemon_tolerations, fits_node, on_node_only, untolerated
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, new_pod, pod_available_in_s
@@ -50,46 +50,46 @@ class DaemonSets:
     """Subjects are DaemonSets by namespace and name."""
 
     name = "daemonset-controller"
-    follows = (DAEMON_SET, NODE, POD, CONTROLLER_REVISION)
-    settled: frozenset[Kind] = frozenset()
+    watches = (DAEMON_SET, NODE, POD, CONTROLLER_REVISION)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, suffix: Suffix) -> None:
         self._suffix = suffix
         self._index = WorkloadIndex(DAEMON_SET, POD, CONTROLLER_REVISION)
         self._nodes: dict[str, Json] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The set, or that of a Pod or ControllerRevision; all sets for a Node whose labels or taints change."""
         _ = revision
         if kind != NODE:
-            return self._index.learn(kind, key, obj)
+            return self._index.observe(kind, key, obj)
         old = self._nodes.pop(key[1], None)
         if obj is not None:
             self._nodes[key[1]] = obj
         return () if old and obj and _scheduling_fields(old) == _scheduling_fields(obj) else tuple(self._index.all)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """ControllerRevisions, then the status, then Pods: missing and surplus ones first, then outdated ones."""
         _ = since_s
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         owner = self._index.all.get(key)
         if owner is None:
-            return Outcome()
+            return Result()
         pods, orphans = self._index.claimed(key, POD)
         revisions, changes = self._index.claimed(key, CONTROLLER_REVISION)
         if orphans or changes:
-            return Outcome([*orphans, *changes])
+            return Result([*orphans, *changes])
         if is_terminating(owner):
-            return Outcome()
+            return Result()
         revision_history = history(DAEMON_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
         if revision_history.due or revision_history.update is None:
-            return Outcome(revision_history.due)
+            return Result(revision_history.due)
         text = revision_history.update["metadata"]["labels"].get(REVISION_HASH) or ""
         nodes = self._nodes_of(owner, pods, text, now_s)
         actions = status_update(DAEMON_SET, owner, _status(nodes, revision_history.collisions))
-        steps, notices = self._ensure_pods(nodes)
+        steps, events = self._ensure_pods(nodes)
         if not steps and (owner["spec"].get("updateStrategy") or {}).get("type") == "RollingUpdate":
-            steps, notices = self._replace_outdated(nodes)
+            steps, events = self._replace_outdated(nodes)
         used = {(pod["metadata"].get("labels") or {}).get(REVISION_HASH) for pod in pods} | {text}
         live = [
             each["metadata"]["name"]
@@ -99,15 +99,15 @@ class DaemonSets:
         limit = owner["spec"].get("revisionHistoryLimit")
         surplus = revision_history.outdated(-1 if limit is None else limit, live)
         waits = [pod_available_in_s(pod, count(owner["spec"], "minReadySeconds"), now_s) for pod in pods]
-        again_s = min((wait for wait in waits if wait), default=None)
-        return Outcome([*actions, *steps, *surplus], notices, again_s)
+        requeue_after_s = min((wait for wait in waits if wait), default=None)
+        return Result([*actions, *steps, *surplus], events, requeue_after_s)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """FailedCreate; no Event for conflicts."""
-        owner = self._index.all.get((subject[0], subject[1]))
+        owner = self._index.all.get((request[0], request[1]))
         if owner is None or not isinstance(error, StatusError) or error.code == 409:
             return None
-        return Notice(DAEMON_SET, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+        return Event(DAEMON_SET, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
 
     def _nodes_of(self, owner: Json, pods: list[Json], text: str, now_s: float) -> _Nodes:
         on_node: dict[str, list[Json]] = {}
@@ -126,18 +126,18 @@ class DaemonSets:
                 should.append(name)
         return _Nodes(owner, now_s, text, on_node, should, may)
 
-    def _ensure_pods(self, nodes: _Nodes) -> tuple[list[Action], list[Notice]]:
+    def _ensure_pods(self, nodes: _Nodes) -> tuple[list[Action], list[Event]]:
         """Create Pods on nodes without one; delete finished ones, duplicates, and those on ineligible nodes."""
         surge = _limits(nodes)[0]
         missing_on = [name for name in nodes.should if not nodes.on_node.get(name)]
-        deleted_pods, notices = [], list[Notice]()
+        deleted_pods, events = [], list[Event]()
         for name, pods in nodes.on_node.items():
             staying = [pod for pod in pods if not is_terminating(pod)]
             if name not in nodes.may:
                 deleted_pods += staying
                 continue
             deleted_pods += (ended := [pod for pod in staying if is_finished(pod)])
-            notices += [_finished_event(nodes.owner, pod, name) for pod in ended]
+            events += [_finished_event(nodes.owner, pod, name) for pod in ended]
             running = [pod for pod in staying if not is_finished(pod)]
             if surge and len(running) > 1:
                 kinds = (True, False)
@@ -145,9 +145,9 @@ class DaemonSets:
                 deleted_pods += [pod for pod in running if not any(pod is each for each in oldest)]
             else:
                 deleted_pods += running[1:]
-        return self._steps(nodes, missing_on, deleted_pods, notices)
+        return self._steps(nodes, missing_on, deleted_pods, events)
 
-    def _replace_outdated(self, nodes: _Nodes) -> tuple[list[Action], list[Notice]]:
+    def _replace_outdated(self, nodes: _Nodes) -> tuple[list[Action], list[Event]]:
         """RollingUpdate: delete old Pods within maxUnavailable, or start new ones beside them within maxSurge."""
         surge, unavailable = _limits(nodes)
         broken, candidates = list[Json](), list[Json]()
@@ -172,8 +172,8 @@ class DaemonSets:
         return self._steps(nodes, [(pod.get("spec") or {}).get("nodeName") or "" for pod in fresh], replaced, [])
 
     def _steps(
-        self, nodes: _Nodes, missing_on: list[str], deleted_pods: list[Json], notices: list[Notice]
-    ) -> tuple[list[Action], list[Notice]]:
+        self, nodes: _Nodes, missing_on: list[str], deleted_pods: list[Json], events: list[Event]
+    ) -> tuple[list[Action], list[Event]]:
         taken = self._index.parts[POD].objects
         names = generated_names(nodes.owner, len(missing_on[:ACTIONS_MAX]), self._suffix, taken)
         made = [_pod(nodes, node, name) for node, name in zip(missing_on, names, strict=False)]
@@ -181,8 +181,8 @@ class DaemonSets:
         actions = [*(Action("delete", POD, pod) for pod in deleted_pods), *(Action("create", POD, pod) for pod in made)]
         created = [f"Created pod: {pod['metadata']['name']}" for pod in made]
         deleted = [f"Deleted pod: {pod['metadata']['name']}" for pod in deleted_pods]
-        notices += combined_notices(DAEMON_SET, nodes.owner, "SuccessfulDelete", deleted)
-        return actions, notices + combined_notices(
+        events += combined_events(DAEMON_SET, nodes.owner, "SuccessfulDelete", deleted)
+        return actions, events + combined_events(
             DAEMON_SET, nodes.owner, "SuccessfulCreate", created, more=len(missing_on) > ACTIONS_MAX
         )
 
@@ -215,13 +215,13 @@ def _limits(nodes: _Nodes) -> tuple[int, int]:
     return surge, unavailable if surge or unavailable else 1
 
 
-def _finished_event(owner: Json, pod: Json, node: str) -> Notice:
+def _finished_event(owner: Json, pod: Json, node: str) -> Event:
     which = f"{pod['metadata']['namespace']}/{pod['metadata']['name']} on node {node}"
     if (pod.get("status") or {}).get("phase") == "Failed":
         message = f"Found failed daemon pod {which}, will try to kill it"
-        return Notice(DAEMON_SET, owner, "Warning", "FailedDaemonPod", message)
+        return Event(DAEMON_SET, owner, "Warning", "FailedDaemonPod", message)
     message = f"Found succeeded daemon pod {which}, will try to delete it"
-    return Notice(DAEMON_SET, owner, "Normal", "SucceededDaemonPod", message)
+    return Event(DAEMON_SET, owner, "Normal", "SucceededDaemonPod", message)
 
 
 def _status(nodes: _Nodes, collisions: int) -> Json:

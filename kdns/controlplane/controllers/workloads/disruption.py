@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import ceil
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, Json, Kind
 from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.resources.pod.pod import is_finished, is_ready
@@ -20,14 +20,14 @@ class Disruptions:
     """Subjects are PodDisruptionBudgets by namespace and name."""
 
     name = "disruption-controller"
-    follows = (DISRUPTION_BUDGET, POD)
-    settled: frozenset[Kind] = frozenset({DISRUPTION_BUDGET})
+    watches = (DISRUPTION_BUDGET, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset({DISRUPTION_BUDGET})
 
     def __init__(self) -> None:
         self._budgets: dict[Key, Json] = {}
         self._pods: dict[str, dict[Key, Json]] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The budget itself, or the budgets of a Pod's namespace."""
         _ = revision
         if kind == DISRUPTION_BUDGET:
@@ -43,17 +43,15 @@ class Disruptions:
             del self._pods[key[0]]
         return [each for each in self._budgets if each[0] == key[0]]
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """The status of the budget."""
         _ = since_s
-        budget = self._budgets.get((subject[0], subject[1]))
+        budget = self._budgets.get((request[0], request[1]))
         if budget is None:
-            return Outcome()
+            return Result()
         status = self._status(budget, timestamp(now_s))
         changed = status != (budget.get("status") or {})
-        return Outcome(
-            (Action("update", DISRUPTION_BUDGET, {**budget, "status": status}, "status"),) if changed else ()
-        )
+        return Result((Action("update", DISRUPTION_BUDGET, {**budget, "status": status}, "status"),) if changed else ())
 
     def _status(self, budget: Json, now: str) -> Json:
         spec, old = budget.get("spec") or {}, budget.get("status") or {}
@@ -81,9 +79,9 @@ class Disruptions:
             "conditions": [_condition(old, *reason, budget["metadata"].get("generation", 0), now)],
         }
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """No Event."""
-        _ = subject, error
+        _ = request, error
         return None
 
 

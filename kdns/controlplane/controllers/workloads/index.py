@@ -70,7 +70,7 @@ class WorkloadIndex:
         self._keys_by_uid: dict[str, Key] = {}
         self._keys_in: dict[str, dict[Key, None]] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None) -> set[Key]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None) -> set[Key]:
         """Set an object, None for a deleted one; the workloads that this affects."""
         if kind != self.kind:
             old = self.parts[kind].apply(key, obj)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
-from kdns.controlplane.controllers.events import combined_notices
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
+from kdns.controlplane.controllers.events import combined_events
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, is_active, new_pod
 from kdns.controlplane.meta.annotations import annotated_number
@@ -35,42 +35,42 @@ class Jobs:
     """Subjects are Jobs by namespace and name."""
 
     name = "job-controller"
-    follows = (JOB, POD)
-    settled: frozenset[Kind] = frozenset()
+    watches = (JOB, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, suffix: Suffix) -> None:
         self._suffix, self._index = suffix, WorkloadIndex(JOB, POD)
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The Job, or that of a Pod."""
         _ = revision
-        return self._index.learn(kind, key, obj)
+        return self._index.observe(kind, key, obj)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """The status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
         _ = since_s
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         job = self._index.all.get(key)
         if job is None or is_terminating(job) or (job["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER:
-            return Outcome()
+            return Result()
         if is_finished_job(job):
             return _expiry(job, now_s)
         pods, changes = self._index.claimed(key, POD)
         if changes:
-            return Outcome(changes)
+            return Result(changes)
         active_job = _ActiveJob(job, pods, now_s)
-        status, notices = active_job.status()
+        status, events = active_job.status()
         actions = status_update(JOB, job, status)
         ends = is_finished_job({"status": status})
         if ends or job["spec"].get("suspend"):
             actions += [Action("delete", POD, pod) for pod in active_job.active[:ACTIONS_MAX]]
-            return Outcome(actions, notices)
+            return Result(actions, events)
         surplus = active_job.active[active_job.desired :] if len(active_job.active) > active_job.desired else []
         actions += [Action("delete", POD, pod) for pod in surplus[:ACTIONS_MAX]]
         made = self._created(active_job)
         messages = [f"Created pod: {action.obj['metadata']['name']}" for action in made]
-        notices += combined_notices(JOB, job, "SuccessfulCreate", messages)
-        return Outcome([*actions, *made], notices, active_job.overdue_in_s)
+        events += combined_events(JOB, job, "SuccessfulCreate", messages)
+        return Result([*actions, *made], events, active_job.overdue_in_s)
 
     def _created(self, active_job: _ActiveJob) -> list[Action]:
         job, template = active_job.job, active_job.job["spec"].get("template") or {}
@@ -87,10 +87,10 @@ class Jobs:
             for index in active_job.free_indexes(missing)
         ]
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """FailedCreate."""
-        job = self._index.all.get((subject[0], subject[1]))
-        return Notice(JOB, job, "Warning", "FailedCreate", f"Error creating: {error}") if job else None
+        job = self._index.all.get((request[0], request[1]))
+        return Event(JOB, job, "Warning", "FailedCreate", f"Error creating: {error}") if job else None
 
 
 class _ActiveJob:
@@ -141,9 +141,9 @@ class _ActiveJob:
             return "Failed", EXCEEDED
         return ("Failed", OVERDUE) if self.overdue_in_s == 0 else None
 
-    def status(self) -> tuple[Json, list[Notice]]:
+    def status(self) -> tuple[Json, list[Event]]:
         """The status, and the Events of its changes."""
-        now, rows, notices = timestamp(self._now_s), self._old.get("conditions") or [], list[Notice]()
+        now, rows, events = timestamp(self._now_s), self._old.get("conditions") or [], list[Event]()
         if self._spec.get("suspend"):
             rows = with_conditions(rows, ["Suspended"], "True", ("JobSuspended", "Job suspended"), now)
         elif is_true(self.job, "Suspended"):
@@ -156,9 +156,9 @@ class _ActiveJob:
             rows = with_conditions(rows, [before, name], "True", why, now)
             active = 0
             if name == "Complete":
-                notices.append(Notice(JOB, self.job, "Normal", "Completed", "Job completed"))
+                events.append(Event(JOB, self.job, "Normal", "Completed", "Job completed"))
             else:
-                notices.append(Notice(JOB, self.job, "Warning", *why))
+                events.append(Event(JOB, self.job, "Warning", *why))
         counts = {"active": active, "succeeded": self.succeeded, "failed": self._failed}
         status: Json = {
             **({"startTime": self._started} if self._started else {}),
@@ -170,7 +170,7 @@ class _ActiveJob:
             "ready": 0 if end else sum(is_ready(pod) for pod in self.active),
             **({"conditions": rows} if rows else {}),
         }
-        return status, notices
+        return status, events
 
 
 def _indexed(pod: Json, job: Json, index: int) -> Json:
@@ -188,15 +188,15 @@ def _indexed(pod: Json, job: Json, index: int) -> Json:
     return {"metadata": {**meta, **marks}, "spec": {**spec, **given, "hostname": hostname}}
 
 
-def _expiry(job: Json, now_s: float) -> Outcome:
+def _expiry(job: Json, now_s: float) -> Result:
     """Delete a finished Job with its Pods after ttlSecondsAfterFinished."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
     rows = (job.get("status") or {}).get("conditions") or ()
     times = [seconds_of(row.get("lastTransitionTime")) for row in rows if row.get("type") in {"Complete", "Failed"}]
     if ttl_s is None or not times or times[0] is None:
-        return Outcome()
+        return Result()
     wait_s = times[0] + ttl_s - now_s
-    return Outcome(again_s=wait_s) if wait_s > 0 else Outcome((Action("delete", JOB, job, options=_FOREGROUND),))
+    return Result(requeue_after_s=wait_s) if wait_s > 0 else Result((Action("delete", JOB, job, options=_FOREGROUND),))
 
 
 def index_of(pod: Json) -> int | None:

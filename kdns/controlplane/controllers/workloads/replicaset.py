@@ -8,8 +8,8 @@ from math import floor, log2
 from typing import TypeAlias
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
-from kdns.controlplane.controllers.events import combined_notices
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
+from kdns.controlplane.controllers.events import combined_events
 from kdns.controlplane.controllers.owner_references import controller_of
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import (
@@ -37,11 +37,11 @@ Rank: TypeAlias = tuple[bool, int, bool, int, int, float, int, float, str]
 class ReplicaSets:
     """Subjects are ReplicaSets, or ReplicationControllers, by namespace and name."""
 
-    settled: frozenset[Kind] = frozenset()
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, kind: Kind, suffix: Suffix) -> None:
         self.name = "replicaset-controller" if kind == REPLICA_SET else "replication-controller"
-        self.follows = (kind, POD)
+        self.watches = (kind, POD)
         self._kind, self._suffix = kind, suffix
         self._index = WorkloadIndex(kind, POD)
         self._siblings = Dependents()
@@ -49,7 +49,7 @@ class ReplicaSets:
         self._ready_since_s: dict[Key, float | None] = {}
         self._chosen_pods: dict[Key, list[Key]] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The ReplicaSet, that of a Pod, or those that could adopt the Pod."""
         _ = revision
         if kind == self._kind:
@@ -61,56 +61,56 @@ class ReplicaSets:
             self._ready_since_s.pop(key, None)
         else:
             self._ready_since_s[key] = ready_since_s(obj)
-        return self._index.learn(kind, key, obj)
+        return self._index.observe(kind, key, obj)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """The status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
         _ = since_s
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         owner = self._index.all.get(key)
         if owner is None:
-            return Outcome()
+            return Result()
         pods, changes = self._index.claimed(key, POD)
         if changes:
-            return Outcome(changes)
+            return Result(changes)
         active = [pod for pod in pods if is_active(pod)]
-        status, again_s = self._status(owner, pods, active, self._failures.pop(key, ""), now_s)
-        actions, notices = status_update(self._kind, owner, status), list[Notice]()
+        status, requeue_after_s = self._status(owner, pods, active, self._failures.pop(key, ""), now_s)
+        actions, events = status_update(self._kind, owner, status), list[Event]()
         if not is_terminating(owner):
             missing = count(owner.get("spec"), "replicas") - len(active)
             more = self._create(owner, missing) if missing > 0 else self._delete(owner, active, -missing, now_s)
             actions += more[0]
-            notices += more[1]
-        return Outcome(actions, notices, again_s)
+            events += more[1]
+        return Result(actions, events, requeue_after_s)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """FailedCreate, also as condition ReplicaFailure; no Event for conflicts and terminating namespaces."""
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         owner = self._index.all.get(key)
         if owner is None or not isinstance(error, StatusError) or error.code == 409:
             return None
         if error.code == _FORBIDDEN and "being terminated" in error.message:
             return None
         self._failures[key] = error.message
-        return Notice(self._kind, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+        return Event(self._kind, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
 
-    def _create(self, owner: Json, missing: int) -> tuple[list[Action], list[Notice]]:
+    def _create(self, owner: Json, missing: int) -> tuple[list[Action], list[Event]]:
         base = f"{owner['metadata']['name']}-"
         taken = self._index.parts[POD].objects
         names = generated_names(owner, min(missing, ACTIONS_MAX), self._suffix, taken)
         template = (owner.get("spec") or {}).get("template") or {}
         actions = [Action("create", POD, new_pod(self._kind, owner, template, name, base)) for name in names]
         messages = [f"Created pod: {name}" for name in names]
-        return actions, combined_notices(self._kind, owner, "SuccessfulCreate", messages, more=missing > ACTIONS_MAX)
+        return actions, combined_events(self._kind, owner, "SuccessfulCreate", messages, more=missing > ACTIONS_MAX)
 
-    def _delete(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> tuple[list[Action], list[Notice]]:
+    def _delete(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> tuple[list[Action], list[Event]]:
         if surplus <= 0:
             return [], []
         chosen = self._chosen(owner, active, surplus, now_s)
         ranked = chosen[:ACTIONS_MAX]
         messages = [f"Deleted pod: {pod['metadata']['name']}" for pod in ranked]
-        notices = combined_notices(self._kind, owner, "SuccessfulDelete", messages, more=surplus > ACTIONS_MAX)
-        return [Action("delete", POD, pod) for pod in ranked], notices
+        events = combined_events(self._kind, owner, "SuccessfulDelete", messages, more=surplus > ACTIONS_MAX)
+        return [Action("delete", POD, pod) for pod in ranked], events
 
     def _chosen(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> list[Json]:
         """The Pods to delete, in order of `rank`; the next reconcile deletes the rest of the same choice."""

@@ -17,7 +17,7 @@ from kdns.controlplane.controllers.controller import Action
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.workloads.replicas import count
 from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, Json, Kind
-from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.schema.omitempty import filled
 
 REVISION_HASH = "controller-revision-hash"
 _HASH = "controller.kubernetes.io/hash"

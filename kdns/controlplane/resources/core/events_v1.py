@@ -1,6 +1,6 @@
-"""Events in the form of events.k8s.io/v1: other names for the fields of the stored core/v1 Events.
+"""Events of events.k8s.io/v1: other names for the fields of the stored core/v1 Events.
 
-Events written in this form need more fields than core/v1 Events (kube-apiserver: validation of Events).
+Events written in this version need more fields than core/v1 Events (kube-apiserver: validation of Events).
 Differs: managedFields name the fields of core/v1.
 """
 
@@ -46,7 +46,7 @@ FIELD_LABELS: Final = FieldLabels(
         "reportingController": fields("reportingComponent")["reportingComponent"],
     }
 )
-"""What selectors name in this form → its value in the stored one."""
+"""Field that selectors name in this version → its value in the stored Event."""
 
 
 def to_events_v1(event: Json) -> Json:

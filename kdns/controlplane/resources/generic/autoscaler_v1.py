@@ -1,6 +1,6 @@
-"""HorizontalPodAutoscalers in the form of autoscaling/v1, which knows the average use of CPU time and no other metric.
+"""HorizontalPodAutoscalers of autoscaling/v1, which has the average use of CPU time and no other metric.
 
-Differs: what the form does not know stays in the stored object, and is not shown as annotations of the form.
+Differs: fields that autoscaling/v1 lacks stay in the stored object, and are not shown as annotations.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kdns.controlplane.meta.kinds import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, VOLUME, Json, Kind
 from kdns.controlplane.resources.apps.defaults import default_template
 from kdns.controlplane.resources.generic.autoscaler_v1 import cpu_metric
-from kdns.controlplane.schema import zeros
+from kdns.controlplane.schema import omitempty
 from kdns.controlplane.storage.object_meta import copied
 
 _CPU_PERCENT: Final = 80
@@ -199,7 +199,7 @@ def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
 
 
 def _filled(kind: Kind, values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
-    obj = zeros.filled(kind, obj)
+    obj = omitempty.filled(kind, obj)
     for path, value in values.items():
         obj = _with_value(obj, path.split("."), value)
     for rule in rules:

@@ -17,7 +17,7 @@ from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
-from kdns.controlplane.server.io.aside import aside
+from kdns.controlplane.server.io.threads import in_thread
 from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.protobuf import messages
 from kdns.controlplane.server.protobuf.decoding import decoded as decoded_protobuf
@@ -59,10 +59,10 @@ class Body:
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
-            raise self._untyped(gotext.misfit(self.value, f"value of type {_KIND_STRUCT}"))
+            raise self._untyped(gotext.unmarshal_error(self.value, f"value of type {_KIND_STRUCT}"))
         for name in ("apiVersion", "kind"):
             if not isinstance(self.value.get(name, ""), str | None):
-                raise self._untyped(gotext.misfit(self.value[name], f"struct field .{name} of type string"))
+                raise self._untyped(gotext.unmarshal_error(self.value[name], f"struct field .{name} of type string"))
         return self.value
 
     def _untyped(self, why: str) -> StatusError:
@@ -73,7 +73,7 @@ class Body:
         """The body of a server-side apply as an object; its 400 differs in the text, which `kubectl apply` shows."""
         if self.value is None or isinstance(self.value, dict):
             return self.obj
-        why = gotext.misfit(self.value, f"value of type {gotext.type_name({})}")
+        why = gotext.unmarshal_error(self.value, f"value of type {gotext.type_name({})}")
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
 
 
@@ -117,7 +117,7 @@ async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: st
 
     `strictly` looks for duplicate fields. `kind` is what the body must be.
     """
-    return await aside(lambda: _bounded(body, media_type, strictly=strictly, kind=kind), len(body))
+    return await in_thread(lambda: _bounded(body, media_type, strictly=strictly, kind=kind), len(body))
 
 
 def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:

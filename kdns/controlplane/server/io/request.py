@@ -12,12 +12,12 @@ from kdns.controlplane.meta.gotext import syntax
 from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.users import User
+from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.io.body import Body, decoded_body, read_body
 from kdns.controlplane.server.options import WriteOptions, checked_dry_run, write_options
 from kdns.controlplane.server.patch import APPLY_PATCH
 from kdns.controlplane.server.representation import IncludeObject, Renderer
 from kdns.controlplane.server.routes import Target
-from kdns.controlplane.server.views import kind_at
 from kdns.controlplane.storage import listing
 
 INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
@@ -35,8 +35,8 @@ class ResourceRequest:
 
     @property
     def kind(self) -> Kind:
-        """The kind of the bodies: the resource's own, or that of its form or subresource."""
-        return self.target.form or kind_at(self.target.kind, self.target.subresource)
+        """The kind of the bodies: the served version, else the kind of the resource or subresource."""
+        return self.target.served_version or kind_at(self.target.kind, self.target.subresource)
 
     def text(self, name: str) -> str:
         """A query parameter, "" when it is absent."""

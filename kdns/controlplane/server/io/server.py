@@ -18,10 +18,10 @@ from kdns.controlplane.server import routes, subresources
 from kdns.controlplane.server.access.users import NOBODY, User, acting
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import nonresource
-from kdns.controlplane.server.io.aside import turns_of_loop
 from kdns.controlplane.server.io.authentication import RestConfig, check_config, user_of_request
 from kdns.controlplane.server.io.health import Health
 from kdns.controlplane.server.io.response import add_warnings, error_response
+from kdns.controlplane.server.io.threads import turns_of_loop
 from kdns.controlplane.server.io.verbs import Verbs, deprecations_of
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port

@@ -13,7 +13,7 @@ from aiohttp import web
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
-from kdns.controlplane.meta.kinds import FORMS, REVIEWS, SIGNING_REQUEST, Json, Kind
+from kdns.controlplane.meta.kinds import REVIEWS, SIGNING_REQUEST, STORED_KINDS, Json, Kind
 from kdns.controlplane.resources.generic.signing_requests import requested_by
 from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema import check
@@ -24,11 +24,11 @@ from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.server.io import watch
-from kdns.controlplane.server.io.aside import LARGE_BYTES, aside, made_aside
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.body import decoded_body, read_body
 from kdns.controlplane.server.io.request import ResourceRequest
 from kdns.controlplane.server.io.response import add_warnings, object_response, response_to, send
+from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread, made_in_thread
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
 from kdns.controlplane.server.options import WriteOptions, checked_policy
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
@@ -37,7 +37,7 @@ from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
-from kdns.controlplane.storage.watch import Subscription, Version
+from kdns.controlplane.storage.watch import StoredObject, Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _DELETED_AT_ONCE = 20
@@ -107,7 +107,11 @@ class Verbs:
         listing.check_present(self.api.store, call.text("resourceVersion"))
         if call.kind != target.kind:
             shown = self.api.get(
-                target.kind, target.space, target.name, subresource=target.subresource, form=target.form
+                target.kind,
+                target.space,
+                target.name,
+                subresource=target.subresource,
+                served_version=target.served_version,
             )
             return self._object(call, _Result(shown, []))
         version = self.api.find(target.kind, target.space, target.name)
@@ -117,7 +121,7 @@ class Verbs:
             body = version.encoded if renderer.sends_stored else renderer.one(version.obj, now_s)
             return response_to(call.request, body, shape=renderer.shape)
 
-        return await aside(response, len(version.encoded))
+        return await in_thread(response, len(version.encoded))
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         """GET of a collection."""
@@ -136,7 +140,7 @@ class Verbs:
             continue_token=call.text("continue"),
             resource_version=call.text("resourceVersion"),
             resource_version_match=call.text("resourceVersionMatch"),
-            form=call.target.form,
+            served_version=call.target.served_version,
         )
 
     async def _read_ahead(self, call: ResourceRequest) -> None:
@@ -147,7 +151,7 @@ class Verbs:
             label_selector=call.text("labelSelector"),
             field_selector=call.field_selector,
             limit=call.number("limit"),
-            form=call.target.form,
+            served_version=call.target.served_version,
         )
         until_s = monotonic() + TURN_S
         for version in looked_at:
@@ -162,7 +166,7 @@ class Verbs:
         def response() -> web.Response:
             return response_to(call.request, renderer.many(listed, now_s), shape=renderer.shape)
 
-        return await aside(response, sum(len(version.encoded) for version in listed.stored))
+        return await in_thread(response, sum(len(version.encoded) for version in listed.stored))
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         """POST on a collection."""
@@ -176,7 +180,7 @@ class Verbs:
                 _authored(call, sent.obj),
                 dry_run=options.dry_run,
                 field_manager=options.manager,
-                form=target.form,
+                served_version=target.served_version,
             )
             return _Result(created, sent.warnings, 201)
 
@@ -219,7 +223,7 @@ class Verbs:
                 subresource=target.subresource,
                 dry_run=options.dry_run,
                 field_manager=options.manager,
-                form=target.form,
+                served_version=target.served_version,
             )
             return _Result(updated, sent.warnings, status)
 
@@ -248,7 +252,7 @@ class Verbs:
                 subresource=target.subresource,
                 dry_run=options.dry_run,
                 field_manager=options.manager,
-                form=target.form,
+                served_version=target.served_version,
                 validate=validator,
             )
             return _Result(changed, validator.warnings)
@@ -270,7 +274,7 @@ class Verbs:
                 force=options.force,
                 subresource=target.subresource,
                 dry_run=options.dry_run,
-                form=target.form,
+                served_version=target.served_version,
                 validate=validator,
             )
             return _Result(made, validator.warnings, status)
@@ -290,7 +294,7 @@ class Verbs:
         shows_object = STRATEGIES[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
             shown, size_bytes = _Result(call.renderer.shown(last), warnings), len(before.encoded) if before else 0
-            return await aside(lambda: self._object(call, shown), size_bytes)
+            return await in_thread(lambda: self._object(call, shown), size_bytes)
         shape = call.renderer.shape
         body = representation.serialized(representation.deleted(call.kind, last), shape.media_type)
         return response_to(call.request, body, shape=shape, warnings=warnings)
@@ -323,7 +327,7 @@ class Verbs:
                 label_selector=call.text("labelSelector"),
                 field_selector=call.field_selector,
                 send_initial=initial,
-                form=call.target.form,
+                served_version=call.target.served_version,
             )
         except StatusError as error:
             if error.code != 410:
@@ -371,12 +375,12 @@ class Verbs:
         """The response to a write. Where the object, or what is sent, is large, it is made aside."""
         key = call.target.space, call.target.name
 
-        def latest() -> Version | None:
+        def latest() -> StoredObject | None:
             return self.api.store.get(call.target.kind, key)
 
         if version := latest():
             size_bytes = max(size_bytes, len(version.encoded))
-        return await made_aside(lambda: self._object(call, write()), size_bytes, latest)
+        return await made_in_thread(lambda: self._object(call, write()), size_bytes, latest)
 
     def _object(self, call: ResourceRequest, result: _Result) -> web.StreamResponse:
         renderer, obj, warnings = call.renderer, result.obj, result.warnings
@@ -407,7 +411,7 @@ class _Sent:
 async def _reviewed(call: ResourceRequest, options: WriteOptions) -> _Sent:
     body = await call.body(strictly=options.policy != "Ignore")
     validator = FieldValidator(call.kind, options.policy, body.duplicates, pairs=body.pairs)
-    obj = await aside(lambda: validator(body.obj), body.size_bytes)
+    obj = await in_thread(lambda: validator(body.obj), body.size_bytes)
     return _Sent(obj, validator.warnings, body.size_bytes)
 
 
@@ -418,7 +422,7 @@ def _authored(call: ResourceRequest, obj: Json) -> Json:
 
 def deprecations_of(kind: Kind) -> list[str]:
     """The warning of every response about a kind that is deprecated."""
-    strategy = STRATEGIES.get(FORMS.get(kind, kind))  # none for a review, which is not stored
+    strategy = STRATEGIES.get(STORED_KINDS.get(kind, kind))  # none for a review, which is not stored
     return [strategy.deprecation] if strategy and strategy.deprecation else []
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.server.io.aside import aside
 from kdns.controlplane.server.io.response import NOT_CACHED, add_warnings
+from kdns.controlplane.server.io.threads import in_thread
 from kdns.controlplane.server.protobuf import messages
 from kdns.controlplane.server.representation import Renderer
 from kdns.controlplane.storage.watch import Subscription
@@ -122,7 +122,7 @@ class WatchStream:
             return b"".join(made)
 
         made_bytes = 0 if self._renderer.sends_stored else sum(len(event.stored.encoded) for event in events)
-        return await aside(lines, made_bytes)
+        return await in_thread(lines, made_bytes)
 
     def _bookmark(self, *, ends_initial: bool) -> bytes:
         revision, now_s = self._state.revision(), self._state.now_s()

@@ -8,11 +8,11 @@ from typing import Final
 
 from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.schema.schema import type_of
+from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V2, V3, gvk, list_name
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import JSON, YAML
-from kdns.controlplane.server.views import kind_at
 
 _PATCH_TYPES = (
     "application/json-patch+json",

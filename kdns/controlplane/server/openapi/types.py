@@ -9,7 +9,7 @@ from typing import Final
 from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.schema.descriptions import field_description, type_description
 from kdns.controlplane.schema.schema import META, SCALARS, Field, Type, TypeName, fields, type_named, type_of
-from kdns.controlplane.server.views import BINDING, EVICTION, SCALE, kind_at
+from kdns.controlplane.server.conversions import BINDING, EVICTION, SCALE, kind_at
 
 LIST_META: Final = f"{META}.ListMeta"
 STATUS: Final = f"{META}.Status"

@@ -30,7 +30,7 @@ from kdns.controlplane.meta.kinds import KINDS, Kind
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.sqlite import Lock, transaction
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Commit, Version
+from kdns.controlplane.storage.watch import Commit, StoredObject
 
 RETRY_S = 1.0
 _ROWS = 190
@@ -242,13 +242,13 @@ def _floors(connection: sqlite3.Connection) -> dict[Kind, int]:
 
 def _objects_and_history(
     connection: sqlite3.Connection, floors: Mapping[Kind, int]
-) -> tuple[tuple[Version, ...], tuple[Commit, ...]]:
+) -> tuple[tuple[StoredObject, ...], tuple[Commit, ...]]:
     """The latest versions of the objects, and the commits above the floors, both in the order of revisions.
 
     Rows of kinds that this kdns does not have are left alone. LookupError for a deletion of nothing: a row is missing.
     """
     check = msgspec.json.Decoder(_Body).decode
-    latest: dict[tuple[str, str, str], Version] = {}
+    latest: dict[tuple[str, str, str], StoredObject] = {}
     history: list[Commit] = []
     for revision, resource, namespace, name, body in connection.execute("SELECT * FROM commits ORDER BY revision"):
         if body is not None:
@@ -258,7 +258,7 @@ def _objects_and_history(
         where, new = (resource, namespace, name), None
         old = latest.pop(where, None)
         if body is not None:
-            new = latest[where] = Version(kind, where[1:], revision, None, body)
+            new = latest[where] = StoredObject(kind, where[1:], revision, None, body)
         elif old is None:
             raise LookupError(f"revision {revision} deletes an object that is missing")
         if revision > floors[kind]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from kdns.controlplane.bootstrap import establish, initial_objects
-from kdns.controlplane.controllers.controller import Controller, Notice
+from kdns.controlplane.controllers.controller import Controller, Event
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import KINDS, SERVICE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Subscription, Version
+from kdns.controlplane.storage.watch import StoredObject, Subscription
 
 START_S = 1_700_000_000.0
 
@@ -22,11 +22,11 @@ class Stepper:
     """One cluster and the controllers under test; `now_s` is its clock, `told` what they said."""
 
     config: ClusterConfig
-    objects: tuple[Version, ...] = ()
+    objects: tuple[StoredObject, ...] = ()
     revision: int = 1
     now_s: float = START_S
-    told: list[Notice] = field(default_factory=list)
-    again_s: list[float] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
+    requeue_after_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         numbers = count(self.revision)
@@ -39,7 +39,7 @@ class Stepper:
     def run(self, *controllers: Controller) -> None:
         """Let controllers learn of everything, and settle."""
         for controller in controllers:
-            self._watched += [(controller, kind, self.api.watch(kind, None)) for kind in controller.follows]
+            self._watched += [(controller, kind, self.api.watch(kind, None)) for kind in controller.watches]
         self.settle()
 
     def settle(self) -> None:
@@ -49,20 +49,20 @@ class Stepper:
             for controller, kind, subscription in self._watched:
                 for event in subscription.take():
                     obj = None if event.type == "DELETED" else event.stored.obj
-                    for subject in controller.learn(kind, event.stored.key, obj, event.stored.revision):
-                        asked[id(controller), subject] = controller
+                    for request in controller.observe(kind, event.stored.key, obj, event.stored.revision):
+                        asked[id(controller), request] = controller
             if not asked:
                 return
-            for (_, subject), controller in asked.items():
-                self.look(controller, *subject)
+            for (_, request), controller in asked.items():
+                self.look(controller, *request)
         raise AssertionError("the controllers find no rest")
 
-    def look(self, controller: Controller, *subject: str) -> None:
+    def look(self, controller: Controller, *request: str) -> None:
         """One look at a subject, and what comes of it."""
-        outcome = controller.reconcile(subject, self.now_s, self.now_s)
-        self.told += outcome.notices
-        self.again_s += [] if outcome.again_s is None else [outcome.again_s]
-        for action in outcome.actions:
+        result = controller.reconcile(request, self.now_s, self.now_s)
+        self.told += result.events
+        self.requeue_after_s += [] if result.requeue_after_s is None else [result.requeue_after_s]
+        for action in result.actions:
             meta = action.obj["metadata"]
             namespace, name = meta.get("namespace", ""), meta["name"]
             if action.verb == "create":

@@ -37,10 +37,10 @@ class World:
         """Store a Service and let everything that follows happen."""
         queue = list(self.tell(name, obj))
         while queue:
-            subject = queue.pop(0)
-            outcome = self.controller.reconcile(subject, 0, 0)
-            self.told += [f"{notice.reason}: {notice.message}" for notice in outcome.notices]
-            for action in outcome.actions:
+            request = queue.pop(0)
+            result = self.controller.reconcile(request, 0, 0)
+            self.told += [f"{event.reason}: {event.message}" for event in result.events]
+            for action in result.actions:
                 meta = action.obj["metadata"]
                 gone = meta.get("deletionTimestamp") and not meta.get("finalizers")
                 queue += self.tell(meta["name"], None if gone else action.obj)
@@ -50,7 +50,7 @@ class World:
         self.services.pop(key, None)
         if obj is not None:
             self.services[key] = obj
-        return list(self.controller.learn(SERVICE, key, obj, next(self.revisions)))
+        return list(self.controller.observe(SERVICE, key, obj, next(self.revisions)))
 
     def ips(self, name: str) -> list[str]:
         return [entry.get("ip") or entry["hostname"] for entry in ingress_of(self.services["x", name])]

@@ -185,7 +185,7 @@ def test_a_pod_that_ended_is_replaced(phase: str, reason: str, words: str) -> No
     old = bench.pods()[0]["metadata"]["name"]
     bench.report(bench.pods()[0], phase=phase, ready=False)
     bench.run_pods()
-    assert [notice.message for notice in bench.notices if notice.reason == reason] == [
+    assert [event.message for event in bench.events if event.reason == reason] == [
         words.format(f"default/{old} on node a")
     ]
     assert bench.names(POD) != [old]

@@ -44,7 +44,7 @@ def condition(bench: Workbench, kind: str) -> Json:
 
 def messages(bench: Workbench) -> list[str]:
     """What deployment-controller told, without the ReplicaSets' hashes."""
-    told = [notice.message for notice in bench.notices if notice.reason == "ScalingReplicaSet"]
+    told = [event.message for event in bench.events if event.reason == "ScalingReplicaSet"]
     hashes = [each["metadata"]["name"] for each in sorted(bench.all(REPLICA_SET), key=_revision)]
     for number, name in enumerate(hashes, 1):
         told = [message.replace(name, f"#{number}") for message in told]
@@ -72,7 +72,7 @@ def test_a_replica_set_carries_the_hash_of_its_template() -> None:
 
 def test_a_rollout_goes_step_by_step_and_is_told() -> None:
     bench = made(replicas=4, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
-    bench.notices.clear()
+    bench.events.clear()
     bench.change(DEPLOYMENT, "web", template=template("i:2"))
     bench.run_pods()
     assert messages(bench) == [
@@ -145,7 +145,7 @@ def test_scaling_in_the_middle_of_a_rollout_keeps_the_proportion() -> None:
     bench.change(DEPLOYMENT, "web", template=template("i:2"))
     bench.settle()
     assert sets(bench) == {"i:1": ("1", 8), "i:2": ("2", 5)}
-    bench.notices.clear()
+    bench.events.clear()
     bench.change(DEPLOYMENT, "web", replicas=15)
     bench.settle()
     assert sets(bench) == {"i:1": ("1", 11), "i:2": ("2", 7)}
@@ -268,7 +268,7 @@ def test_a_replica_set_that_cannot_be_made_is_told_of(monkeypatch: pytest.Monkey
     bench.run_pods()
     (name,) = bench.names(REPLICA_SET)
     why = f'replicasets.apps "{name}" is forbidden: no more today'
-    told = [(notice.reason, notice.message) for notice in bench.notices if notice.type == "Warning"]
+    told = [(event.reason, event.message) for event in bench.events if event.type == "Warning"]
     assert told == [("ReplicaSetCreateError", f'Failed to create new replica set "{name}": {why}')]
     assert len(bench.pods()) == 1
 

@@ -74,7 +74,7 @@ def test_trigger_times(looks: list[Look]) -> None:
 def learnt(controller: Controller, *objects: tuple[Kind, Json]) -> Controller:
     for revision, (kind, obj) in enumerate(objects, 1):
         meta = obj["metadata"]
-        controller.learn(kind, (meta.get("namespace", ""), meta["name"]), obj, revision)
+        controller.observe(kind, (meta.get("namespace", ""), meta["name"]), obj, revision)
     return controller
 
 
@@ -85,7 +85,7 @@ def annotation(controller: Controller) -> list[str | None]:
         meta = action.obj["metadata"]
         found.append((meta.get("annotations") or {}).get(TRIGGER))
         meta |= {"name": meta.get("name", "svc-1"), "resourceVersion": "9"}
-        controller.learn(action.kind, ("x", meta["name"]), action.obj, 100)
+        controller.observe(action.kind, ("x", meta["name"]), action.obj, 100)
     return found
 
 
@@ -97,9 +97,9 @@ def test_the_annotation_comes_and_goes(made: type[EndpointsController | Endpoint
     controller = learnt(made(ServiceIndex()), (NODE, NODE_1), (SERVICE, service()), (POD, pod()))
     assert annotation(controller) == [CREATED]
     assert annotation(controller) == []
-    controller.learn(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 10)
+    controller.observe(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 10)
     assert annotation(controller) == ["2026-01-02T00:00:00Z"]
-    controller.learn(POD, ("x", "p1"), None, 11)
+    controller.observe(POD, ("x", "p1"), None, 11)
     assert annotation(controller) == [None]
 
 
@@ -141,9 +141,9 @@ def test_refused_writes(
     reason: str,
     message: str,
 ) -> None:
-    notice = learnt(made(ServiceIndex()), *objects).failed(("x", "svc"), REFUSED)
-    assert notice
-    assert (notice.kind.kind, notice.type, notice.reason, notice.message) == (about, "Warning", reason, message)
+    event = learnt(made(ServiceIndex()), *objects).failed(("x", "svc"), REFUSED)
+    assert event
+    assert (event.kind.kind, event.type, event.reason, event.message) == (about, "Warning", reason, message)
 
 
 def test_of_services_that_are_gone_nothing_is_told() -> None:
@@ -153,12 +153,12 @@ def test_of_services_that_are_gone_nothing_is_told() -> None:
 
 def test_pods_on_unknown_nodes_are_told_of() -> None:
     controller = learnt(EndpointSliceController(ServiceIndex()), (SERVICE, service()), (POD, pod(1)), (POD, pod(2)))
-    (notice,) = controller.reconcile(("x", "svc"), 0, 0).notices
+    (event,) = controller.reconcile(("x", "svc"), 0, 0).events
     skipped = ", ".join(f"skipping Pod p{n} for Service x/svc: Node n1 Not Found" for n in (1, 2))
-    assert notice.reason == "FailedToUpdateEndpointSlices"
-    assert notice.message == f"Error updating Endpoint Slices for Service x/svc: [{skipped}]"
-    assert set(controller.learn(NODE, ("", "n1"), NODE_1, 9)) == {("x", "svc")}
-    assert controller.reconcile(("x", "svc"), 0, 0).notices == []
+    assert event.reason == "FailedToUpdateEndpointSlices"
+    assert event.message == f"Error updating Endpoint Slices for Service x/svc: [{skipped}]"
+    assert set(controller.observe(NODE, ("", "n1"), NODE_1, 9)) == {("x", "svc")}
+    assert controller.reconcile(("x", "svc"), 0, 0).events == []
 
 
 def test_reserved_labels_of_a_service_stay_its_own() -> None:
@@ -190,17 +190,22 @@ def test_more_addresses_than_endpoints_can_hold() -> None:
     assert "annotations" not in fewer["metadata"]
 
 
-@pytest.mark.parametrize(("size", "again_s"), [(101, 0.07), (100, None)])
-def test_large_endpoints_are_written_in_batches(size: int, again_s: float | None) -> None:
+@pytest.mark.parametrize(("size", "requeue_after_s"), [(101, 0.07), (100, None)])
+def test_large_endpoints_are_written_in_batches(size: int, requeue_after_s: float | None) -> None:
     pods = [(POD, pod(number)) for number in range(size)]
     controller = learnt(EndpointsController(ServiceIndex()), (SERVICE, service()), *pods)
     (first,) = controller.reconcile(("x", "svc"), 0, 10.0).actions
     first.obj["metadata"]["resourceVersion"] = "1"
-    controller.learn(ENDPOINTS, ("x", "svc"), first.obj, 1000)
-    controller.learn(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 1001)
+    controller.observe(ENDPOINTS, ("x", "svc"), first.obj, 1000)
+    controller.observe(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 1001)
     early = controller.reconcile(("x", "svc"), 0, 10.03)
-    assert (early.again_s and round(early.again_s, 3), len(early.actions)) == (again_s, 0 if again_s else 1)
-    if again_s:
+    assert (early.requeue_after_s and round(early.requeue_after_s, 3), len(early.actions)) == (
+        requeue_after_s,
+        0 if requeue_after_s else 1,
+    )
+    if requeue_after_s:
         (late,) = controller.reconcile(("x", "svc"), 0, 10.1).actions
         assert late.obj["metadata"]["annotations"][TRIGGER] == "2026-01-02T00:00:00Z"
-        assert controller.reconcile(("x", "svc"), 0, 9.0).again_s is None, "a clock that was put back stops nothing"
+        assert controller.reconcile(("x", "svc"), 0, 9.0).requeue_after_s is None, (
+            "a clock that was put back stops nothing"
+        )

@@ -175,7 +175,7 @@ def test_one_index_learns_an_event_once() -> None:
     index = ServiceIndex()
     controllers = (EndpointsController(index), EndpointSliceController(index), MirroringController(index))
     for controller in controllers:
-        assert set(controller.learn(SERVICE, ("x", "svc"), service(), 7)) == {("x", "svc")}
+        assert set(controller.observe(SERVICE, ("x", "svc"), service(), 7)) == {("x", "svc")}
     names = ["endpoint-controller", "endpointslice-controller", "endpointslicemirroring-controller"]
     assert [controller.name for controller in controllers] == names
 

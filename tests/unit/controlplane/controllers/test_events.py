@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.controllers.controller import Notice
+from kdns.controlplane.controllers.controller import Event
 from kdns.controlplane.controllers.events import TTL_S, EventExpiry, EventRecorder, new_event, repeated
 from kdns.controlplane.meta.kinds import EVENT, NODE, SERVICE, Json
 
@@ -10,12 +10,12 @@ NOW_S = 1_700_000_000.0
 ABOUT: Json = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "7"}}
 
 
-def notice(message: str = "it is so") -> Notice:
-    return Notice(SERVICE, ABOUT, "Warning", "Because", message)
+def event(message: str = "it is so") -> Event:
+    return Event(SERVICE, ABOUT, "Warning", "Because", message)
 
 
 def test_an_event_says_what_who_and_when() -> None:
-    made = new_event(notice(), "some-controller", NOW_S)
+    made = new_event(event(), "some-controller", NOW_S)
     assert made["metadata"] == {"name": f"web.{int(NOW_S * 1e9):x}", "namespace": "shop"}
     assert made["involvedObject"] == {
         "apiVersion": "v1",
@@ -32,11 +32,11 @@ def test_an_event_says_what_who_and_when() -> None:
 
 def test_events_of_cluster_scoped_objects_are_in_default() -> None:
     about = {"metadata": {"name": "node-1", "uid": "u2"}}
-    assert new_event(Notice(NODE, about, "Normal", "R", "m"), "c", NOW_S)["metadata"]["namespace"] == "default"
+    assert new_event(Event(NODE, about, "Normal", "R", "m"), "c", NOW_S)["metadata"]["namespace"] == "default"
 
 
 def test_a_repetition_counts() -> None:
-    again = repeated(new_event(notice(), "c", NOW_S), NOW_S + 60)
+    again = repeated(new_event(event(), "c", NOW_S), NOW_S + 60)
     assert (again["count"], again["firstTimestamp"], again["lastTimestamp"]) == (
         2,
         "2023-11-14T22:13:20Z",
@@ -46,10 +46,10 @@ def test_a_repetition_counts() -> None:
 
 def test_only_the_same_words_about_the_same_object_are_a_repetition() -> None:
     recorder = EventRecorder()
-    recorder.remember(notice(), "c", ("shop", "web.1"))
-    assert recorder.key(notice(), "c") == ("shop", "web.1")
-    assert recorder.key(notice("something else"), "c") is None
-    assert recorder.key(notice(), "another") is None
+    recorder.remember(event(), "c", ("shop", "web.1"))
+    assert recorder.key(event(), "c") == ("shop", "web.1")
+    assert recorder.key(event("something else"), "c") is None
+    assert recorder.key(event(), "another") is None
 
 
 def test_events_go_an_hour_after_their_last_write() -> None:
@@ -57,14 +57,14 @@ def test_events_go_an_hour_after_their_last_write() -> None:
     names = ("a", "b")
     events = {name: {"metadata": {"name": name, "namespace": "shop"}} for name in names}
     for name in names:
-        assert list(expiry.learn(EVENT, ("shop", name), events[name], 1)) == [("events",)]
-    assert expiry.reconcile(("events",), NOW_S, NOW_S).again_s == TTL_S
-    expiry.learn(EVENT, ("shop", "a"), events["a"], 2)
+        assert list(expiry.observe(EVENT, ("shop", name), events[name], 1)) == [("events",)]
+    assert expiry.reconcile(("events",), NOW_S, NOW_S).requeue_after_s == TTL_S
+    expiry.observe(EVENT, ("shop", "a"), events["a"], 2)
     expiry.reconcile(("events",), NOW_S, NOW_S + 10)
     due = expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S)
     assert [(action.verb, action.obj) for action in due.actions] == [("delete", events["b"])]
-    assert due.again_s == 10
-    expiry.learn(EVENT, ("shop", "b"), None, 3)
+    assert due.requeue_after_s == 10
+    expiry.observe(EVENT, ("shop", "b"), None, 3)
     assert not expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S).actions
 
 
@@ -73,7 +73,7 @@ def test_events_expire_after_the_clock_was_set_back() -> None:
     expiry = EventExpiry()
     year_s = 365 * 24 * 3600.0
     for now_s, name in ((NOW_S + year_s, "before"), (NOW_S, "after")):
-        expiry.learn(EVENT, ("shop", name), {"metadata": {"name": name, "namespace": "shop"}}, 1)
-        assert expiry.reconcile(("events",), now_s, now_s).again_s == TTL_S
+        expiry.observe(EVENT, ("shop", name), {"metadata": {"name": name, "namespace": "shop"}}, 1)
+        assert expiry.reconcile(("events",), now_s, now_s).requeue_after_s == TTL_S
     due = expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S)
     assert [action.obj["metadata"]["name"] for action in due.actions] == ["before", "after"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Outcome
+from kdns.controlplane.controllers.controller import Result
 from kdns.controlplane.controllers.workloads.job import Jobs, indexes_in, indexes_text
 from kdns.controlplane.meta.kinds import JOB, POD, Json
 from kdns.controlplane.resources.batch.defaults import default_job, with_job_selector
@@ -32,7 +32,7 @@ class Cluster:
         self.job: Json | None = with_job_selector(
             default_job({"metadata": meta, "spec": {"template": template, **spec}})
         )
-        self.controller.learn(JOB, KEY, self.job, 1)
+        self.controller.observe(JOB, KEY, self.job, 1)
 
     @property
     def status(self) -> Json:
@@ -43,35 +43,35 @@ class Cluster:
     def change(self, **spec: Any) -> None:
         assert self.job
         self.job = {**self.job, "spec": {**self.job["spec"], **spec}}
-        self.controller.learn(JOB, KEY, self.job, 1)
+        self.controller.observe(JOB, KEY, self.job, 1)
 
-    def step(self) -> Outcome:
-        outcome = self.controller.reconcile(KEY, START_S, self.now_s)
-        self.reasons += [notice.reason for notice in outcome.notices]
-        for action in outcome.actions:
+    def step(self) -> Result:
+        result = self.controller.reconcile(KEY, START_S, self.now_s)
+        self.reasons += [event.reason for event in result.events]
+        for action in result.actions:
             meta = action.obj["metadata"]
             key = (meta["namespace"], meta["name"])
             if action.kind == JOB:
                 self.job = None if action.verb == "delete" else action.obj
-                self.controller.learn(JOB, KEY, self.job, 1)
+                self.controller.observe(JOB, KEY, self.job, 1)
             elif action.verb == "delete":
                 self.end(key, None)
             else:
                 self.end(key, {**action.obj, "metadata": {**meta, "uid": meta["name"]}})
-        return outcome
+        return result
 
-    def settle(self) -> Outcome:
+    def settle(self) -> Result:
         for _ in range(50):
-            outcome = self.step()
-            if not outcome.actions:
-                return outcome
+            result = self.step()
+            if not result.actions:
+                return result
         pytest.fail("the controller never comes to rest")
 
     def end(self, key: Key, pod: Json | None) -> None:
         self.pods.pop(key, None)
         if pod:
             self.pods[key] = pod
-        self.controller.learn(POD, key, pod, 1)
+        self.controller.observe(POD, key, pod, 1)
 
     def finish(self, number: int, phase: str = "Succeeded") -> None:
         """Let some of the Pods that run come to an end."""
@@ -159,7 +159,7 @@ def test_failures_are_tried_again_up_to_a_limit() -> None:
 
 def test_a_deadline_ends_a_job_that_waits() -> None:
     cluster = Cluster(activeDeadlineSeconds=30)
-    assert cluster.settle().again_s == 30
+    assert cluster.settle().requeue_after_s == 30
     cluster.now_s += 31
     cluster.settle()
     assert cluster.conditions()["Failed"] == ("True", "DeadlineExceeded")
@@ -185,16 +185,16 @@ def test_a_job_that_ended_goes_after_its_time_to_live() -> None:
     cluster = Cluster(ttlSecondsAfterFinished=60)
     cluster.settle()
     cluster.finish(1)
-    assert cluster.settle().again_s == 60
+    assert cluster.settle().requeue_after_s == 60
     cluster.now_s += 61
-    outcome = cluster.step()
-    assert outcome.actions[0].options == {"propagationPolicy": "Foreground"}
+    result = cluster.step()
+    assert result.actions[0].options == {"propagationPolicy": "Foreground"}
     assert cluster.job is None
 
 
 def test_the_jobs_of_others_are_left_alone() -> None:
     cluster = Cluster(managedBy="example.com/queue")
-    assert cluster.settle() == Outcome()
+    assert cluster.settle() == Result()
     assert cluster.status == {}
 
 

@@ -43,7 +43,7 @@ class Cluster:
             Disruptions(),
             NodeLifecycle(),
         )
-        followed = {kind: self.api.watch(kind, None) for each in controllers for kind in each.follows}
+        followed = {kind: self.api.watch(kind, None) for each in controllers for kind in each.watches}
         self._controllers, self._followed = controllers, followed
         self.told: list[str] = []
         self._later: list[tuple[Controller, tuple[str, ...]]] = []
@@ -56,22 +56,22 @@ class Cluster:
                 for event in subscription.take():
                     obj = None if event.type == "DELETED" else event.stored.obj
                     for each in self._controllers:
-                        if kind in each.follows:
-                            subjects = each.learn(kind, event.stored.key, obj, event.stored.revision)
-                            queue |= dict.fromkeys((each, subject) for subject in subjects)
+                        if kind in each.watches:
+                            subjects = each.observe(kind, event.stored.key, obj, event.stored.revision)
+                            queue |= dict.fromkeys((each, request) for request in subjects)
             if not queue:
                 return
-            controller, subject = next(iter(queue))
-            queue.pop((controller, subject))
-            self._run(controller, subject)
+            controller, request = next(iter(queue))
+            queue.pop((controller, request))
+            self._run(controller, request)
         pytest.fail("the controllers never come to rest")
 
-    def _run(self, controller: Controller, subject: tuple[str, ...]) -> None:
-        outcome = controller.reconcile(subject, self.now_s, self.now_s)
-        self.told += [notice.reason for notice in outcome.notices]
-        if outcome.again_s is not None:
-            self._later.append((controller, subject))
-        for action in outcome.actions:
+    def _run(self, controller: Controller, request: tuple[str, ...]) -> None:
+        result = controller.reconcile(request, self.now_s, self.now_s)
+        self.told += [event.reason for event in result.events]
+        if result.requeue_after_s is not None:
+            self._later.append((controller, request))
+        for action in result.actions:
             meta = action.obj["metadata"]
             key: Key = (meta.get("namespace", ""), meta["name"])
             if action.verb == "delete":

@@ -15,7 +15,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE, Json
 from kdns.controlplane.resources.service.allocator import Transaction
 from kdns.controlplane.resources.service.service_cidr import ip_address_of, service_of
-from kdns.controlplane.storage.watch import Version, version_of
+from kdns.controlplane.storage.watch import StoredObject, stored_object_of
 
 CONFIG = ClusterConfig(service_cidrs=(ip_network("10.0.0.0/28"),), node_port_range=range(30000, 30008))
 WEB = ("default", "web")
@@ -45,10 +45,10 @@ def address(name: str = "10.0.0.5", *, labels: Json | None = None, age_s: int = 
     return obj
 
 
-def version(obj: Json) -> Version:
+def version(obj: Json) -> StoredObject:
     kind = IP_ADDRESS if "parentRef" in obj["spec"] else SERVICE
     meta = obj["metadata"]
-    return version_of(kind, (meta.get("namespace", ""), meta["name"]), obj, 7)
+    return stored_object_of(kind, (meta.get("namespace", ""), meta["name"]), obj, 7)
 
 
 def found(*objects: Json, node_ports: range = CONFIG.node_port_range) -> Stepper:
@@ -61,8 +61,8 @@ def found(*objects: Json, node_ports: range = CONFIG.node_port_range) -> Stepper
 
 
 def said(cluster: Stepper) -> list[tuple[str, str]]:
-    assert all(notice.type == "Warning" for notice in cluster.told)
-    return [(notice.reason, notice.message) for notice in cluster.told]
+    assert all(event.type == "Warning" for event in cluster.told)
+    return [(event.reason, event.message) for event in cluster.told]
 
 
 def owner(cluster: Stepper, name: str) -> tuple[str, str] | None:
@@ -117,7 +117,7 @@ def test_addresses_are_repaired(objects: list[Json], wanted: list[tuple[str, str
     cluster.run(AddressRepair(cluster.registry.services.metrics))
     assert said(cluster) == wanted
     assert owner(cluster, "10.0.0.5") == WEB
-    assert cluster.again_s[-1] == ROUND_S
+    assert cluster.requeue_after_s[-1] == ROUND_S
     repairs = cluster.registry.services.metrics.address_repairs
     assert repairs == ({(counted,): 1} if counted else {})
     again = AddressRepair(cluster.registry.services.metrics)
@@ -141,7 +141,7 @@ def test_what_only_people_can_repair() -> None:
             "Cluster IP [IPv4]:10.0.0.5 was assigned to multiple services; please recreate service",
         ),
     ]
-    assert [notice.about["metadata"]["name"] for notice in cluster.told] == ["edge", "far", "odd", "twin"]
+    assert [event.about["metadata"]["name"] for event in cluster.told] == ["edge", "far", "odd", "twin"]
     assert cluster.registry.services.metrics.address_repairs == {("outOfRange",): 2, ("invalid",): 1, ("duplicate",): 1}
     assert cluster.registry.lost == ["default/web: clusterIP 10.0.0.5"]
     cluster.api.delete(SERVICE, "default", "twin")
@@ -174,21 +174,21 @@ ORPHANS: list[tuple[str, list[Json], list[tuple[str, str]], float]] = [
 
 
 @pytest.mark.parametrize(
-    ("objects", "wanted", "again_s"), [row[1:] for row in ORPHANS], ids=[row[0] for row in ORPHANS]
+    ("objects", "wanted", "requeue_after_s"), [row[1:] for row in ORPHANS], ids=[row[0] for row in ORPHANS]
 )
-def test_orphans_are_deleted(objects: list[Json], wanted: list[tuple[str, str]], again_s: float) -> None:
+def test_orphans_are_deleted(objects: list[Json], wanted: list[tuple[str, str]], requeue_after_s: float) -> None:
     cluster = found(*objects)
     cluster.run(AddressRepair(cluster.registry.services.metrics))
     assert said(cluster) == wanted
     assert ("10.0.0.5" in cluster.names(IP_ADDRESS)) == (not wanted)
-    assert cluster.again_s[-1] == again_s
+    assert cluster.requeue_after_s[-1] == requeue_after_s
 
 
 def test_a_young_orphan_is_deleted_when_its_time_comes() -> None:
     cluster = found(address(age_s=20))
     repair = AddressRepair(cluster.registry.services.metrics)
     cluster.run(repair)
-    cluster.now_s += cluster.again_s[-1]
+    cluster.now_s += cluster.requeue_after_s[-1]
     cluster.look(repair, "addresses")
     assert said(cluster) == [("IPAddressNotAllocated", LEAKED)]
     assert cluster.service("web", clusterIP="10.0.0.5")["spec"]["clusterIP"] == "10.0.0.5"
@@ -213,10 +213,10 @@ def test_large_rounds_are_cut() -> None:
     cluster = Stepper(config, tuple(map(version, objects)), 100)
     repair = AddressRepair(cluster.registry.services.metrics)
     cluster.run(repair)
-    while cluster.again_s[-1] == 0:
+    while cluster.requeue_after_s[-1] == 0:
         cluster.look(repair, "addresses")
         cluster.settle()
-    assert len(cluster.again_s) >= 12, "at most a hundred writes at once"
+    assert len(cluster.requeue_after_s) >= 12, "at most a hundred writes at once"
     assert len(cluster.names(IP_ADDRESS)) == 1200
 
 

@@ -87,7 +87,7 @@ def test_sizes_are_followed_up_and_down(kind: Any) -> None:
     bench.run_pods()
     assert len(bench.pods()) == 1
     assert bench.get(kind, "web")["status"]["observedGeneration"] == 2
-    told = [(notice.reason, notice.message.partition(": ")[0]) for notice in bench.notices]
+    told = [(event.reason, event.message.partition(": ")[0]) for event in bench.events]
     assert told == [("SuccessfulCreate", "Created pod")] * 3 + [("SuccessfulDelete", "Deleted pod")] * 2
 
 
@@ -158,7 +158,7 @@ def test_many_pods_are_told_of_together() -> None:
     bench = Workbench()
     replicas(bench, REPLICA_SET, replicas=12)
     bench.settle()
-    messages = [notice.message for notice in bench.notices]
+    messages = [event.message for event in bench.events]
     assert len(messages) == 10
     assert messages[-1].startswith("(combined from similar events): Created pod: web-")
 
@@ -177,7 +177,7 @@ def test_pods_that_cannot_be_made_are_told_of_and_tried_again(monkeypatch: pytes
     monkeypatch.setattr(bench.api, "create", create)
     bench.settle()
     refused = 'Error creating: pods "web-x" is forbidden: no more Pods today'
-    assert {(notice.reason, notice.message) for notice in bench.notices} == {("FailedCreate", refused)}
+    assert {(event.reason, event.message) for event in bench.events} == {("FailedCreate", refused)}
     (condition,) = bench.get(REPLICA_SET, "web")["status"]["conditions"]
     assert (condition["type"], condition["reason"], condition["status"]) == ("ReplicaFailure", "FailedCreate", "True")
     bench.wait(1.0)

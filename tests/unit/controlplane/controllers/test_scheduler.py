@@ -95,7 +95,7 @@ def learnt(*objects: tuple[str, Json]) -> Scheduler:
     scheduler = Scheduler()
     for kind, obj in objects:
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        scheduler.learn(NODE if kind == "node" else POD, key, obj, 1)
+        scheduler.observe(NODE if kind == "node" else POD, key, obj, 1)
     return scheduler
 
 
@@ -104,12 +104,12 @@ def test_pods_are_spread() -> None:
     placed = []
     for number in range(4):
         obj = pod(f"p{number}")
-        assert list(scheduler.learn(POD, ("default", f"p{number}"), obj, 1)) == [("default", f"p{number}")]
-        outcome = scheduler.reconcile(("default", f"p{number}"), 0, 0)
-        bound = outcome.actions[0].obj
+        assert list(scheduler.observe(POD, ("default", f"p{number}"), obj, 1)) == [("default", f"p{number}")]
+        result = scheduler.reconcile(("default", f"p{number}"), 0, 0)
+        bound = result.actions[0].obj
         placed.append(bound["spec"]["nodeName"])
-        assert outcome.notices[0].message == f"Successfully assigned default/p{number} to {placed[-1]}"
-        scheduler.learn(POD, ("default", f"p{number}"), bound, 2)
+        assert result.events[0].message == f"Successfully assigned default/p{number} to {placed[-1]}"
+        scheduler.observe(POD, ("default", f"p{number}"), bound, 2)
     assert placed == ["a", "b", "a", "b"]
 
 
@@ -125,8 +125,8 @@ def test_pods_are_spread() -> None:
 )
 def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) -> None:
     scheduler = learnt(*(("node", each) for each in nodes), ("pod", pod()))
-    outcome = scheduler.reconcile(("default", "p"), 0, 0)
-    waiting = outcome.actions[0].obj
+    result = scheduler.reconcile(("default", "p"), 0, 0)
+    waiting = result.actions[0].obj
     assert waiting["status"]["conditions"][0] | {"lastTransitionTime": ""} == {
         "type": "PodScheduled",
         "status": "False",
@@ -134,10 +134,10 @@ def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) 
         "message": message,
         "lastTransitionTime": "",
     }
-    assert [(notice.reason, notice.message) for notice in outcome.notices] == [("FailedScheduling", message)]
-    scheduler.learn(POD, ("default", "p"), waiting, 2)
+    assert [(event.reason, event.message) for event in result.events] == [("FailedScheduling", message)]
+    scheduler.observe(POD, ("default", "p"), waiting, 2)
     assert scheduler.reconcile(("default", "p"), 0, 9).actions == ()
-    assert list(scheduler.learn(NODE, ("", "new"), node("new"), 3)) == [("default", "p")]
+    assert list(scheduler.observe(NODE, ("", "new"), node("new"), 3)) == [("default", "p")]
     assert scheduler.reconcile(("default", "p"), 0, 9).actions[0].obj["spec"]["nodeName"] == "new"
 
 
@@ -151,15 +151,15 @@ def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) 
     ],
 )
 def test_who_is_left_alone(obj: Json) -> None:
-    assert list(learnt(("node", node())).learn(POD, ("default", "p"), obj, 1)) == []
+    assert list(learnt(("node", node())).observe(POD, ("default", "p"), obj, 1)) == []
 
 
 def test_a_gate_keeps_a_pod_from_being_scheduled() -> None:
-    outcome = learnt(("node", node()), ("pod", pod(schedulingGates=[{"name": "wait"}]))).reconcile(
+    result = learnt(("node", node()), ("pod", pod(schedulingGates=[{"name": "wait"}]))).reconcile(
         ("default", "p"), 0, 0
     )
-    assert outcome.actions[0].obj["status"]["conditions"][0]["reason"] == "SchedulingGated"
-    assert outcome.notices == ()
+    assert result.actions[0].obj["status"]["conditions"][0]["reason"] == "SchedulingGated"
+    assert result.events == ()
 
 
 def test_a_node_reports_itself_but_for_what_its_manifest_says() -> None:
@@ -181,7 +181,7 @@ def test_what_is_known_of_nodes_that_are_gone_is_bounded() -> None:
         pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": f"n{number}"}}
         for revision, (kind, key, obj) in enumerate(((NODE, ("", f"n{number}"), node), (POD, ("a", "p"), pod))):
             for controller in (scheduler, collector):
-                controller.learn(kind, key, obj, revision)
-                controller.learn(kind, key, None, revision)
+                controller.observe(kind, key, obj, revision)
+                controller.observe(kind, key, None, revision)
     assert not scheduler._load  # noqa: SLF001 - what leaks is not shown
     assert len(collector._deleted_nodes) == pod_gc.DELETED_NODES_MAX  # noqa: SLF001 - the same

@@ -199,9 +199,9 @@ def test_another_flag_is_told_and_changes_nothing() -> None:
     before.service("web")
     made = before.restarted(config("10.9.0.0/24"))
     made.run(DefaultServiceCidr(made.config), ServiceCidrs())
-    (notice,) = made.told
-    assert (notice.type, notice.reason) == ("Warning", "KubernetesDefaultServiceCIDRInconsistent")
-    assert notice.message == (
+    (event,) = made.told
+    assert (event.type, event.reason) == ("Warning", "KubernetesDefaultServiceCIDRInconsistent")
+    assert event.message == (
         "The default ServiceCIDR [10.0.0.0/28] does not match the controller flag configurations [10.9.0.0/24]"
     )
     assert made.service("next")["spec"]["clusterIP"] == "10.0.0.2"
@@ -245,7 +245,7 @@ def test_writes_that_are_refused_are_told_unless_somebody_else_wrote() -> None:
     assert told
     assert told.message == "The default ServiceCIDR can not be created"
     for controller in (default, cidrs):
-        controller.learn(SERVICE_CIDR, ("", "kubernetes"), stored, 1)
+        controller.observe(SERVICE_CIDR, ("", "kubernetes"), stored, 1)
         assert controller.failed(("kubernetes",), outdated) is None
     told = default.failed(("kubernetes",), broken)
     assert told

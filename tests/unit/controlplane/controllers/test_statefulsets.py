@@ -49,7 +49,7 @@ def test_a_pod_has_a_name_of_its_own() -> None:
     assert claim["metadata"]["name"] == "www-web-5"
     assert claim["metadata"]["labels"] == {"app": "web"}
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert [notice.message for notice in bench.notices] == [
+    assert [event.message for event in bench.events] == [
         "create Claim www-web-5 Pod web-5 in StatefulSet web success",
         "create Pod web-5 in StatefulSet web successful",
     ]

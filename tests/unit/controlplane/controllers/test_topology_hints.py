@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kdns.controlplane.controllers.controller import Outcome
+from kdns.controlplane.controllers.controller import Result
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.topology_hints import (
@@ -165,15 +165,15 @@ class World:
 
     def tell(self, kind: Kind, name: str, obj: Json | None) -> list[tuple[str, ...]]:
         self.revision += 1
-        return list(self.controller.learn(kind, ("" if kind == NODE else "x", name), obj, self.revision))
+        return list(self.controller.observe(kind, ("" if kind == NODE else "x", name), obj, self.revision))
 
     def run(self) -> list[str]:
-        outcome: Outcome = self.controller.reconcile(("x", "svc"), 0, 0)
-        for action in outcome.actions:
+        result: Result = self.controller.reconcile(("x", "svc"), 0, 0)
+        for action in result.actions:
             name = action.obj["metadata"].setdefault("name", "svc-1")
             self.tell(ENDPOINT_SLICE, name, action.obj)
             self.written = shown(action.obj)
-        return [f"{each.type} {each.reason}: {each.message}" for each in outcome.notices]
+        return [f"{each.type} {each.reason}: {each.message}" for each in result.events]
 
 
 def service(**annotations: str) -> Json:

@@ -9,7 +9,7 @@ from kdns.controlplane.meta.field_errors import required
 from kdns.controlplane.meta.gotext import json_error
 from kdns.controlplane.meta.kinds import POD, SECRET
 from kdns.controlplane.meta.quantities import canonical, quantity
-from kdns.controlplane.schema.check import misfits
+from kdns.controlplane.schema.check import type_mismatches
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_quantities_as_kubernetes_writes_them(value: object, text: str) -> None:
     ],
 )
 def test_base64(value: str, problem: str) -> None:
-    assert [each.text for each in misfits(SECRET, {"data": {"a": value}})] == ([problem] if problem else [])
+    assert [each.text for each in type_mismatches(SECRET, {"data": {"a": value}})] == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(

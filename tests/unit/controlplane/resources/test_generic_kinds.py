@@ -74,7 +74,7 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
     api = new_api()
     target = {"kind": "Deployment", "name": "web"}
     spec: Json = {"scaleTargetRef": target, "maxReplicas": 3}
-    made = api.create(AUTOSCALER, "default", {"metadata": {"name": "a"}, "spec": spec}, form=AUTOSCALER_V1)
+    made = api.create(AUTOSCALER, "default", {"metadata": {"name": "a"}, "spec": spec}, served_version=AUTOSCALER_V1)
     assert (made["apiVersion"], made["spec"]) == (
         "autoscaling/v1",
         {**spec, "minReplicas": 1, "targetCPUUtilizationPercentage": 80},
@@ -92,13 +92,15 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
     more = {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 1}}, "metrics": [cpu, memory]}
     api.update(AUTOSCALER, "default", "a", stored | {"spec": stored["spec"] | more})
     patch: Json = {"spec": {"targetCPUUtilizationPercentage": 50, "maxReplicas": 4}}
-    patched = api.patch(AUTOSCALER, "default", "a", MERGE_PATCH, patch, form=AUTOSCALER_V1)
+    patched = api.patch(AUTOSCALER, "default", "a", MERGE_PATCH, patch, served_version=AUTOSCALER_V1)
     assert patched["spec"] == {**made["spec"], "targetCPUUtilizationPercentage": 50, "maxReplicas": 4}
     metrics = api.get(AUTOSCALER, "default", "a")["spec"]
     assert metrics["behavior"] == more["behavior"]
     assert [each["resource"]["target"]["averageUtilization"] for each in metrics["metrics"]] == [5, 50]
     used: Json = {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}
-    told = api.update(AUTOSCALER, "default", "a", patched | {"status": used}, subresource="status", form=AUTOSCALER_V1)
+    told = api.update(
+        AUTOSCALER, "default", "a", patched | {"status": used}, subresource="status", served_version=AUTOSCALER_V1
+    )
     assert told["status"] == used
     assert api.get(AUTOSCALER, "default", "a")["status"]["currentMetrics"] == [
         {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}

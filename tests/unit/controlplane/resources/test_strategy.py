@@ -15,7 +15,7 @@ from kdns.controlplane.meta.errors import Cause, StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, KINDS, NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.strategy import STRATEGIES
-from kdns.controlplane.storage.watch import version_of
+from kdns.controlplane.storage.watch import stored_object_of
 
 PORTS = [{"port": 80}]
 
@@ -285,7 +285,7 @@ def test_restored_numbers_are_taken_and_conflicts_told() -> None:
     made = cluster.make(type="NodePort")
     twin = {**made, "metadata": {"name": "twin", "namespace": "default"}}
     for obj in (made, twin):
-        again.registry.restore(version_of(SERVICE, ("default", obj["metadata"]["name"]), obj, 1))
+        again.registry.restore(stored_object_of(SERVICE, ("default", obj["metadata"]["name"]), obj, 1))
     assert again.registry.lost == ["default/twin: clusterIP 10.96.1.1", "default/twin: nodePort 30086"]
     assert again.make()["spec"]["clusterIP"] == "10.96.1.2"
 
@@ -309,7 +309,7 @@ def test_trusted_objects_may_lead_to_loopback() -> None:
     obj = {"metadata": {"name": "kubernetes", "namespace": "default"}, "subsets": subsets}
     with pytest.raises(StatusError, match="may not be in the loopback range"):
         registry.create(ENDPOINTS, obj)
-    with registry.trusting():
+    with registry.without_validation():
         stored = registry.create(ENDPOINTS, obj).obj
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
     assert registry.update(ENDPOINTS, stored, labelled).obj["metadata"]["labels"] == {"a": "b"}

@@ -28,10 +28,10 @@ from kdns.controlplane.meta.kinds import (
 )
 from kdns.controlplane.schema.check import (
     cannot_be_handled,
-    misfits,
     mistyped_fields,
     prune,
     strict_errors,
+    type_mismatches,
     unknown_fields,
 )
 from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_fields, with_duplicates
@@ -430,7 +430,7 @@ def test_strict_errors_have_the_order_of_the_text(text: bytes, errors: list[str]
     ],
 )
 def test_what_the_converter_of_strategic_merge_patches_says(obj: Json, message: str) -> None:
-    assert [each.converted for each in misfits(SERVICE, obj)] == [message]
+    assert [each.converted for each in type_mismatches(SERVICE, obj)] == [message]
     with pytest.raises(StatusError, match=re.escape(f'Invalid value: "map[]": {message}')):
         FieldValidator(SERVICE, "Warn", patch="map[]")(obj)
 

@@ -215,11 +215,11 @@ def test_a_pod_has_no_address_that_is_none(status: Json) -> None:
     assert api.update(POD, "default", "p", good, subresource="status")["status"]["podIP"] == "10.0.0.1"
 
 
-@pytest.mark.parametrize("marks", [{"labels": {"80%": "x"}}, {"ownerReferences": [{"uid": "a"}]}])
-def test_metadata_is_checked_through_the_status_too(marks: Json) -> None:
+@pytest.mark.parametrize("metadata", [{"labels": {"80%": "x"}}, {"ownerReferences": [{"uid": "a"}]}])
+def test_metadata_is_checked_through_the_status_too(metadata: Json) -> None:
     api = new_api()
     made = api.create(SERVICE, "default", service())
-    wrong = {**made, "metadata": {**made["metadata"], **marks}}
+    wrong = {**made, "metadata": {**made["metadata"], **metadata}}
     refused(422, "Invalid value", lambda: api.update(SERVICE, "default", "web", wrong, subresource="status"))
 
 

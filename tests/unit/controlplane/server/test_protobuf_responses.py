@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from kdns.controlplane.meta.errors import not_found
 from kdns.controlplane.meta.kinds import CONFIG_MAP, SERVED, SERVICE, Json
 from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
+from kdns.controlplane.server.conversions import SCALE
 from kdns.controlplane.server.protobuf import encoding, wire
 from kdns.controlplane.server.protobuf.decoding import decoded
 from kdns.controlplane.server.representation import Renderer, Representation, plain_representation
-from kdns.controlplane.server.views import SCALE
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.watch import WatchEvent, version_of
+from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
 
 PROTOBUF = Representation("application/vnd.kubernetes.protobuf")
 TEXTS = st.text(min_size=1, max_size=3)
@@ -103,7 +103,7 @@ def test_a_list_and_its_metadata() -> None:
         "metadata": {"name": "a", "namespace": "x"},
         "data": {"k": "v"},
     }
-    version = version_of(CONFIG_MAP, ("x", "a"), obj, 7)
+    version = stored_object_of(CONFIG_MAP, ("x", "a"), obj, 7)
     found = ListResult((version, version), "9", "token", 3)
     envelope = parts(Renderer(CONFIG_MAP, PROTOBUF).many(found, 0.0)[4:])
     assert parts(envelope[1]) == {1: b"v1", 2: b"ConfigMapList"}
@@ -121,7 +121,7 @@ def test_a_list_and_its_metadata() -> None:
 
 def test_items_of_a_json_list_have_no_type() -> None:
     obj: Json = {"apiVersion": "v1", "metadata": {"name": "a"}, "kind": "Service", "spec": {}}
-    version = version_of(SERVICE, ("", "a"), obj, 7)
+    version = stored_object_of(SERVICE, ("", "a"), obj, 7)
     item = {"metadata": {"name": "a", "resourceVersion": "7"}, "spec": {}, "status": {"loadBalancer": {}}}
     renderer = Renderer(SERVICE, Representation())
     body = msgspec.json.decode(renderer.many(ListResult((version, version), "9"), 0.0))
@@ -141,7 +141,7 @@ def test_items_of_a_json_list_have_no_type() -> None:
 def test_a_watch_has_frames() -> None:
     obj: Json = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}
     renderer = Renderer(CONFIG_MAP, PROTOBUF)
-    event = WatchEvent("ADDED", version_of(CONFIG_MAP, ("", "a"), obj, 7))
+    event = WatchEvent("ADDED", stored_object_of(CONFIG_MAP, ("", "a"), obj, 7))
     for frame, event_type, wanted in (
         (renderer.event(event, 0.0, first=True), b"ADDED", event.stored.obj),
         (

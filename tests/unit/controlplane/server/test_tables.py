@@ -13,8 +13,8 @@ from kdns.controlplane.meta.human_duration import human_duration, since
 from kdns.controlplane.meta.kinds import GENERIC, KINDS, NAMESPACE, POD, SERVED, SERVICE
 from kdns.controlplane.resources.columns import printer_of
 from kdns.controlplane.resources.generic.columns import PRINTERS
+from kdns.controlplane.server.conversions import SCALE
 from kdns.controlplane.server.representation import IncludeObject, table
-from kdns.controlplane.server.views import SCALE
 
 NOW_S = datetime.fromisoformat("2024-05-01T12:00:00Z").timestamp()
 GOLDEN: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parents[3] / "golden" / "tables.yaml").read_text("utf-8"))

@@ -10,7 +10,7 @@ from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.controllers.workloads.index import WorkloadIndex
 from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, Json
 from kdns.controlplane.storage.owners import Owners
-from kdns.controlplane.storage.watch import version_of
+from kdns.controlplane.storage.watch import stored_object_of
 
 KEY = ("x", "a")
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u1", "controller": True}
@@ -22,8 +22,8 @@ OBJECT: Json = {
 
 def test_disruptions() -> None:
     controller = Disruptions()
-    controller.learn(POD, KEY, OBJECT, 1)
-    controller.learn(POD, KEY, None, 2)
+    controller.observe(POD, KEY, OBJECT, 1)
+    controller.observe(POD, KEY, None, 2)
     assert vars(controller) == vars(Disruptions())
 
 
@@ -31,26 +31,26 @@ def test_disruptions() -> None:
 def test_pods_on_nodes(kind: type[PodGarbageCollector | NodeLifecycle]) -> None:
     controller, others = kind(), [("x", "b"), ("y", "a")]
     for key in (KEY, *others):
-        controller.learn(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1)
+        controller.observe(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1)
     for key in (KEY, *others):
         assert vars(controller) != vars(kind())
-        controller.learn(POD, key, None, 2)
+        controller.observe(POD, key, None, 2)
     assert vars(controller) == vars(kind())
 
 
 def test_workloads() -> None:
     workloads, fresh = (WorkloadIndex(DEPLOYMENT, REPLICA_SET) for _ in range(2))
-    workloads.learn(DEPLOYMENT, KEY, OBJECT)
-    workloads.learn(REPLICA_SET, KEY, OBJECT)
+    workloads.observe(DEPLOYMENT, KEY, OBJECT)
+    workloads.observe(REPLICA_SET, KEY, OBJECT)
     assert workloads.affected(OBJECT) == {KEY}
-    workloads.learn(REPLICA_SET, KEY, None)
-    workloads.learn(DEPLOYMENT, KEY, None)
+    workloads.observe(REPLICA_SET, KEY, None)
+    workloads.observe(DEPLOYMENT, KEY, None)
     assert vars(workloads) == vars(fresh)
 
 
 def test_owners() -> None:
     owners = Owners()
-    version = version_of(CONFIG_MAP, KEY, {"metadata": {"name": "a", "ownerReferences": [OWNER]}}, 1)
+    version = stored_object_of(CONFIG_MAP, KEY, {"metadata": {"name": "a", "ownerReferences": [OWNER]}}, 1)
     owners.track(None, version)
     assert owners.dependents("u1") == [(CONFIG_MAP, KEY)]
     owners.track(version, None)

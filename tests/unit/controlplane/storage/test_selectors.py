@@ -10,7 +10,6 @@ from kdns.controlplane.meta.kinds import (
     ENDPOINT_SLICE,
     EVENT,
     EVENT_V1,
-    FORMS,
     JOB,
     NODE,
     POD,
@@ -19,10 +18,11 @@ from kdns.controlplane.meta.kinds import (
     RESOURCE_SLICE,
     SECRET,
     SERVICE,
+    STORED_KINDS,
     Json,
     Kind,
 )
-from kdns.controlplane.server.views import field_labels_of
+from kdns.controlplane.server.conversions import field_labels_of
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
@@ -96,7 +96,7 @@ def test_labels_of_a_service_selector() -> None:
 
 
 def labels_of(kind: Kind) -> FieldLabels:
-    return field_labels_of(FORMS.get(kind, kind), kind if kind in FORMS else None)
+    return field_labels_of(STORED_KINDS.get(kind, kind), kind if kind in STORED_KINDS else None)
 
 
 RUNNING: Json = {

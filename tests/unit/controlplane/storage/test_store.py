@@ -8,7 +8,7 @@ import pytest
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import POD, SERVICE, Json
-from kdns.controlplane.schema.zeros import filled
+from kdns.controlplane.schema.omitempty import filled
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit, Filter, Subscription

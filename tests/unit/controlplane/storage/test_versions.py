@@ -10,7 +10,7 @@ import pytest
 from kdns.controlplane.meta.kinds import DEPLOYMENT, EVENT, POD, SERVICE, Json, Kind
 from kdns.controlplane.storage import watch
 from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Version, version_of
+from kdns.controlplane.storage.watch import StoredObject, stored_object_of
 
 META: Final[Json] = {"name": "a", "namespace": "x", "uid": "1"}
 REFERENCE: Final[Json] = {"kind": "Pod", "name": "p", "resourceVersion": "0"}
@@ -23,26 +23,26 @@ ROWS: Final[tuple[tuple[Kind, Json], ...]] = (
 )
 
 
-def drafts() -> list[Version]:
-    return [version_of(kind, ("x", "a"), {"metadata": META, **obj}, 0) for kind, obj in ROWS]
+def drafts() -> list[StoredObject]:
+    return [stored_object_of(kind, ("x", "a"), {"metadata": META, **obj}, 0) for kind, obj in ROWS]
 
 
 @pytest.mark.parametrize("draft", drafts(), ids=lambda draft: draft.kind.kind)
-def test_a_revision_is_written_as_by_encoding_everything(draft: Version) -> None:
+def test_a_revision_is_written_as_by_encoding_everything(draft: StoredObject) -> None:
     for revision in (7, 12345, 0):
-        wanted = version_of(draft.kind, draft.key, draft.obj, revision)
+        wanted = stored_object_of(draft.kind, draft.key, draft.obj, revision)
         at_once = draft.at(revision)
-        undecoded = Version(draft.kind, draft.key, 0, None, draft.encoded).at(revision)
+        undecoded = StoredObject(draft.kind, draft.key, 0, None, draft.encoded).at(revision)
         assert at_once == wanted
         assert msgspec.json.decode(undecoded.encoded) == msgspec.json.decode(wanted.encoded)
         assert at_once.obj == wanted.obj
 
 
 @pytest.mark.parametrize("draft", drafts(), ids=lambda draft: draft.kind.kind)
-def test_other_metadata_are_written_as_by_encoding_everything(draft: Version) -> None:
-    marks = {**draft.obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": None}
-    wanted = version_of(draft.kind, draft.key, {**draft.obj, "metadata": marks}, 0)
-    other = draft.at(7).with_metadata(marks)
+def test_other_metadata_are_written_as_by_encoding_everything(draft: StoredObject) -> None:
+    metadata = {**draft.obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": None}
+    wanted = stored_object_of(draft.kind, draft.key, {**draft.obj, "metadata": metadata}, 0)
+    other = draft.at(7).with_metadata(metadata)
     assert other == wanted
     assert other.obj == wanted.obj
 

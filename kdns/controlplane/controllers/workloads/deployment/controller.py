@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
 from kdns.controlplane.controllers.owner_references import controller_of
 from kdns.controlplane.controllers.workloads.deployment.replica_sets import (
     REVISION,
@@ -58,15 +58,15 @@ class Deployments:
     """Subjects are Deployments by namespace and name."""
 
     name = "deployment-controller"
-    follows = (DEPLOYMENT, REPLICA_SET, POD)
-    settled: frozenset[Kind] = frozenset()
+    watches = (DEPLOYMENT, REPLICA_SET, POD)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._index = WorkloadIndex(DEPLOYMENT, REPLICA_SET)
         self._pods = Dependents()
         self._set_keys: dict[str, Key] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The Deployment, or that of a ReplicaSet; that of a finished Pod only with strategy Recreate."""
         _ = revision
         if kind == POD:
@@ -78,55 +78,55 @@ class Deployments:
                 self._set_keys.pop(old["metadata"]["uid"], None)
             if obj is not None:
                 self._set_keys[obj["metadata"]["uid"]] = key
-        return self._index.learn(kind, key, obj)
+        return self._index.observe(kind, key, obj)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """One step of the rollout, and the status."""
         _ = since_s
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         deployment = self._index.all.get(key)
         if deployment is None:
-            return Outcome()
+            return Result()
         sets, changes = self._index.claimed(key, REPLICA_SET)
         if changes:
-            return Outcome(changes)
+            return Result(changes)
         sets.sort(key=oldest_first)
         new = next((each for each in sets if same_template(each, deployment)), None)
         rollout = Rollout(deployment, new, tuple(each for each in sets if each is not new))
         if is_terminating(deployment):
-            return Outcome(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
+            return Result(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
         if (conditions := pause_conditions(deployment, now_s)) is not None:
             status = {**(deployment.get("status") or {}), "conditions": conditions}
-            return Outcome(status_update(DEPLOYMENT, deployment, status))
+            return Result(status_update(DEPLOYMENT, deployment, status))
         if due := self._synced(rollout, now_s):
-            return Outcome(due)
+            return Result(due)
         paused = bool(deployment["spec"].get("paused"))
         if paused or was_scaled(deployment, sets):
-            step = scaled(rollout) or (Outcome(surplus(rollout)) if paused else Outcome())
+            step = scaled(rollout) or (Result(surplus(rollout)) if paused else Result())
             status = counted_status(deployment, new, sets, now_s)
-            return Outcome([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.notices)
+            return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events)
         step = self._rolling(rollout, now_s) if is_rolling(deployment) else self._recreating(rollout, now_s)
         status = rollout_status(deployment, new, sets, now_s)
         if new is None and any(action.verb == "create" for action in step.actions):
             return step
         if not step.actions and is_complete(deployment, status):
-            step = Outcome(surplus(rollout))
+            step = Result(surplus(rollout))
         condition = condition_of({"status": status}, "Progressing")
         left_s = deadline_in_s(deployment, condition, now_s) if condition and has_deadline(deployment) else None
-        again_s = None if left_s is None else left_s + _MIN_WAIT_S
-        return Outcome([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.notices, again_s)
+        requeue_after_s = None if left_s is None else left_s + _MIN_WAIT_S
+        return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events, requeue_after_s)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """ReplicaSetCreateError when the new ReplicaSet does not exist; no Event for other writes."""
-        deployment = self._index.all.get((subject[0], subject[1]))
+        deployment = self._index.all.get((request[0], request[1]))
         if deployment is None or not isinstance(error, StatusError) or error.code == _CONFLICT:
             return None
         if any(same_template(each, deployment) for each in self._index.parts[REPLICA_SET].of(deployment)):
             return None
         message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
-        return Notice(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)
+        return Event(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)
 
-    def _recreated_with(self, pod: Json | None) -> Iterable[Subject]:
+    def _recreated_with(self, pod: Json | None) -> Iterable[Request]:
         controller = controller_of(pod) if pod else None
         key = self._set_keys.get(controller["uid"]) if controller else None
         deployments = self._index.affected(self._index.parts[REPLICA_SET].objects[key]) if key else ()
@@ -157,7 +157,7 @@ class Deployments:
             actions.append(Action("update", DEPLOYMENT, changed, "status"))
         return actions
 
-    def _created(self, rollout: Rollout, now_s: float) -> Outcome:
+    def _created(self, rollout: Rollout, now_s: float) -> Result:
         """Create the new ReplicaSet, as large as the surge allows."""
         deployment = rollout.deployment
         name, collisions = self._name(deployment)
@@ -172,12 +172,12 @@ class Deployments:
             status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
         annotations = {**(deployment["metadata"].get("annotations") or {}), REVISION: str(number)}
         annotated = {**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}, "status": status}
-        notices = [scaling(deployment, name, 0, size)] if size else []
-        return Outcome(
-            [Action("create", REPLICA_SET, replica_set), Action("update", DEPLOYMENT, annotated, "status")], notices
+        events = [scaling(deployment, name, 0, size)] if size else []
+        return Result(
+            [Action("create", REPLICA_SET, replica_set), Action("update", DEPLOYMENT, annotated, "status")], events
         )
 
-    def _rolling(self, rollout: Rollout, now_s: float) -> Outcome:
+    def _rolling(self, rollout: Rollout, now_s: float) -> Result:
         """RollingUpdate: scale the new ReplicaSet up within the surge, else the old ones down within availability."""
         deployment, new = rollout.deployment, rollout.new
         if new is None:
@@ -187,13 +187,13 @@ class Deployments:
             return resized(deployment, {key_of(new): size}, [new])
         return resized(deployment, sizes_of_old(deployment, new, rollout.olds), rollout.olds)
 
-    def _recreating(self, rollout: Rollout, now_s: float) -> Outcome:
+    def _recreating(self, rollout: Rollout, now_s: float) -> Result:
         """Recreate: scale the old ReplicaSets to 0, wait until their Pods have ended, then scale the new one up."""
         active = [each for each in rollout.olds if desired_replicas(each)]
         if active:
             return resized(rollout.deployment, {key_of(each): 0 for each in active}, active)
         if any(count(each.get("status"), "replicas") for each in rollout.olds) or self._old_pods_run(rollout):
-            return Outcome()
+            return Result()
         if rollout.new is None:
             return self._created(rollout, now_s)
         return resized(rollout.deployment, {key_of(rollout.new): desired_replicas(rollout.deployment)}, [rollout.new])

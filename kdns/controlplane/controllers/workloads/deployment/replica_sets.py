@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome
+from kdns.controlplane.controllers.controller import Action, Event, Result
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.workloads.deployment.rolling import (
     DESIRED,
@@ -142,7 +142,7 @@ class Rollout:
         return NO_LIMIT if limit is None else int(limit)
 
 
-def scaled(rollout: Rollout) -> Outcome | None:
+def scaled(rollout: Rollout) -> Result | None:
     """Scale the ReplicaSets in proportion to the Deployment's new size; None when nothing changes."""
     deployment, new, olds = rollout.deployment, rollout.new, rollout.olds
     active = [each for each in rollout.every if desired_replicas(each)]
@@ -159,25 +159,25 @@ def scaled(rollout: Rollout) -> Outcome | None:
     return step if step.actions else None
 
 
-def resized(deployment: Json, sizes: dict[Key, int], sets: Iterable[Json], *, annotate: bool = False) -> Outcome:
+def resized(deployment: Json, sizes: dict[Key, int], sets: Iterable[Json], *, annotate: bool = False) -> Result:
     """Updates to new sizes; with `annotate` also of ReplicaSets whose annotations alone change."""
-    actions, notices = [], []
+    actions, events = [], []
     for each in sets:
         size = sizes.get(key_of(each), desired_replicas(each))
         changed = sized(each, deployment, size)
         if size != desired_replicas(each):
-            notices.append(scaling(deployment, each["metadata"]["name"], desired_replicas(each), size))
+            events.append(scaling(deployment, each["metadata"]["name"], desired_replicas(each), size))
         elif not (annotate and key_of(each) in sizes and changed != each):
             continue
         actions.append(Action("update", REPLICA_SET, changed))
-    return Outcome(actions, notices)
+    return Result(actions, events)
 
 
-def scaling(deployment: Json, name: str, before: int, after: int) -> Notice:
+def scaling(deployment: Json, name: str, before: int, after: int) -> Event:
     """The Event of a ReplicaSet that is scaled."""
     way = "up" if after > before else "down"
     message = f"Scaled {way} replica set {name} from {before} to {after}"
-    return Notice(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)
+    return Event(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)
 
 
 def surplus(rollout: Rollout) -> list[Action]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Notice, Outcome, Subject, status_update
+from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import pod_available_in_s
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
@@ -36,15 +36,15 @@ class StatefulSets:
     """Subjects are StatefulSets by namespace and name."""
 
     name = "statefulset-controller"
-    follows = (STATEFUL_SET, POD, CONTROLLER_REVISION, CLAIM)
-    settled: frozenset[Kind] = frozenset()
+    watches = (STATEFUL_SET, POD, CONTROLLER_REVISION, CLAIM)
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._index = WorkloadIndex(STATEFUL_SET, POD, CONTROLLER_REVISION)
         self._claims = Dependents()
         self._creating: dict[Key, str] = {}
 
-    def learn(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Subject]:
+    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
         """The set, or that of a Pod or ControllerRevision. PersistentVolumeClaims are only indexed."""
         _ = revision
         if kind == CLAIM:
@@ -52,25 +52,25 @@ class StatefulSets:
             return ()
         if kind == STATEFUL_SET and obj is None:
             self._creating.pop(key, None)
-        return self._index.learn(kind, key, obj)
+        return self._index.observe(kind, key, obj)
 
-    def reconcile(self, subject: Subject, since_s: float, now_s: float) -> Outcome:
+    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
         """ControllerRevisions first, then the status, then Pods."""
         _ = since_s
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         owner = self._index.all.get(key)
         if owner is None:
-            return Outcome()
+            return Result()
         revisions, changes = self._index.claimed(key, CONTROLLER_REVISION)
         pods, orphans = self._index.claimed(key, POD)
         orphans = [each for each in orphans if ordinal_of(each.obj, owner) is not None]
         if changes or orphans:
-            return Outcome([*changes, *orphans])
+            return Result([*changes, *orphans])
         revision_history = history(STATEFUL_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
         if is_terminating(owner):
-            return Outcome()
+            return Result()
         if revision_history.due or revision_history.update is None:
-            return Outcome(revision_history.due)
+            return Result(revision_history.due)
         current = (
             revision_history.named((owner.get("status") or {}).get("currentRevision") or "") or revision_history.update
         )
@@ -91,18 +91,18 @@ class StatefulSets:
         limit = owner["spec"].get("revisionHistoryLimit")
         surplus = revision_history.outdated(-1 if limit is None else limit, live)
         waits = [wait_s(pod, count(step.spec, "minReadySeconds"), now_s) for pod in step.pods.values()]
-        again_s = min((wait for wait in waits if wait), default=None)
-        return Outcome([*actions, *step.actions, *surplus], step.notices, again_s)
+        requeue_after_s = min((wait for wait in waits if wait), default=None)
+        return Result([*actions, *step.actions, *surplus], step.events, requeue_after_s)
 
-    def failed(self, subject: Subject, error: Exception) -> Notice | None:
+    def failed(self, request: Request, error: Exception) -> Event | None:
         """FailedCreate for a Pod; no Event for conflicts."""
-        key = (subject[0], subject[1])
+        key = (request[0], request[1])
         owner, pod = self._index.all.get(key), self._creating.get(key)
         if owner is None or pod is None or not isinstance(error, StatusError) or error.code == 409:
             return None
         name = owner["metadata"]["name"]
         message = f"create Pod {pod} in StatefulSet {name} failed error: {error.message}"
-        return Notice(STATEFUL_SET, owner, "Warning", "FailedCreate", message)
+        return Event(STATEFUL_SET, owner, "Warning", "FailedCreate", message)
 
     def _run(self, step: Step) -> None:
         """Create missing Pods, then delete those beyond the size, then those of other revisions."""
@@ -196,7 +196,7 @@ class Step:
     now_s: float
     pods: dict[int, Json] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     @property
     def spec(self) -> Json:
@@ -233,7 +233,7 @@ class Step:
 
     def add_event(self, reason: str, message: str) -> None:
         """Add an Event of the set."""
-        self.notices.append(Notice(STATEFUL_SET, self.owner, "Normal", reason, message))
+        self.events.append(Event(STATEFUL_SET, self.owner, "Normal", reason, message))
 
     @property
     def name(self) -> str:

@@ -14,8 +14,8 @@ from kdns.controlplane.meta.errors import StatusError, conflict
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.resources.service.allocator import Transaction
 from kdns.controlplane.resources.validation import validate_meta
-from kdns.controlplane.server.io.aside import LARGE_BYTES, made_aside, turns_of_loop
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread, turns_of_loop
+from kdns.controlplane.storage.watch import StoredObject
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
     ("others", "in_threads"), [(0, [True]), (1, [True, True]), (4, [True] * 5), (9, [True] * 5 + [False])]
 )
 async def test_a_write_is_made_again_where_another_one_was_faster(others: int, in_threads: list[bool]) -> None:
-    versions = [Version(SERVICE, ("default", "a"), revision, {}, b"") for revision in range(others + 1)]
+    versions = [StoredObject(SERVICE, ("default", "a"), revision, {}, b"") for revision in range(others + 1)]
     made: list[bool] = []
 
     def make() -> str:
@@ -35,7 +35,7 @@ async def test_a_write_is_made_again_where_another_one_was_faster(others: int, i
             raise conflict(SERVICE, "a", "modified")
         return "made"
 
-    assert await made_aside(make, LARGE_BYTES, lambda: versions[-1]) == "made"
+    assert await made_in_thread(make, LARGE_BYTES, lambda: versions[-1]) == "made"
     assert made == in_threads
 
 
@@ -48,7 +48,7 @@ async def test_a_write_that_is_refused_is_made_once(error: StatusError) -> None:
         raise error
 
     with pytest.raises(StatusError, match=str(error)):
-        await made_aside(make, LARGE_BYTES, lambda: None)
+        await made_in_thread(make, LARGE_BYTES, lambda: None)
     assert len(made) == 1
 
 

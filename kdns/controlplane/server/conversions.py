@@ -1,6 +1,7 @@
-"""Views of an object as another kind: subresources (`scale`), and API groups with a form of their own.
+"""Conversions of stored objects to other kinds: the subresource `scale`, and kinds of further API versions.
 
-A further view is a row in VIEWS or FORM_VIEWS; routes and discovery read the `subresources` of a kind, and FORMS.
+A further conversion is a row in CONVERSIONS or VERSION_CONVERSIONS. Routes and discovery read the `subresources` of a
+kind, and STORED_KINDS.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kdns.controlplane.meta.errors import Cause, invalid
-from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, FORMS, Json, Kind
+from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, STORED_KINDS, Json, Kind
 from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age, name
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.generic import autoscaler_v1
@@ -27,20 +28,22 @@ POSTED = {"eviction": EVICTION, "binding": BINDING}
 """Subresource → the kind that is posted to it; it cannot be read."""
 
 
-def field_labels_of(kind: Kind, form: Kind | None) -> FieldLabels:
-    """The fields that selectors of a kind in a form may name."""
-    return (FORM_VIEWS[form].field_labels if form else None) or STRATEGIES[kind].field_labels
+def field_labels_of(kind: Kind, served_version: Kind | None) -> FieldLabels:
+    """Returns the fields that selectors may name for a kind in a served version."""
+    return (VERSION_CONVERSIONS[served_version].field_labels if served_version else None) or STRATEGIES[
+        kind
+    ].field_labels
 
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """`read` shows a stored object as `kind`; `write` gives the stored object as it is after a view was sent.
+class Conversion:
+    """`read` converts a stored object to `kind`; `write` returns the stored object with the changes of a sent one.
 
-    `configuration` translates a configuration of the view (server-side apply) to one of the object. The caller checks
-    name, uid and resourceVersion in the view's metadata.
+    `configuration` converts a configuration (server-side apply) to one of the stored object. The caller checks name,
+    uid and resourceVersion in the metadata of the sent object.
     """
 
     kind: Kind
@@ -50,25 +53,25 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class FormView(View):
-    """A view of whole objects: `stored` turns what `read` shows back into the stored form.
+class VersionConversion(Conversion):
+    """A conversion of whole objects: `stored` converts the result of `read` back to the stored kind.
 
-    `field_labels` are those that its selectors may name, None for those of the stored kind.
+    `field_labels` are the fields that its selectors may name, None for those of the stored kind.
     """
 
     stored: Callable[[Json], Json]
     field_labels: FieldLabels | None = None
 
 
-def view_of(subresource: str, form: Kind | None = None) -> View | None:
-    """The view behind a form or a subresource; None where that is the object itself or a part of it."""
-    return FORM_VIEWS[form] if form else VIEWS.get(subresource)
+def conversion_of(subresource: str, served_version: Kind | None = None) -> Conversion | None:
+    """Returns the conversion of a served version or a subresource; None if none is needed."""
+    return VERSION_CONVERSIONS[served_version] if served_version else CONVERSIONS.get(subresource)
 
 
 def kind_at(kind: Kind, subresource: str) -> Kind:
     """The kind that a subresource accepts and returns."""
-    view = view_of(subresource)
-    return view.kind if view else POSTED.get(subresource, kind)
+    conversion = conversion_of(subresource)
+    return conversion.kind if conversion else POSTED.get(subresource, kind)
 
 
 def scale_of(obj: Json) -> Json:
@@ -102,8 +105,8 @@ _SCALES = Printer(
 
 
 def printer_of_kind(kind: Kind) -> Printer:
-    """How objects are printed in a Table; those in another form as the stored ones."""
-    return _SCALES if kind is SCALE else STRATEGIES[FORMS.get(kind, kind)].printer
+    """Returns the printer of Tables; a kind that is served by conversion has the printer of its stored kind."""
+    return _SCALES if kind is SCALE else STRATEGIES[STORED_KINDS.get(kind, kind)].printer
 
 
 def with_scale(obj: Json, scale: Json) -> Json:
@@ -128,11 +131,11 @@ def _claims(scale: Json) -> Json:
     return {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
 
 
-VIEWS = {"scale": View(SCALE, scale_of, with_scale, scale_configuration)}
-"""Subresource → its view, for every kind that has the subresource."""
+CONVERSIONS = {"scale": Conversion(SCALE, scale_of, with_scale, scale_configuration)}
+"""Subresource → its conversion, for every kind that has the subresource."""
 
-FORM_VIEWS = {
-    EVENT_V1: FormView(
+VERSION_CONVERSIONS = {
+    EVENT_V1: VersionConversion(
         EVENT_V1,
         events_v1.to_events_v1,
         events_v1.updated,
@@ -140,7 +143,7 @@ FORM_VIEWS = {
         events_v1.to_core,
         events_v1.FIELD_LABELS,
     ),
-    AUTOSCALER_V1: FormView(
+    AUTOSCALER_V1: VersionConversion(
         AUTOSCALER_V1,
         autoscaler_v1.to_autoscaler_v1,
         autoscaler_v1.updated,
@@ -148,4 +151,4 @@ FORM_VIEWS = {
         autoscaler_v1.to_autoscaler,
     ),
 }
-"""Kind that is a form of another → its view."""
+"""Served kind → its conversion from and to the stored kind."""

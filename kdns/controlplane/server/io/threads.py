@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.writes import InTurn
-from kdns.controlplane.storage.watch import Version
+from kdns.controlplane.storage.watch import StoredObject
 
 LARGE_BYTES: Final = 32 * 1024
 """From this size on a body is decoded, checked or made in a thread: smaller ones take less than about 5 ms."""
@@ -28,14 +28,14 @@ _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="bodies")
 T = TypeVar("T")
 
 
-async def aside(work: Callable[[], T], size_bytes: int) -> T:
+async def in_thread(work: Callable[[], T], size_bytes: int) -> T:
     """The result of work on so many bytes of JSON."""
     if size_bytes < LARGE_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
-async def made_aside(make: Callable[[], T], size_bytes: int, latest: Callable[[], Version | None]) -> T:
+async def made_in_thread(make: Callable[[], T], size_bytes: int, latest: Callable[[], StoredObject | None]) -> T:
     """The result of a write of so many bytes, made again where another write of the object came between.
 
     That is done in the loop where writes of others were faster each time.
@@ -44,7 +44,7 @@ async def made_aside(make: Callable[[], T], size_bytes: int, latest: Callable[[]
         for _try in range(_TRIES):
             before = latest()
             try:
-                return await aside(make, size_bytes)
+                return await in_thread(make, size_bytes)
             except StatusError as error:
                 if error.reason != "Conflict" or latest() is before:
                     raise
