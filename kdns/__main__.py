@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Its imports take a second, in which signals are acted on too."""
+    """Runs the command line. Its imports take a second; signals are handled during them."""
     _open_standard_streams()
     has_terminal = os.isatty(0)
 
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Have /dev/null where a stream is closed: its number would be that of a socket or database, and lines go there."""
+    """Opens /dev/null for each closed stream: its number would be that of a socket or database, and lines go there."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
@@ -34,7 +34,7 @@ def _open_standard_streams() -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """End by this signal, without a traceback."""
+    """Ends by this signal, without a traceback."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     os._exit(128 + number)  # process 1 of a container has no default action

@@ -28,7 +28,7 @@ class DurationRangeError(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; ValueError with Go's words for text that is no duration."""
+    """Returns seconds. Raises ValueError with Go's message for text that is not a duration."""
     unsigned = text[1:] if text[:1] in {"-", "+"} else text
     if unsigned == "0":
         return 0.0
@@ -52,7 +52,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The duration as Go prints it: 24h0m0s, 1.5s, 250ms."""
+    """Returns the duration as Go prints it: 24h0m0s, 1.5s, 250ms."""
     total_ns = round(abs(seconds) * 10**9)
     sign = "-" if seconds < 0 and total_ns else ""
     if total_ns == 0:

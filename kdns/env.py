@@ -56,10 +56,10 @@ class FormatError(InputError):
 def service_variables(
     services: Iterable[Service], namespace: str, *, enable_service_links: bool = True
 ) -> dict[str, str]:
-    """The variables of a container in `namespace`, in the kubelet's order for `services` in the given order.
+    """Returns the variables of a container in `namespace`, in the kubelet's order for `services` in the given order.
 
     Without links only default/kubernetes has variables. With links the namespace's own `kubernetes` replaces it.
-    Where two ports or Services lead to the same name, the value of the last one is at the position of the first.
+    If two ports or Services give the same name, the value of the last one is at the position of the first.
     """
     chosen = select_services(services, namespace, enable_service_links=enable_service_links)
     return {name: value for service in chosen for name, value in variables_of(service)}
@@ -73,9 +73,10 @@ def pod_service_variables(
     services_synced: bool,
     static_pod: bool = False,
 ) -> dict[str, str]:
-    """The variables of a Pod as a kubelet computes them: `service_variables`, or EnvError while they are not known.
+    """Returns the variables of a Pod as a kubelet computes them: `service_variables`. Raises EnvError while they are
+    unknown.
 
-    `services` is None on a node without an API server, where no Pod has service variables. `enable_service_links` is
+    `services` is None on a node without an API server: its Pods have no service variables. `enable_service_links` is
     spec.enableServiceLinks; the API server defaults it to true, so None is an error. A static Pod does not wait for the
     first list of Services, since the API server may be such a Pod.
     """
@@ -89,7 +90,7 @@ def pod_service_variables(
 def select_services(
     services: Iterable[Service], namespace: str, *, enable_service_links: bool = True
 ) -> tuple[Service, ...]:
-    """The Services that have variables in a container of `namespace`, at most one per name."""
+    """Returns the Services that have variables in a container of `namespace`, at most one per name."""
     chosen: dict[str, Service] = {}
     for service in services:
         service_namespace, name = service.key
@@ -103,12 +104,12 @@ def select_services(
 
 
 def has_cluster_ip(service: Service) -> bool:
-    """Whether a Service has variables: not a headless, ExternalName or unallocated one."""
+    """Returns whether a Service has variables: not a headless, ExternalName or unallocated one."""
     return service.spec.cluster_ip not in ("", "None")
 
 
 def variables_of(service: Service) -> Iterator[tuple[str, str]]:
-    """The variables of one Service, in order; none without a cluster IP. The address is spelled as in the API."""
+    """Yields the variables of one Service, in order; none without a cluster IP. Addresses are spelled as in the API."""
     if not has_cluster_ip(service):
         return
     host = service.spec.cluster_ip
@@ -131,17 +132,17 @@ def variables_of(service: Service) -> Iterator[tuple[str, str]]:
 
 
 def variable_name(name: str) -> str:
-    """`redis-master` → `REDIS_MASTER`: upper case, dashes to underscores, the rest as it is."""
+    """Returns `REDIS_MASTER` for `redis-master`: upper case, dashes to underscores."""
     return name.upper().replace("-", "_")
 
 
 def url(host: str, protocol: str, port: int) -> str:
-    """`tcp://10.0.0.11:6379`, with an IPv6 address in brackets."""
+    """Returns a URL such as `tcp://10.0.0.11:6379`, with an IPv6 address in brackets."""
     return f"{(protocol or 'TCP').lower()}://{join_host_port(host, port)}"
 
 
 def as_sh(variables: Mapping[str, str]) -> str:
-    """Lines for `eval` or `.` in any POSIX shell.
+    """Returns lines for `eval` or `.` in any POSIX shell.
 
     A Service name may start with a digit, the name of a shell variable may not: such a variable becomes a comment.
     """
@@ -154,7 +155,10 @@ def as_sh(variables: Mapping[str, str]) -> str:
 
 
 def as_docker(variables: Mapping[str, str]) -> str:
-    """Lines for `docker run --env-file`, which has no quotes: FormatError for a variable that would change."""
+    """Returns lines for `docker run --env-file`, which has no quotes.
+
+    Raises FormatError for a variable that would change.
+    """
     for name, value in variables.items():
         if not name or name.startswith("#") or re.search(r"[=\s\0]", name):
             raise FormatError(f"{name!r} cannot be a name in an env-file: no spaces, no =, no # in front")
@@ -164,7 +168,7 @@ def as_docker(variables: Mapping[str, str]) -> str:
 
 
 def as_json(variables: Mapping[str, str]) -> str:
-    """One JSON object, in order."""
+    """Returns one JSON object, in order."""
     return json.dumps(dict(variables), indent=2) + "\n"
 
 
@@ -172,12 +176,12 @@ FORMATS = {"sh": as_sh, "docker": as_docker, "json": as_json}
 
 
 def environment_bytes(variables: Mapping[str, str]) -> int:
-    """The bytes that execve(2) counts: `name=value`, its terminating NUL and the pointer to it."""
+    """Returns the bytes that execve(2) counts: `name=value`, its terminating NUL and the pointer to it."""
     return sum(len(name.encode()) + len(value.encode()) + 2 + POINTER_BYTES for name, value in variables.items())
 
 
 def size_warning(variables: Mapping[str, str]) -> str:
-    """A warning where a container may fail to start for the size of its environment (E2BIG), else ""."""
+    """Returns a warning if a container may fail to start because of its environment's size (E2BIG), else ""."""
     size_bytes = environment_bytes(variables)
     if len(variables) <= MANY_VARIABLES and size_bytes <= MANY_BYTES:
         return ""

@@ -1,6 +1,6 @@
 """The tree of errors that users see, with fields.
 
-A message has the place, what was found and what is expected.
+A message has the place, the value and the expected value.
 `exit_code` is that of a command: 1 for a failure at run time, 2 for wrong usage or input.
 """
 
@@ -49,7 +49,7 @@ class CorefileError(InputError):
 
 
 class ManifestError(InputError):
-    """An invalid manifest: file, line (from 1, 0 where unknown), the field path and the reason."""
+    """An invalid manifest: file, line (from 1, 0 if unknown), the field path and the reason."""
 
     def __init__(self, path: str, line: int, field: str, reason: str) -> None:
         self.path, self.line, self.field, self.reason = path, line, field, reason
@@ -66,11 +66,11 @@ class SettingsError(InputError):
 
 
 class KubeconfigError(InputError):
-    """Invalid access data of an API server: the file, what was found and what is expected."""
+    """Invalid access data of an API server: the file, the problem and the expected content."""
 
     def __init__(self, path: str, found: str, wanted: str) -> None:
         self.path, self.found, self.wanted = path, found, wanted
-        super().__init__(f"{path}: {found}; wanted: {wanted}")
+        super().__init__(f"{path}: {found}; expected {wanted}")
 
 
 class ApiServerError(KdnsError):
@@ -90,7 +90,7 @@ class ControlPlaneError(KdnsError):
 
 
 class ListenError(KdnsError):
-    """An address that cannot be bound; `where` is the flag or file that has it, where that is known."""
+    """An address that cannot be bound; `where` is its flag or file, if known."""
 
     def __init__(self, address: str, reason: str, where: str = "") -> None:
         self.address, self.reason = address, reason
@@ -106,4 +106,4 @@ class ApplyError(KdnsError):
 
 
 class BusyError(ApplyError):
-    """A program could not do its work, which says nothing about what it was to do."""
+    """A program could not run; its input may be valid."""

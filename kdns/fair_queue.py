@@ -1,8 +1,8 @@
-"""Fair queueing: whatever waits is taken in turn, one piece of each client (RFC 970 §4).
+"""Fair queueing: items are taken in turn, one per client (RFC 970 §4).
 
-The longest queue that a client may have is as long as the room that is left for all others (dynamic thresholds,
-Choudhury and Hahne 1998). So a client that asks much fills half of the room at most, and finds no use in asking more,
-while one that asks little finds room and is the next but few.
+A client's queue is at most as long as the room that is left for all others (dynamic thresholds, Choudhury and Hahne
+1998). So a client that sends many requests fills at most half of the room, and gains nothing by more requests. A client
+that sends few finds room and is served soon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FairQueue(Generic[T]):
         self._room = max_items
 
     def put(self, address: str, item: T) -> bool:
-        """Queue an item of the client at `address`; False where its queue is long enough, given the room."""
+        """Queues an item of the client at `address`; returns False if the client's queue is full."""
         client = client_of(address)
         queue = self.by_client.get(client)
         if (len(queue) if queue else 0) >= self._room:
@@ -45,14 +45,14 @@ class FairQueue(Generic[T]):
 
 
 class FairShares:
-    """Up to `max_places`, of which a client may have as many as are left for all others, as in the queue."""
+    """Up to `max_places`; a client may have as many as are left for all others, as in the queue."""
 
     def __init__(self, max_places: int) -> None:
         self._room = max_places
         self._by_client: dict[str | bytes, int] = {}
 
     def take(self, address: str) -> bool:
-        """Give the client at `address` a place; False where it has enough, given the room."""
+        """Gives the client at `address` a place; returns False if the client has its share."""
         client = client_of(address)
         places = self._by_client.get(client, 0)
         if places >= self._room:
@@ -62,7 +62,7 @@ class FairShares:
         return True
 
     def give_back(self, address: str) -> None:
-        """A place is free again."""
+        """Frees a place."""
         client = client_of(address)
         places = self._by_client[client] - 1
         if places:

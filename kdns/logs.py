@@ -1,8 +1,8 @@
 """Logs: a short fixed event and facts as keys; a console on a terminal, JSON lines elsewhere.
 
-What the directives `log` and `errors` write are CoreDNS's lines on standard output, which other programs read.
+The directives `log` and `errors` write CoreDNS's lines to standard output, which other programs read.
 
-Who logs never waits for who reads: a thread writes the lines, and those that find too many before them are lost.
+A slow log reader never delays the server: a thread writes the lines, and lines beyond a full queue are lost.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LogWriter:
         self._is_closed = False
 
     def write(self, text: str) -> None:
-        """Have a line written, unless too many wait. It never blocks."""
+        """Queues a line, or drops it if too many wait. Never blocks."""
         line = text.encode(errors="backslashreplace")
         with self._changed:
             if self._is_closed or self._waiting_bytes + len(line) > MAX_WAITING_BYTES:
@@ -64,10 +64,10 @@ class LogWriter:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Return at once: lines are written when they can be."""
+        """Returns at once: the thread writes the lines."""
 
     def close(self) -> None:
-        """Wait until all lines are written, but not longer than EXIT_S, and take no more."""
+        """Waits until all lines are written, but not longer than EXIT_S, and takes no more."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting_bytes, EXIT_S)
             self._is_closed = True
@@ -96,12 +96,12 @@ class LogWriter:
                 get(__name__).warning("log lines lost", count=lost)
 
     def _write(self, data: bytes) -> bool:
-        """Whether the data could be written; it may take any time."""
+        """Writes data; returns whether that succeeded. It may take any time."""
         while data:
             try:
                 data = data[os.write(self.descriptor, data) :]
             except OSError as error:
-                if error.errno != errno.EAGAIN:  # nobody reads any more, or the disk is full
+                if error.errno != errno.EAGAIN:  # the reader is gone, or the disk is full
                     return False
                 waiting = select.poll()
                 waiting.register(self.descriptor, select.POLLOUT)
@@ -110,7 +110,7 @@ class LogWriter:
 
 
 class _Forward(logging.Handler):
-    """Has what libraries log, such as asyncio, written in the same way."""
+    """Writes the log messages of libraries, such as asyncio, in the same way."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = min(record.levelno // 10 * 10, logging.CRITICAL)
@@ -123,7 +123,7 @@ _writers: dict[str, LogWriter] = {}
 
 
 def lost_lines() -> int:
-    """How many lines were lost since the start."""
+    """Returns the number of lines lost since the start."""
     return sum(writer.lost for writer in _writers.values())
 
 
@@ -142,22 +142,22 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\n-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2
 
 
 def one_line(text: str) -> str:
-    """The text with control characters as escapes: a terminal shows what others wrote, and obeys none of it."""
+    """Returns the text with control characters as escapes: foreign text must not control a terminal."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """A processor: the texts of a line, of which the console quotes only some."""
+    """Escapes the texts of a line, because the console quotes only some; a processor."""
     return {name: one_line(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _in_order(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """A processor: the line begins with its time, level and event, as people read it."""
+    """Puts time, level and event first in the line, as people read it; a processor."""
     return {**{name: event[name] for name in _FIRST if name in event}, **event}
 
 
 def configure(level: str = "info", stream: TextIO | None = None, *, format: str = "") -> None:  # noqa: A002 - the option
-    """Write kdns's logs of `level` and above to `stream` (default: stderr); see Form.
+    """Writes kdns's logs of `level` and above to `stream` (default: stderr); see Form.
 
     Stack traces have no local variables: a token could be among them.
     """
@@ -189,7 +189,7 @@ def configure(level: str = "info", stream: TextIO | None = None, *, format: str 
 
 
 def _unblocking(name: str, stream: TextIO) -> TextIO:
-    """What writes to the stream without waiting; the stream itself where it has no descriptor, and so no reader."""
+    """Returns a stream that writes without waiting; the stream itself if it has no descriptor."""
     try:
         descriptor = stream.fileno()
     except OSError:
@@ -209,12 +209,12 @@ def _unblocking(name: str, stream: TextIO) -> TextIO:
 
 
 def print_line(text: str, before: str = "") -> None:
-    """Print a line to standard error without waiting for who reads there; `before` may control a terminal."""
+    """Prints a line to standard error without waiting for its reader; `before` may control a terminal."""
     _print("stderr", sys.stderr, before + one_line(text))
 
 
 def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, object]) -> None:
-    """Print a line of the directive `log` or `errors` to standard output, without waiting for who reads there.
+    """Prints a line of the directive `log` or `errors` to standard output, without waiting for its reader.
 
     It is CoreDNS's line, or with the format json an object that has the facts. The lowest level that is logged does
     not matter: the Corefile says what is written.
@@ -235,12 +235,12 @@ def _print(name: str, stream: TextIO, text: str) -> None:
 
 
 def form() -> Form:
-    """What `configure` was given."""
+    """Returns the arguments of `configure`."""
     return _form
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of a module."""
+    """Returns the logger of a module."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(source=name)
     return logger
 
@@ -253,7 +253,7 @@ class RareWarning:
         self._logged_s = -RARELY_S
 
     def log(self, **facts: object) -> None:
-        """Log it, unless it was logged a short time ago."""
+        """Logs the warning, unless it was logged within RARELY_S."""
         now_s = time.monotonic()
         if now_s - self._logged_s >= RARELY_S:
             self._logged_s = now_s

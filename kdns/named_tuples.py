@@ -1,4 +1,4 @@
-"""Named tuples of which changed copies are made for every query."""
+"""Named tuples that are copied with changes for every query."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 def quick_replace(cls: Class) -> Class:
-    """A class decorator: the same named tuple, whose `_replace` takes half of the time or less.
+    """Returns the same named tuple with a `_replace` that takes half of the time or less; a class decorator.
 
-    The standard one looks for every field among the changes; this one only sets what changes.
+    The standard one looks up every field in the changes; this one only sets changed fields.
     """
     positions = {name: position for position, name in enumerate(cls._fields)}
     make = tuple.__new__

@@ -36,17 +36,17 @@ _CLIENT_BYTES: Final = 8
 
 
 def family_of(value: Address | Network) -> Family:
-    """The family of an address or a network."""
+    """Returns the family of an address or a network."""
     return "IPv4" if value.version == VERSION["IPv4"] else "IPv6"
 
 
 def family_of_text(address: str) -> Family:
-    """The family of an address in canonical form."""
+    """Returns the family of an address in canonical form."""
     return "IPv6" if ":" in address else "IPv4"
 
 
 def is_ipv6(host: str) -> bool:
-    """Whether a host is an IPv6 literal. A name or an IPv4 address holds no colon."""
+    """Returns whether a host is an IPv6 literal. A name or an IPv4 address holds no colon."""
     return ":" in host
 
 
@@ -54,7 +54,7 @@ def is_ipv6(host: str) -> bool:
 
 
 def parse_address(text: str) -> Address | None:
-    """The address that `text` stands for, or None; also for text of more than 64 characters, most of them zeros.
+    """Returns the address of a text, or None; also for text of more than 64 characters, most of them zeros.
 
     Numbers of IPv4 may have leading zeros, as in 010.0.0.1, and are decimal all the same: objects that are older than
     the API's strict validation hold such addresses (Kubernetes: ParseIPSloppy). An IPv6 address with a zone, as in
@@ -81,13 +81,13 @@ def _sloppy_address(text: str) -> Address | None:
 
 
 def parse_unmapped_address(text: str) -> Address | None:
-    """`parse_address`, where an IPv4-mapped address (::ffff:10.0.0.1) is the IPv4 address, as for the API."""
+    """Returns the address like `parse_address`, but an IPv4-mapped one (::ffff:10.0.0.1) as IPv4, like the API."""
     address = parse_address(text)
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
 def canonical_address(text: str) -> str:
-    """The address in canonical form (RFC 5952 for IPv6), or "" for text that is no address.
+    """Returns the address in canonical form (RFC 5952 for IPv6), or "" for other text.
 
     Most addresses are canonical IPv4, which the pattern recognizes in a twentieth of the time that parsing takes.
     """
@@ -99,7 +99,7 @@ def canonical_address(text: str) -> str:
 
 
 def packed(text: str) -> bytes:
-    """The address in 4 or 16 bytes, in network byte order, or b"" for text that is no address."""
+    """Returns the address in 4 or 16 bytes, in network byte order, or b"" for other text."""
     if _CANONICAL_IPV4.fullmatch(text):
         return bytes(map(int, text.split(".")))
     try:
@@ -109,37 +109,37 @@ def packed(text: str) -> bytes:
 
 
 def unpacked(address: bytes) -> str:
-    """The canonical text of an address of 4 or 16 bytes."""
+    """Returns the canonical text of an address of 4 or 16 bytes."""
     return str(ip_address(address))
 
 
 @lru_cache(_CACHED_ADDRESSES)  # asked five times for one query
 def client_of(address: str) -> str | bytes:
-    """Whom the address of a peer stands for: an IPv4 address for itself, an IPv6 address for its /64.
+    """Returns the client of a peer's address: an IPv4 address itself, or the /64 of an IPv6 address.
 
-    Who has one address of such a network has all of them. A zone does not matter.
+    A client with one address of such a network has all of them. A zone does not matter.
     """
     return packed(without_zone(address))[:_CLIENT_BYTES] if is_ipv6(address) else address
 
 
 def without_zone(host: str) -> str:
-    """An address without the zone of IPv6, which means something on one machine only."""
+    """Returns an address without the zone of IPv6, which means something on one machine only."""
     return host.partition("%")[0]
 
 
 def client_address(host: str) -> bytes:
-    """The packed address of a peer, without a zone: IPv4 where it is mapped into IPv6; b"" for text that is none."""
+    """Returns the packed address of a peer, without a zone, and as IPv4 if it is mapped; b"" for other text."""
     address = packed(without_zone(host))
     return address[len(_MAPPED) :] if len(address) == 16 and address.startswith(_MAPPED) else address
 
 
 def is_link_local_ipv6(address: Address) -> bool:
-    """Whether the address is within fe80::/10: valid on its link only and never forwarded (RFC 4291 §2.5.6)."""
+    """Returns whether the address is within fe80::/10: valid on its link only and never forwarded (RFC 4291 §2.5.6)."""
     return address.version == VERSION["IPv6"] and address.is_link_local
 
 
 def special_purpose(address: Address) -> str:
-    """What an address is that no host has for good, in words such as "a multicast address"; "" for any other.
+    """Returns the name of a special-purpose address, such as "a multicast address"; "" for any other.
 
     Kubernetes' own validation names them so (ValidateNonSpecialIP). Loopback addresses are not among them.
     """
@@ -153,7 +153,7 @@ def special_purpose(address: Address) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as it stands in a URL without its port, is this machine: localhost, 127.0.0.0/8 or ::1."""
+    """Returns whether a URL's host (without port) is this machine: localhost, 127.0.0.0/8 or ::1."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -166,7 +166,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_network(text: str) -> Network | None:
-    """The network of a CIDR, or None for text that is none. Host bits are dropped, white space around it is ignored.
+    """Returns the network of a CIDR, or None for other text. Host bits are dropped, surrounding spaces are ignored.
 
     It is IPv4 wherever `parse_unmapped_address` says so of its address.
     """
@@ -192,7 +192,7 @@ _UNUSABLE_NETWORKS: Final = tuple((ip_network(text), what) for what, texts in _U
 
 
 def unusable_addresses(network: Network) -> str:
-    """Which addresses of a network cannot be cluster IPs, in words; "" if all can."""
+    """Returns which addresses of a network cannot be cluster IPs, in words; "" if all can."""
     found = (what for each, what in _UNUSABLE_NETWORKS if each.version == network.version and each.overlaps(network))
     return next(found, "")
 
@@ -216,17 +216,17 @@ class HostPort:
 
 
 def bracketed(host: str) -> str:
-    """The host as it stands before a port: an IPv6 literal in brackets (RFC 3986 §3.2.2)."""
+    """Returns the host as written before a port: an IPv6 literal in brackets (RFC 3986 §3.2.2)."""
     return f"[{host}]" if is_ipv6(host) else host
 
 
 def join_host_port(host: str, port: int) -> str:
-    """`10.0.0.1:53`, `[fd00::1]:53`."""
+    """Returns text such as `10.0.0.1:53` and `[fd00::1]:53`."""
     return f"{bracketed(host)}:{port}"
 
 
 def split_host_port(text: str) -> tuple[str, str] | None:
-    """Host and port of HOST:PORT, [IPV6]:PORT or :PORT, each unchecked; None for text in no such form."""
+    """Returns host and port of HOST:PORT, [IPV6]:PORT or :PORT, unchecked; None for other text."""
     match = _HOST_PORT.fullmatch(text)
     return (match[1] or match[2] or "", match[3]) if match else None
 
@@ -237,5 +237,5 @@ def split_optional_port(text: str) -> tuple[str, str | None]:
 
 
 def parse_port(text: str) -> int | None:
-    """A port from 0 to 65535 in up to five ASCII digits, or None."""
+    """Returns a port from 0 to 65535 in up to five ASCII digits, or None."""
     return int(text) if _PORT.fullmatch(text) and int(text) <= MAX_PORT else None

@@ -1,4 +1,4 @@
-"""What a misspelt word was meant to be."""
+"""Suggestions for misspelt words."""
 
 from __future__ import annotations
 

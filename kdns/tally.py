@@ -1,4 +1,4 @@
-"""A number that metrics show, shared by who counts and who shows it."""
+"""A number that metrics show, shared by the counting code and the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of server blocks is valid and rarely meant: words that became zones, and a server that asks itself."""
+"""Valid but probably unintended server blocks: words that became zones, and a server that forwards to itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
 
 
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
-    """A directive, or a word of no directive, that stands where zones stand."""
+    """Yields warnings about directives and other words in the place of zones."""
     where = "every address" if server.bound is None else "the addresses of `bind`"
     has_root = any(address.zone == "." for address in server.addresses)
     for address in server.addresses:
@@ -80,7 +80,7 @@ def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]
             if not isinstance(target, Target):
                 continue
             if target.host in hosts and (target.scheme, target.port) in places:
-                reason = f"`forward` to {target.host}, port {target.port}, asks this server block itself"
+                reason = f"`forward` to {target.host}, port {target.port}, queries this server block itself"
                 yield target.token.error(reason) if target.token else server.error(reason)
 
 

@@ -34,7 +34,7 @@ Mistake: TypeAlias = CorefileError | ManifestError
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was read, as numbers by kind, and the mistakes and warnings, each at its place."""
+    """The numbers of files read by kind, and the mistakes and warnings, each at its place."""
 
     read: Mapping[str, int]
     mistakes: tuple[Mistake, ...]
@@ -42,7 +42,7 @@ class Findings:
 
     @property
     def summary(self) -> str:
-        """What was read, in words."""
+        """The read files, as text."""
         parts = [f"{count} {kind if count == 1 else _PLURALS[kind]}" for kind, count in self.read.items() if count]
         return ", ".join(parts) or "nothing"
 
@@ -52,7 +52,7 @@ OBJECT: Final = "object"
 _PLURALS: Final = {COREFILE: "Corefiles", KIND: f"{KIND}s", OBJECT: "objects"}
 
 WANTED: Final = (
-    "wanted a Corefile (server blocks such as `. { whoami }`), a KubeProxyConfiguration, or manifests (YAML or JSON "
+    "expected a Corefile (server blocks such as `. { whoami }`), a KubeProxyConfiguration, or manifests (YAML or JSON "
     "with apiVersion and kind)"
 )
 COREFILE_KEY: Final = "Corefile"
@@ -69,7 +69,7 @@ _DIRECTIVES: Final = frozenset({*BY_NAME, *COREDNS_ONLY, "import"})
 
 
 def content_kind(text: str) -> Literal["corefile", "yaml", ""]:
-    """What a file is by its content: YAML that has an object of Kubernetes, or a Corefile; "" for neither."""
+    """Returns the kind of a file by its content: YAML with an object of Kubernetes, a Corefile, or ""."""
     if _MANIFEST.search(text):
         return "yaml"
     lines = _WORDS.finditer(text)
@@ -84,7 +84,7 @@ async def mistakes(
     dns_port: int,
     cluster: ClusterConfig,
 ) -> Findings:
-    """Every mistake and warning in files and folders; of the paths in `texts`, this is read in place."""
+    """Returns every mistake and warning in files and folders; of the paths in `texts`, this is read in place."""
     check = _Check(dns_port)
     for path in paths:
         try:
@@ -109,7 +109,7 @@ async def mistakes(
 
 
 async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
-    """Every mistake in the Corefile that a server would read, and in the files that it names."""
+    """Returns every mistake in the Corefile that a server would read, and in the files that it names."""
     check = _Check(dns_port)
     try:
         text = regular_text(path)
@@ -120,22 +120,22 @@ async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
 
 
 class _Check:
-    """What was read, and the mistakes."""
+    """The read files, and the mistakes."""
 
     def __init__(self, dns_port: int) -> None:
         self._dns_port = dns_port
         self.read: Counter[str] = Counter(dict.fromkeys(_PLURALS, 0))
         self.warnings: list[Mistake] = []
-        """What may be meant, or right elsewhere, such as kinds that kdns does not serve."""
+        """Warnings: possibly intended or valid elsewhere, such as kinds that kdns does not serve."""
         self.texts: dict[str, str] = {}
         self.mistakes: list[Mistake] = []
         self._manifests: list[Manifest] = []
         self._kustomizations: list[Kustomization] = []
         self._of_manifests: list[ManifestError] = []
-        """Mistakes of files that count if these are manifests, and no patches."""
+        """Mistakes that are reported if their files are manifests, not patches."""
 
     async def file(self, path: Path, given: str | None, *, is_named: bool) -> None:
-        """Read one file, by its kind; one below a folder has to be a regular file."""
+        """Reads one file, by its kind; one below a folder has to be a regular file."""
         name = str(path)
         if name in self.texts:
             return
@@ -150,7 +150,7 @@ class _Check:
             case "yaml":
                 self._yaml(name, text)
             case _ if _COMMENTS.sub("", text):
-                self._of_manifests.append(ManifestError(name, 1, "", f"is not known for what it is; {WANTED}"))
+                self._of_manifests.append(ManifestError(name, 1, "", f"has an unknown format; {WANTED}"))
             case _ if not text.strip() and is_named:
                 self.mistakes.append(ManifestError(name, 0, "", f"is empty; {WANTED}"))
             case _ if not text.strip():
@@ -159,7 +159,7 @@ class _Check:
                 self.mistakes.append(ManifestError(name, 0, "", f"has only comments; {WANTED}"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
-        """A Corefile, and with `is_here`, the files that it names."""
+        """Checks a Corefile, and with `is_here` the files that it names."""
         servers, others, found = mistakes_in(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
         self.mistakes += found
@@ -175,7 +175,7 @@ class _Check:
         for document in found:
             if _is_settings(document.value):
                 if len(found) > 1:
-                    reason = f"{KIND} is one of {len(found)} documents; `kdns proxy --config` wants a file of its own"
+                    reason = f"{KIND} is one of {len(found)} documents; `kdns proxy --config` needs a file of its own"
                     wrong.append(ManifestError(path, document.line, "", reason))
                 _, mistakes, remarks = read_settings(text, document)
                 wrong += mistakes
@@ -196,7 +196,7 @@ class _Check:
         self.mistakes += wrong
 
     def _unknown(self, manifest: UnknownKind) -> None:
-        """A kind of a group that is served is misspelt, as a rule; one of another group may be served elsewhere."""
+        """Reports an unknown kind: a mistake in a served group, where it is misspelt, and a warning in other groups."""
         group = manifest.api_version.rpartition("/")[0]
         if group in SERVED_GROUPS or any(kind.kind == manifest.kind for kind in KINDS):
             self._of_manifests.append(manifest.error)
@@ -204,7 +204,7 @@ class _Check:
             self.warnings.append(manifest.error)
 
     def _config_map(self, manifest: Manifest, text: str) -> None:
-        """The Corefile and the KubeProxyConfigurations in a ConfigMap; files that they name are elsewhere."""
+        """Checks the Corefile and the KubeProxyConfigurations in a ConfigMap, without the files that they name."""
         data = manifest.obj.get("data")
         for key, value in data.items() if isinstance(data, dict) else ():
             if not isinstance(value, str):
@@ -222,7 +222,7 @@ class _Check:
                 self.mistakes += _within(manifest, text, key, _settings_mistakes(manifest.path, value))
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
-        """What an API would refuse of all manifests, each mistake at the line of its field."""
+        """Adds the mistakes that an API would refuse in all manifests, at the lines of their fields."""
         for kustomization in self._kustomizations:
             if kustomization.has_effects:
                 self.warnings.append(kustomization.error)
@@ -233,11 +233,11 @@ class _Check:
         everything = clusters(manifests, self._kustomizations)
         self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time()) for each in everything)
         if not any(isinstance(each, ManifestError) for each in self.mistakes):
-            # an object that is mended may be what another one lacks; one that is not a manifest's is no reason
+            # a corrected object may solve another's mistake; objects without a manifest do not
             self.warnings += self._at_lines(map(manifest_warnings, everything))
 
     def _at_lines(self, parts: Iterable[Iterable[ManifestMistake]]) -> list[ManifestError]:
-        """The mistakes of alternatives, each once, at the lines of their fields."""
+        """Returns the mistakes of alternatives, each once, at the lines of their fields."""
         found = {
             (each.manifest.path, each.manifest.line, each.field, each.reason): each for part in parts for each in part
         }
@@ -245,7 +245,7 @@ class _Check:
 
 
 def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> list[ManifestError]:
-    """Mistakes in a value of a ConfigMap, at the lines of its file."""
+    """Returns mistakes in a value of a ConfigMap, at the lines of its file."""
     if not found:
         return []
     field = f"data[{key}]"
@@ -261,12 +261,12 @@ def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -
 
 
 def _with_pillar(text: str) -> str:
-    """A Corefile with an address in place of each word that is filled in on a node."""
+    """Returns a Corefile with an address in place of each word that is filled in on a node."""
     return PILLAR.sub("192.0.2.1", text)
 
 
 def _is_settings(value: object) -> bool:
-    """Whether a document is, or is meant as, a KubeProxyConfiguration."""
+    """Returns whether a document is, or is meant as, a KubeProxyConfiguration."""
     group = API_VERSION.partition("/")[0]
     return isinstance(value, dict) and (
         value.get("kind") == KIND or str(value.get("apiVersion", "")).partition("/")[0] == group
@@ -282,5 +282,5 @@ def _settings_mistakes(path: str, text: str) -> list[ManifestError]:
 
 
 def _elsewhere(pattern: str) -> Sequence[tuple[str, str]]:
-    """An import of another machine's file: it counts for nothing."""
+    """Returns an import of another machine's file: it counts for nothing."""
     return [(pattern, "")]

@@ -22,15 +22,15 @@ from kdns.plugins import hosts, root
 from kdns.runtime.files.watched import WatchedFile
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
-"""Files that need not be there where nobody asked for them."""
+"""Optional files, if they are not named explicitly."""
 
 
 async def mistakes_in_files(
     servers: Sequence[ServerConfig], others: Sequence[ServerConfig] = ()
 ) -> list[CorefileError]:
-    """What is wrong with the files that these server blocks name: each at its line, or where it is named.
+    """Returns the mistakes in files that these server blocks name: each at its line, or at the file's name.
 
-    Of `others`, whose blocks have mistakes, no more is told than what files are about.
+    For `others`, whose blocks have mistakes, only mistakes in files are reported.
     """
     process = Process(Clusters())
     found: list[CorefileError] = []
@@ -49,7 +49,7 @@ async def mistakes_in_files(
 class _Reading(BlockSetup):
     """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake.
 
-    `mistakes` are found by their texts: a file that two directives name is told of once.
+    `mistakes` are found by their texts: a file that two directives name is reported once.
     """
 
     def __init__(self, config: ServerConfig, process: Process, *, is_whole: bool) -> None:
@@ -58,7 +58,7 @@ class _Reading(BlockSetup):
         self.is_whole = is_whole
 
     async def read(self) -> None:
-        """Build the directives one by one, and let each read its files."""
+        """Builds the directives one by one, and lets each read its files."""
         for row in self.config.rows:
             if row.build and (given := self.config.given(row)):
                 self._attempt(partial(row.build, given, self))
@@ -97,7 +97,7 @@ class _Reading(BlockSetup):
         return {self.config.path, *(line.path for stanza in self.config.stanzas for line in (stanza, *stanza.block))}
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
-        """Look at the kubeconfig, and at the files of `tls`."""
+        """Looks at the kubeconfig, and at the files of `tls`."""
         del scope, changed, startup_timeout_s
         if source.kubeconfig:
             self._attempt(lambda: kubeconfig(source.kubeconfig, source.context))
@@ -116,16 +116,16 @@ class _Reading(BlockSetup):
         parse: Callable[[str], Any] | None = None,
         is_optional: bool = False,
     ) -> None:
-        """Read the file once; one that is named has to be there."""
+        """Reads the file once; one that is named has to be there."""
         del every_s
         placed = self.path(path)
         self.prepare(WatchedFile(kind, placed, 0.0, read, parse, is_optional and placed in _OPTIONAL).begin)
 
     def log(self, level: Level, event: str, **facts: object) -> None:
-        """Lines are for a server that runs."""
+        """Does nothing: only a running server logs."""
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """Collect what a start goes on without."""
+        """Collects errors that do not stop a start."""
         del event, facts
         for error in errors:
             self._note(error)

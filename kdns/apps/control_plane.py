@@ -36,7 +36,7 @@ _SWITCH_INTERVAL_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneOptions:
-    """What the child serves, and where. `texts` are those of the paths that only the parent can read."""
+    """The options of the child. `texts` are those of the paths that only the parent can read."""
 
     cluster: ClusterConfig
     api: HostPort
@@ -55,8 +55,8 @@ class ControlPlaneOptions:
 class ControlPlane:
     """The parent's side of one child: `start`, then `stop`.
 
-    `warn` gets the problems of manifests, `note` what they change after the start, and `show` what a long start is at.
-    `applied` says how many objects were applied, `remarks` what of them has no effect.
+    `warn` gets the problems of manifests, `note` their changes after the start, and `show` the step of a long start.
+    `applied` is the number of applied objects as text, `remarks` the ignored parts.
     """
 
     options: ControlPlaneOptions
@@ -71,7 +71,7 @@ class ControlPlane:
     _started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
-        """Start the child; return when the API answers and the manifests are applied.
+        """Starts the child; returns when the API answers and the manifests are applied.
 
         The KdnsErrors of the child's start, as ControlPlaneError.
         """
@@ -96,21 +96,21 @@ class ControlPlane:
         self.check()
 
     def dns_at(self, host: str, port: int) -> None:
-        """Create Service kube-dns, whose endpoint is the DNS server at this address."""
+        """Creates Service kube-dns, whose endpoint is the DNS server at this address."""
         self._send(json.dumps([host, port]).encode())
 
     def when_ended(self, call: Callable[[], object]) -> None:
-        """Call when the child has ended, by itself or by `stop`."""
+        """Calls when the child has ended, by itself or by `stop`."""
         if self._reading:
             self._reading.add_done_callback(lambda _: call())
 
     def check(self) -> None:
-        """ControlPlaneError if the child has ended by itself."""
+        """Raises ControlPlaneError if the child has ended by itself."""
         if self._reading and self._reading.done():
             self._reading.result()
 
     async def stop(self) -> None:
-        """Have the child finish the requests in flight and close its store; one that has not started yet is killed."""
+        """Lets the child finish the requests in flight and close its store; kills a child that has not started yet."""
         if self._process is None or self._reading is None:
             return
         if not self._started.is_set() and self._process.returncode is None:
@@ -131,7 +131,7 @@ class ControlPlane:
             self._process.stdin.write(line + b"\n")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Take the child's events until it ends."""
+        """Takes the child's events until it ends."""
         failure: tuple[str, int] | None = None
         while process.stdout and (line := await process.stdout.readline()):
             match json.loads(line):
@@ -159,7 +159,7 @@ class ControlPlane:
 
 
 def main() -> None:
-    """Be the child."""
+    """Runs the child process."""
     ignore_signals()  # the parent acts on them
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     asyncio.run(_child())
@@ -232,7 +232,7 @@ def _tell_line(text: str) -> None:
 
 
 def _progress() -> Callable[[str], None]:
-    """Tells what a pass over the manifests is at, ten times a second at most."""
+    """Returns a function that reports the step of a pass, at most ten times a second."""
     told_s = 0.0
 
     def progress(text: str) -> None:

@@ -91,7 +91,7 @@ class NodeProxy:
         return self.state.nodes.get(("", self.name))
 
     def plan_inputs(self) -> PlanInputs | None:
-        """Node and configuration for the plan.
+        """Returns node and configuration for the plan.
 
         None while it is not decided whether this process reports the Node, and while detectLocalMode needs podCIDRs
         that it does not have. When the Node object is deleted, the last one stays in use.
@@ -200,7 +200,7 @@ class NodeProxy:
         return NodeRegistration(self.source, self.name, lambda: self.node, self._own_addresses, decided)
 
     def log_missing(self) -> None:
-        """Log once, after Nodes were listed, what this node's object lacks."""
+        """Logs once, after Nodes were listed, what this node's object lacks."""
         if Node not in self.state.synced:
             return
         node, missing = self.node, ""
@@ -213,7 +213,7 @@ class NodeProxy:
         self._missing = missing
 
     def _own_addresses(self) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
-        """The addresses for the Node, of which a bindAddress is one, and all of this machine."""
+        """Returns the addresses for the Node, including bindAddress, and all addresses of this machine."""
         own = self._addresses or ()
         bound = parse_unmapped_address(self.settings.bind_address)
         primary = {address.version: address for address in primary_addresses(own)}
@@ -222,7 +222,7 @@ class NodeProxy:
         return tuple(address for _, address in sorted(primary.items())), (*own, *primary.values())
 
     async def _first_sync(self, sync_runner: SyncRunner) -> None:
-        """Load without the garbage collector, and fail where the node does not get podCIDRs in time.
+        """Loads without the garbage collector. Raises KdnsError if the node does not get podCIDRs in time.
 
         Connection tracking's sysctls are set after the rules, which make the kernel load it.
         """
@@ -242,7 +242,7 @@ class NodeProxy:
         trim_memory()
 
     async def _clean_up(self, takeover: Takeover, settings: Settings, conntrack: ConntrackReconciler) -> None:
-        """Remove what was there before, when the rules stand, and UDP flows that it led elsewhere.
+        """Removes what was there before, when the rules stand, and UDP flows that it led elsewhere.
 
         The flows have time for answers that are under way.
         """
@@ -262,13 +262,13 @@ class NodeProxy:
 
 
 def checked_mode(settings: Settings) -> Settings:
-    """The settings; InputError where there is no such mode."""
+    """Returns the settings. Raises InputError for an unknown mode."""
     require_mode(settings, MODES)
     return settings
 
 
 async def _together(coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None:
-    """Run tasks of these names until one fails. Raises its KdnsError alone, not as a group."""
+    """Runs tasks of these names until one fails. Raises its KdnsError alone, not as a group."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for name, coroutine in coroutines.items():
@@ -278,7 +278,7 @@ async def _together(coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of 127.0.0.1:10249 or [::1]:10249; InputError for text that the settings' validation refuses."""
+    """Returns host and port of 127.0.0.1:10249 or [::1]:10249. Raises InputError for invalid text."""
     host, port_text = split_host_port(text) or ("", "")
     port = parse_port(port_text)
     if port is None:
@@ -287,11 +287,11 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def api_source(settings: Settings, master: str = "") -> Source:
-    """The API: that of the kubeconfig, at `master` if given; without both, the Pod's own cluster.
+    """Returns the API: that of the kubeconfig, at `master` if given; without both, the Pod's own cluster.
 
-    InputError for a `master` that is no URL.
+    Raises InputError for a `master` that is not a URL.
 
-    Differs: requests are limited only where the settings are not kube-proxy's defaults, 5 a second. kdns lists each
+    Differs: requests are limited only if the settings are not kube-proxy's defaults, 5 a second. kdns lists each
     kind once and then watches.
     """
     client, defaults = settings.client_connection, ClientConnection()
@@ -317,7 +317,7 @@ async def _addresses() -> tuple[Address, ...] | None:
 
 
 def initialise(settings: Settings) -> None:
-    """Do what needs more capabilities than CAP_NET_ADMIN (--init-only)."""
+    """Does what needs more capabilities than CAP_NET_ADMIN (--init-only)."""
     apply_sysctls(settings.conntrack)
 
 
@@ -332,7 +332,7 @@ async def supervise(
     every_s: float = 2.0,
     modes: Mapping[str, Mode] = MODES,
 ) -> None:
-    """Run a node until `stop`; restart it when the configuration file changes, which is read at each `reload` too.
+    """Runs a node until `stop`; restart it when the configuration file changes, which is read at each `reload` too.
 
     Rules and relays of the node before stay until those of the new one stand.
 

@@ -1,4 +1,4 @@
-"""How this machine's own resolver is made to ask kdns: docs/laptop.md in two lines, for the resolver that is here."""
+"""How this machine's own resolver is made to query kdns: docs/laptop.md in two lines, for the resolver that is here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RECIPES: Final = {
     "etc/NetworkManager": (_SERVER, "etc/NetworkManager/dnsmasq.d/kdns.conf", "NetworkManager"),
     "etc/resolver": ("nameserver {host}, port {port}", "etc/resolver/{domain}", ""),
 }
-"""The folder of a resolver → what is to be written, into which file, and the service that reads it at its start."""
+"""The folder of a resolver → the text to write, its file, and the service that reads it at its start."""
 
 
 def recipe(host: str, port: int, domain: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """What leads programs of this machine to the names of the cluster; nothing where the file is there."""
+    """Returns the instructions that lead this machine's programs to the cluster's names; nothing if the file exists."""
     values = {"host": host, "port": port, "domain": domain, "at": join_host_port(host, port)}
     for folder, (content, file, service) in RECIPES.items():
         if not (root / folder).exists() or (service == "NetworkManager" and not _has_dnsmasq(root / folder)):
@@ -31,7 +31,7 @@ def recipe(host: str, port: int, domain: str, root: Path = Path("/")) -> tuple[s
 
 
 def _has_dnsmasq(folder: Path) -> bool:
-    """Whether NetworkManager runs a dnsmasq of its own."""
+    """Returns whether NetworkManager runs a dnsmasq of its own."""
     for path in (folder / "NetworkManager.conf", *folder.glob("conf.d/*.conf")):
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -29,7 +29,7 @@ SETUP_ERRORS: Final = "coredns_nodecache_setup_errors"
 
 
 def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
-    """Say each address that DNS and HTTP are served on, behind a label of `column` characters."""
+    """Says each address that DNS and HTTP are served on, behind a label of `column` characters."""
     for scheme, host, port in server.listened:
         say(f"{scheme:{column}}{host} port {port} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
     for path, (host, port) in server.site_addresses.items():
@@ -37,7 +37,7 @@ def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int)
 
 
 async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Say `ready`, now or as soon as everything has been listed, unless it is to stop before that."""
+    """Says `ready`, now or as soon as everything has been listed, unless it is to stop before that."""
     if not server.is_synced:
         say(WAITING)
     while not (server.is_synced or stop.is_set()):  # noqa: ASYNC110 - kinds are listed one by one, in several places
@@ -50,7 +50,7 @@ async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio
 async def reloading(
     server: DnsServer, asked: asyncio.Event, read: Callable[[], Corefile], tried: str = ""
 ) -> AsyncIterator[None]:
-    """Inside, the server answers as the Corefile says whenever that is asked for or the file has changed.
+    """Reloads the Corefile on request and when the file has changed, while the context is open.
 
     `tried` is the hash of the one in use.
     """
@@ -70,7 +70,7 @@ async def serve(
     pidfile: str = "",
     node_local: NodeLocal | None = None,
 ) -> None:
-    """Run the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
+    """Runs the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
 
     SIGUSR1 and SIGHUP reload the Corefile.
 

@@ -60,7 +60,7 @@ OUTSIDE: Final = """
     loadbalance
 }}
 """
-"""All other names, where this machine has resolvers and only this machine can ask."""
+"""All other names, if this machine has resolvers and only this machine can send queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +75,23 @@ class UpOptions:
 
 
 class Output(Protocol):
-    """Where the words of the command go. After the start nothing may wait for who reads them."""
+    """The output of the command. After the start, a slow reader must not delay anything."""
 
     def say(self, text: str) -> None:
-        """A line of the start: each address that is listened on, and then `ready`."""
+        """Prints a line of the start: each address that is listened on, and then `ready`."""
 
     def note(self, text: str) -> None:
-        """What a manifest has changed."""
+        """Prints the change of a manifest."""
 
     def warn(self, text: str) -> None:
-        """A problem."""
+        """Prints a problem."""
 
     def show(self, text: str) -> None:
-        """What the start is at, "" when it is over."""
+        """Shows the current step of the start, "" at its end."""
 
 
 async def up(options: UpOptions, output: Output) -> None:
-    """Run until SIGTERM, SIGINT or the end of the terminal; SIGUSR1 and SIGHUP reload the Corefile.
+    """Runs until SIGTERM, SIGINT or the end of the terminal; SIGUSR1 and SIGHUP reload the Corefile.
 
     A start that fails leaves the kubeconfig as it was.
     """
@@ -137,7 +137,7 @@ async def _started(
     reload_wanted: asyncio.Event,
     stop: asyncio.Event,
 ) -> DnsServer:
-    """Start everything, then write the kubeconfig, and say what there is now. `stack` stops what was started."""
+    """Starts everything, then writes the kubeconfig, and prints the listeners. `stack` stops what was started."""
     lines: list[str] = []
     say = lines.append
     given = control_plane.options
@@ -179,7 +179,9 @@ async def _started(
 
 @contextmanager
 def in_words_of_flags(options: UpOptions) -> Iterator[None]:
-    """Inside, errors about the DNS server name --dns, or the file of --corefile: nobody wrote the built-in Corefile."""
+    """Rewrites errors about the DNS server to name --dns, or the file of --corefile: the built-in Corefile is not a
+    file.
+    """
     try:
         yield
     except ListenError as error:
@@ -191,7 +193,7 @@ def in_words_of_flags(options: UpOptions) -> Iterator[None]:
 
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
-    """Say what can be tried, and how programs of this machine find the names."""
+    """Says what can be tried, and how programs of this machine find the names."""
     at, domain = reachable(*dns.address_with("kubernetes")), options.control_plane.cluster.cluster_domain
     for number, line in enumerate(recipe(at.host, at.port, domain)):
         say(f"{'' if number else 'names':12}{line}")
@@ -200,7 +202,7 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
 
 
 async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[str], None]) -> ControlPlaneOptions:
-    """The options with this machine's own addresses for the Node: its node ports are there.
+    """Returns the options with this machine's own addresses for the Node: its node ports are there.
 
     Warns of cluster IPs that cannot be reached from here.
     """
@@ -222,7 +224,7 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
 
 @asynccontextmanager
 async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice]:
-    """The dataplane of this machine as the Node of the cluster at `source`; its rules are removed at the end.
+    """Runs the dataplane of this machine as the Node of the cluster at `source`; removes its rules at the end.
 
     Yields the mode that runs. Raises ApplyError if none can. The conntrack limits of the machine are not changed.
     """
@@ -253,7 +255,7 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
 
 
 def dns_config(options: UpOptions) -> Corefile:
-    """--corefile, or the built-in Corefile."""
+    """Returns the Corefile of --corefile, or the built-in one."""
     from kdns.dnsserver.io.corefile import corefile_of, read_corefile  # noqa: PLC0415 - late, as the DNS server
     from kdns.plugins.directives import BY_NAME  # noqa: PLC0415 - the same
 
@@ -267,9 +269,9 @@ def dns_config(options: UpOptions) -> Corefile:
 
 
 def _resolv_conf() -> Path | None:
-    """The file with this machine's resolvers, if there are any.
+    """Returns the file with this machine's resolvers, if there are any.
 
-    The stub of systemd-resolved may be told to ask kdns for names of the cluster: its upstreams are in its own file.
+    systemd-resolved may be configured to query kdns for the cluster's names; another file has its upstreams.
     """
     resolvers = _nameservers(RESOLV_CONF)
     if resolvers == [SYSTEMD_STUB]:

@@ -24,7 +24,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=flags.PATH)
 @click.option(
     "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
-    type=click.IntRange(0, 65535), help="The port where a Corefile names none.",
+    type=click.IntRange(0, 65535), help="The port, if a Corefile has none.",
 )  # fmt: skip
 @click.option(
     "--service-cidr", default=flags.SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]",
@@ -42,10 +42,10 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 def check(
     paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_range: str, strict: bool, output: str
 ) -> None:
-    """Tell every mistake in Corefiles, KubeProxyConfigurations and manifests.
+    """Report every mistake in Corefiles, KubeProxyConfigurations and manifests.
 
-    A folder stands for the manifests in it, `-` for standard input. Each mistake is a line FILE:LINE: REASON; warnings
-    go to standard error. The exit code is 0 where there is no mistake, else 2. No cluster is needed.
+    A folder means the manifests in it, `-` standard input. Each mistake is a line FILE:LINE: REASON; warnings
+    go to standard error. The exit code is 0 without mistakes, else 2. No cluster is needed.
     """
     with reported_errors():
         cluster = ClusterConfig(
@@ -72,6 +72,6 @@ def _as_json(found: Findings) -> str:
 
 
 def _row(mistake: Mistake) -> dict[str, object]:
-    """A mistake as an object: `field` is that of a manifest, or the word of a Corefile; line 0 is the whole file."""
+    """Returns a mistake as an object: `field` of a manifest or word of a Corefile; line 0 is the whole file."""
     field = getattr(mistake, "field", "") or getattr(mistake, "token", "")
     return {"path": mistake.path, "line": mistake.line, "field": field, "reason": mistake.reason}

@@ -1,4 +1,4 @@
-"""What commands are made of: options, examples, and words for who gives one what another has."""
+"""The parts of commands: options, examples, and hints for options of other commands."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ INSTEAD: Final = {
     for command in commands.split() for option in options.split()
 }
 # fmt: on
-"""What to write in place of an option that a command does not have, and perhaps had in earlier versions."""
+"""The text for an option that a command does not have, or had in earlier versions only."""
 
 ARGUMENTS: Final = {
-    "env": "wanted --manifests PATH for files, --namespace NS for a namespace",
-    "proxy": "wanted --config FILE for the configuration",
-    "render": "wanted --manifests PATH for files",
-    "serve": "wanted --conf FILE for the Corefile",
-    "trace": "wanted --manifests PATH for files, --to IP:PORT or NAME:PORT for the destination",
+    "env": "expected --manifests PATH for files, --namespace NS for a namespace",
+    "proxy": "expected --config FILE for the configuration",
+    "render": "expected --manifests PATH for files",
+    "serve": "expected --conf FILE for the Corefile",
+    "trace": "expected --manifests PATH for files, --to IP:PORT or NAME:PORT for the destination",
 }
-"""What to write in place of an argument without an option, by the command that takes none."""
+"""The text for an argument, by the command that takes none."""
 
 
 class Command(click.Command):
-    """A command that says what to write in place of what it does not have."""
+    """A command that suggests replacements for unknown options and arguments."""
 
     allow_extra_args = True  # they are refused here
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """No arguments, for all were options; UsageError for options that do not exist, and for further arguments."""
+        """Parses options. Raises UsageError for unknown options, and for arguments."""
         try:
             rest = super().parse_args(ctx, list(args))
         except click.NoSuchOption as error:
@@ -67,26 +67,26 @@ class Command(click.Command):
                     raise click.UsageError(f"No such option {option!r}: {words}.", ctx) from error
             raise
         if rest and not ctx.resilient_parsing:
-            words = ARGUMENTS.get(self.name or "", "wanted options only")
+            words = ARGUMENTS.get(self.name or "", "expected options only")
             raise click.UsageError(f"Got unexpected argument {rest[0]!r}: {words}.", ctx)
         return rest
 
     def _instead(self, ctx: click.Context, option: str) -> str:
         group = ctx.find_root().command
         if ctx.parent and _has(group, option):
-            return f"it stands before the command, as in `kdns {option} … {self.name}`"
+            return f"write it before the command, as in `kdns {option} … {self.name}`"
         words = INSTEAD.get((self.name or "", option), "").replace("{command}", self.name or "")
         return words or owners(ctx, option)
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
-    """A decorator that makes a command with examples at the end of its help."""
+    """Returns a decorator that makes a command with examples at the end of its help."""
     epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
     return click.command(name, cls=Command, epilog=epilog, **{"context_settings": CONTEXT, **settings})
 
 
 def owners(ctx: click.Context, option: str) -> str:
-    """Which commands have an option; "" where none has."""
+    """Returns which commands have an option; "" if none has."""
     *names, last = ["", *(f"`kdns {each.name}`" for each in _commands(ctx) if _has(each, option))]
     if not last:
         return ""
@@ -107,5 +107,5 @@ def _has(command: click.Command, option: str) -> bool:
 
 
 def _as_written(option: str, args: list[str]) -> str:
-    """The option as it was written: of `-conf`, click tells `-c`."""
+    """Returns the option as it was written: of `-conf`, click tells `-c`."""
     return next((word for arg in args if (word := arg.partition("=")[0]).startswith(option)), option)

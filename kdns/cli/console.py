@@ -17,16 +17,16 @@ from kdns.errors import KdnsError
 from kdns.logs import one_line
 
 UNWRITABLE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
-"""What a full disk, and a terminal that is gone, say to who writes; a closed pipe says EPIPE, which click knows."""
+"""The errors of writing to a full disk and to a closed terminal; click handles EPIPE of a closed pipe."""
 
 
 def say(text: str, *, is_error: bool = False) -> None:
-    """Print lines, at once also into a pipe; what others wrote in them controls no terminal."""
+    """Prints lines, at once also into a pipe; control characters in them must not control the terminal."""
     click.echo("\n".join(map(one_line, text.split("\n"))), err=is_error)
 
 
 def tell(mistakes: Sequence[KdnsError]) -> None:
-    """Print mistakes, each in one line; exit with 2 where there is any."""
+    """Prints mistakes, each in one line; exits with 2 if there are any."""
     for mistake in mistakes:
         say(" ".join(str(mistake).split("\n")))
     if mistakes:
@@ -34,13 +34,13 @@ def tell(mistakes: Sequence[KdnsError]) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning to standard error; standard output is for the result."""
+    """Prints a warning to standard error; standard output is for the result."""
     say(f"Warning: {text}", is_error=True)
 
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Inside, a KdnsError ends the command with its message and its exit code."""
+    """Ends the command on a KdnsError, with its message and its exit code."""
     try:
         yield
     except KdnsError as error:
@@ -49,9 +49,9 @@ def reported_errors() -> Iterator[None]:
 
 
 def end_without_output(error: OSError) -> NoReturn:
-    """Exit with code 1 where standard output or error cannot be written; any other error is raised again.
+    """Exits with code 1 if standard output or error cannot be written; any other error is raised again.
 
-    What is left in a buffer is lost: to write it would be tried again at the exit.
+    Buffered text is dropped: the exit would try to write it again.
     """
     if error.errno not in UNWRITABLE or error.filename is not None:
         raise error
@@ -64,7 +64,7 @@ def end_without_output(error: OSError) -> NoReturn:
 
 
 def run(task: Coroutine[Any, Any, None]) -> None:
-    """Run a command until it ends; an interrupt exits with 130, errors are reported."""
+    """Runs a command until it ends; an interrupt exits with 130, errors are reported."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():

@@ -30,7 +30,7 @@ class GivenPath(click.Path):
     """A path. An empty one, such as that of a variable that is not set, would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The Path; BadParameter for an empty text."""
+        """Returns the Path; BadParameter for an empty text."""
         if value == "":
             self.fail("the path is empty; the current folder is `.`", param, ctx)
         return super().convert(value, param, ctx)
@@ -46,9 +46,9 @@ _SOURCES: Final = (
         type=PATH,
         help="Read these files and folders, - for standard input; may be given several times.",
     ),
-    click.option("--server", metavar="URL", default="", help="Ask this API server, without credentials."),
+    click.option("--server", metavar="URL", default="", help="Use this API server, without credentials."),
     click.option(
-        "--kubeconfig", metavar="FILE", default="", type=click.Path(), help="Ask the API server of this kubeconfig."
+        "--kubeconfig", metavar="FILE", default="", type=click.Path(), help="Use the API server of this kubeconfig."
     ),
     click.option(
         "--service-cidr",
@@ -70,25 +70,25 @@ _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
 
 
 def complete_mode(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
-    """The modes that begin so, for a shell: without those that only have a reason to tell."""
+    """Returns the modes that begin so, for a shell, without unsupported ones."""
     return [name for name in NAMES if name.startswith(incomplete)]
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where objects come from to a command that reads a cluster once."""
+    """Adds the options for the source of objects to a command that reads a cluster once."""
     for option in reversed(_SOURCES):
         command = option(command)
     return command
 
 
 def manifest_cluster(service_cidr: str, pod_cidr: str) -> ClusterConfig:
-    """The cluster that --manifests are applied to; InputError for a wrong --service-cidr or --pod-cidr."""
+    """Returns the cluster that --manifests are applied to; InputError for a wrong --service-cidr or --pod-cidr."""
     service_cidrs, pod_cidrs = service_and_pod_networks(service_cidr, pod_cidr)
     return ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs)
 
 
 def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) -> None:
-    """UsageError where more than one of the sources is given, InputError for a --server that is no URL.
+    """Raises UsageError for more than one source, InputError for a --server that is not a URL.
 
     Without any, it is the kubeconfig that kubectl uses.
     """
@@ -99,40 +99,40 @@ def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) 
 
 
 def host_port(flag: str, text: str) -> HostPort:
-    """127.0.0.1:1053, [::1]:1053 or localhost:1053."""
+    """Parses 127.0.0.1:1053, [::1]:1053 or localhost:1053."""
     host, port_text = split_host_port(text) or ("", "")
     port = parse_port(port_text)
     if not host or port is None:
-        raise InputError(f"{flag} {text!r}: wanted HOST:PORT, such as 127.0.0.1:1053 or [::1]:1053")
+        raise InputError(f"{flag} {text!r}: expected HOST:PORT, such as 127.0.0.1:1053 or [::1]:1053")
     return HostPort("127.0.0.1" if host == "localhost" else host, port)
 
 
 def addresses(flag: str, text: str) -> tuple[str, ...]:
-    """169.254.20.10,10.96.0.10: IP addresses; none for an empty text."""
+    """Parses IP addresses such as 169.254.20.10,10.96.0.10; empty for an empty text."""
     try:
         return tuple(dict.fromkeys(str(ip_address(part.strip())) for part in text.split(","))) if text else ()
     except ValueError as error:
-        raise InputError(f"{flag} {text!r}: {error}; wanted IP[,IP...], such as 169.254.20.10,10.96.0.10") from error
+        raise InputError(f"{flag} {text!r}: {error}; expected IP[,IP...], such as 169.254.20.10,10.96.0.10") from error
 
 
 def networks(flag: str, text: str) -> tuple[Network, ...]:
-    """One or two networks of different families."""
+    """Parses one or two networks of different families."""
     try:
         found = tuple(ip_network(part.strip()) for part in text.split(","))
     except ValueError as error:
-        raise InputError(f"{flag} {text!r}: {error}; wanted CIDR[,CIDR], such as 10.96.0.0/16") from error
+        raise InputError(f"{flag} {text!r}: {error}; expected CIDR[,CIDR], such as 10.96.0.0/16") from error
     if len({network.version for network in found}) < len(found):
-        raise InputError(f"{flag} {text!r}: wanted at most one network of each IP family")
+        raise InputError(f"{flag} {text!r}: expected at most one network of each IP family")
     if any(network.num_addresses < 8 for network in found):
-        raise InputError(f"{flag} {text!r}: too small; wanted networks of at least 8 addresses")
+        raise InputError(f"{flag} {text!r}: too small; expected networks of at least 8 addresses")
     return found
 
 
 def service_networks(flag: str, text: str) -> tuple[Network, ...]:
-    """Networks for cluster IPs: with IPv6 of at least /64, as with kube-apiserver."""
+    """Parses networks for cluster IPs; an IPv6 network is /64 or smaller, as with kube-apiserver."""
     found = networks(flag, text)
     if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in found):
-        raise InputError(f"{flag} {text!r}: too large; wanted an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
+        raise InputError(f"{flag} {text!r}: too large; expected an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
     for network in found:
         if what := unusable_addresses(network):
             raise InputError(f"{flag} {text!r}: has {what}; expected a range without, such as 10.96.0.0/16")
@@ -140,18 +140,18 @@ def service_networks(flag: str, text: str) -> tuple[Network, ...]:
 
 
 def service_and_pod_networks(service_text: str, pod_text: str) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
-    """The networks of --service-cidr, and those of --pod-cidr for the same families; no two of them overlap."""
+    """Returns the networks of --service-cidr, and those of --pod-cidr for the same families; no two of them overlap."""
     service_cidrs, given = service_networks("--service-cidr", service_text), networks("--pod-cidr", pod_text)
     families = {network.version for network in service_cidrs}
     pod_cidrs = tuple(network for network in given if network.version in families)
     if missing := families - {network.version for network in pod_cidrs}:
-        raise InputError(f"--pod-cidr {pod_text!r}: wanted a network for IPv{missing.pop()} as in --service-cidr")
+        raise InputError(f"--pod-cidr {pod_text!r}: expected a network for IPv{missing.pop()} as in --service-cidr")
     check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs})
     return service_cidrs, pod_cidrs
 
 
 def address_ranges(flag: str, text: str) -> tuple[AddressRange, ...]:
-    """192.0.2.0/28,192.0.2.100-192.0.2.120,2001:db8::/120: the host addresses of networks, all addresses of ranges."""
+    """Parses ranges: the host addresses of networks (192.0.2.0/28), all addresses of FIRST-LAST."""
     return tuple(_address_range(flag, part.strip()) for part in text.split(",")) if text else ()
 
 
@@ -162,27 +162,25 @@ def _address_range(flag: str, text: str) -> AddressRange:
         else:
             first, last = _host_addresses(ip_network(text))
     except ValueError as error:
-        raise InputError(f"{flag} {text!r}: {error}; wanted CIDR or FIRST-LAST, such as 192.0.2.0/28") from error
+        raise InputError(f"{flag} {text!r}: {error}; expected CIDR or FIRST-LAST, such as 192.0.2.0/28") from error
     if first.version != last.version or int(first) > int(last):
-        raise InputError(f"{flag} {text!r}: wanted two addresses of one IP family, the lower one first")
+        raise InputError(f"{flag} {text!r}: expected two addresses of one IP family, the lower one first")
     return AddressRange(first.version, int(first), int(last), text)
 
 
 def _host_addresses(network: Network) -> tuple[Address, Address]:
-    """The first and the last address, without the network's own and, for IPv4, the broadcast address."""
+    """Returns the first and the last address, without the network's own and, for IPv4, the broadcast address."""
     if network.num_addresses <= 2:
         return network[0], network[-1]
     return network[1], network[-2 if network.version == 4 else -1]
 
 
 def check_disjoint(ranges: Mapping[str, Sequence[Network | AddressRange]]) -> None:
-    """InputError for the first range of these flags that overlaps one before it; it names both."""
+    """Raises InputError for the first range of these flags that overlaps an earlier one; it names both."""
     all_of_them = [(flag, _as_range(each)) for flag, given in ranges.items() for each in given]
     for (other_flag, other), (flag, each) in combinations(all_of_them, 2):
         if each.version == other.version and each.first <= other.last and other.first <= each.last:
-            raise InputError(
-                f"{flag} {each.text!r}: overlaps {other.text} of {other_flag}; wanted addresses of its own"
-            )
+            raise InputError(f"{flag} {each.text!r}: overlaps {other.text} of {other_flag}; expected disjoint ranges")
 
 
 def _as_range(given: Network | AddressRange) -> AddressRange:
@@ -192,16 +190,16 @@ def _as_range(given: Network | AddressRange) -> AddressRange:
 
 
 def port_range(flag: str, text: str) -> range:
-    """30000-32767."""
+    """Parses a port range such as 30000-32767."""
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     if not match or not 0 < int(match[1]) <= int(match[2]) <= 65535:
-        raise InputError(f"{flag} {text!r}: wanted FROM-TO within 1-65535, such as 30000-32767")
+        raise InputError(f"{flag} {text!r}: expected FROM-TO within 1-65535, such as 30000-32767")
     return range(int(match[1]), int(match[2]) + 1)
 
 
 def domain(flag: str, text: str) -> str:
-    """A zone name without its trailing dot, in lower case."""
+    """Returns a zone name without its trailing dot, in lower case."""
     name = text.lower().removesuffix(".")
     if len(name) > 200 or not _DOMAIN.match(name):
-        raise InputError(f"{flag} {text!r}: wanted a domain name, such as cluster.local")
+        raise InputError(f"{flag} {text!r}: expected a domain name, such as cluster.local")
     return name

@@ -27,7 +27,7 @@ Examples:
   kdns env --namespace shop          the variables a container would get
   kdns trace --from IP --to web:80   a packet's path to a Service, and why
 
-Exit codes: 0 where all is well, 1 for a failure at run time, 2 for wrong usage or input.
+Exit codes: 0 for success, 1 for a failure at run time, 2 for wrong usage or input.
 
 \b
 Completion of commands and options, here for bash:
@@ -35,12 +35,12 @@ Completion of commands and options, here for bash:
 """
 
 COMMANDS: Final = {
-    "check": "Tell every mistake in Corefiles, KubeProxyConfigurations and manifests.",
+    "check": "Report every mistake in Corefiles, KubeProxyConfigurations and manifests.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",
     "render": "Print what would be applied to a node, and apply nothing.",
     "serve": "Answer DNS queries from a Kubernetes API, as the Corefile says.",
-    "trace": "Tell what happens to a packet on a node, and why.",
+    "trace": "Explain what happens to a packet on a node, and why.",
     "up": "Run a control plane, its controllers and DNS on this machine.",
     "version": "Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.",
 }
@@ -58,43 +58,43 @@ class Commands(click.Group):
     """A group whose help imports no command: all of them together take a second."""
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """Run the command; a standard stream that cannot be written, as on a full disk, is one line and exit code 1."""
+        """Runs the command; a standard stream that cannot be written is one line and exit code 1."""
         try:
             return super().main(*arguments, **settings)
         except OSError as error:
             end_without_output(error)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The command and its arguments; UsageError for options that do not exist."""
+        """Returns the command and its arguments. Raises UsageError for options that do not exist."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if words := owners(ctx, error.option_name):
-                where = f"it stands behind the command, as in `kdns COMMAND {error.option_name} …`"
+                where = f"write it after the command, as in `kdns COMMAND {error.option_name} …`"
                 raise click.UsageError(f"No such option {error.option_name!r}: {where}; {words}.", ctx) from error
             raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named, and its arguments; UsageError where there is none of that name."""
+        """Returns the named command and its arguments. Raises UsageError for an unknown name."""
         name = args[0]
         if name not in COMMANDS and not ctx.resilient_parsing:
             if name == "help":
-                meant = f"wanted `kdns {args[1] if args[1:] else 'COMMAND'} --help`"
+                meant = f"expected `kdns {args[1] if args[1:] else 'COMMAND'} --help`"
             else:
                 close = closest(name, COMMANDS)
-                meant = f"did you mean `kdns {close}`?" if close else f"wanted {', '.join(sorted(COMMANDS))}"
+                meant = f"did you mean `kdns {close}`?" if close else f"expected {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"No such command {name!r}: {meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
+        """Returns all names, sorted."""
         del ctx
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, from its module; None for a name that is no command."""
+        """Returns the command, from its module; None for an unknown name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -102,13 +102,13 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The names with their sentences."""
+        """Writes the names of commands with their sentences."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names with their sentences, and the options of all commands."""
+        """Returns names with their sentences, and the options of all commands."""
         names = [
             CompletionItem(row[0], help=row[1]) for row in sorted(COMMANDS.items()) if row[0].startswith(incomplete)
         ]
@@ -130,6 +130,6 @@ class Commands(click.Group):
 )
 @click.pass_context
 def main(context: click.Context, log_level: str | None, log_format: str | None) -> None:
-    """The options of all commands."""
+    """Handles the options of all commands."""
     level = log_level or ("info" if context.invoked_subcommand in {"proxy", "serve"} else "warning")
     logs.configure(level, format=log_format or "")

@@ -47,7 +47,7 @@ class NodePlan:
 
 
 def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to a command; their names are the fields of NodePlanOptions."""
+    """Adds the options to a command; their names are the fields of NodePlanOptions."""
     command = flags.source_options(command)
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -55,7 +55,7 @@ def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIONS: Final = (
-    click.option("--node", default="", metavar="NAME", help="The node; without, the only one there is."),
+    click.option("--node", default="", metavar="NAME", help="The node.  [default: the only node]"),
     click.option(
         "--proxy-mode",
         "mode",
@@ -69,7 +69,7 @@ _OPTIONS: Final = (
 
 
 def node_plan(options: NodePlanOptions) -> NodePlan:
-    """The plan of the node that the options name."""
+    """Returns the plan of the node that the options name."""
     flags.check_one_source(options.manifests, options.server, options.kubeconfig)
     settings = load_settings(options.config, warn) if options.config else Settings()
     settings = replace(settings, mode=options.mode) if options.mode else settings
@@ -78,7 +78,7 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
     node = snapshot.state.nodes.get(("", name))
     config = proxy_config(settings, node, snapshot.service_cidrs, snapshot.api_servers)
     if settings.detect_local_mode == "NodeCIDR" and not config.local_pods:
-        warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be told from others")
+        warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be recognized")
     view = node_view(node, name, bind_address=settings.bind_address)
     return NodePlan(snapshot, settings, plan(snapshot.state, view, config), name)
 

@@ -1,4 +1,4 @@
-"""What a command is at while its start takes long: a spinner on a terminal, a line every few seconds elsewhere."""
+"""The progress of a long start: a spinner on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin; nothing is shown of a start that is quick."""
+        """Begins; nothing is shown of a start that is quick."""
         self._thread.start()
         return self
 
@@ -42,7 +42,7 @@ class Progress:
         self.show("")
 
     def show(self, text: str) -> None:
-        """What the start is at; "" when it is over."""
+        """Shows the current step of the start; "" at its end."""
         self._text = text
         if not text and not self._over.is_set():
             self._over.set()
@@ -50,19 +50,19 @@ class Progress:
                 self._erase()
 
     def say(self, text: str) -> None:
-        """Print a line to standard output."""
+        """Prints a line to standard output."""
         with self._lock:
             self._erase()
             say(text)
 
     def note(self, text: str) -> None:
-        """Print a line to standard error without waiting for who reads there."""
+        """Prints a line to standard error without waiting for its reader."""
         with self._lock:
             is_drawn, self._is_drawn = self._is_drawn, False
         logs.print_line(text, _ERASE * is_drawn)
 
     def warn(self, text: str) -> None:
-        """The same for a warning."""
+        """Prints a warning to standard error without waiting for its reader."""
         self.note(f"Warning: {text}")
 
     def _run(self) -> None:

@@ -37,7 +37,7 @@ ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
 
 
 def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add kube-proxy's flags to a command as options; the values are texts, or None: see `flag_texts`."""
+    """Adds kube-proxy's flags to a command as options; the values are texts, or None: see `flag_texts`."""
     for flag in reversed(FLAGS):
         names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
         more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
@@ -57,7 +57,7 @@ def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
-    """The flags that were given, by kube-proxy's names, for `flag_values`."""
+    """Returns the flags that were given, by kube-proxy's names, for `flag_values`."""
     return {name.replace("_", "-"): text for name, text in given.items() if text is not None}
 
 
@@ -112,5 +112,5 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
 
 
 def log_level(settings: Settings, level: str) -> str:
-    """What of the logs is written: `level`, or more where the settings ask for it."""
+    """Returns the log level: `level`, or a lower one if the settings request it."""
     return "debug" if settings.logging.verbosity >= DEBUG_VERBOSITY else level

@@ -29,7 +29,7 @@ from kdns.plugins.directives import DIRECTIVES
 )
 @click.option(
     "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
-    type=click.IntRange(0, 65535), help="The port where the Corefile names none.",
+    type=click.IntRange(0, 65535), help="The port, if the Corefile has none.",
 )  # fmt: skip
 @click.option(
     "--local-ip",
@@ -50,7 +50,7 @@ from kdns.plugins.directives import DIRECTIVES
     "--setup-interface/--no-setup-interface",
     default=True,
     show_default=True,
-    help="Make the interface for --local-ip. Without, the addresses have to be there.",
+    help="Create the interface for --local-ip; otherwise the addresses must exist.",
 )
 @click.option(
     "--setup-rules/--no-setup-rules",
@@ -62,17 +62,17 @@ from kdns.plugins.directives import DIRECTIVES
     "--skip-teardown",
     "-skipteardown",
     is_flag=True,
-    help="Leave interface and rules of --local-ip at the end.",
+    help="Keep interface and rules of --local-ip at the end.",
 )
 @click.option(
     "--upstream-service", "-upstreamsvc", default="kube-dns", show_default=True, metavar="SERVICE",
     help="With --local-ip, the Service whose cluster IP is __PILLAR__CLUSTER__DNS__ in the Corefile.",
 )  # fmt: skip
 @click.option("--pidfile", "-pidfile", default="", metavar="FILE", help="Write the process's id to this file.")
-@click.option("--quiet", "-quiet", is_flag=True, help="Do not print the addresses that are listened on.")
-@click.option("--validate", is_flag=True, help="Tell every mistake in the Corefile, as kdns check, and end.")
-@click.option("--plugins", "-plugins", is_flag=True, help="List the directives, and end.")
-@click.option("--version", "-version", is_flag=True, help="Print the version, and end.")
+@click.option("--quiet", "-quiet", is_flag=True, help="Do not print the listening addresses.")
+@click.option("--validate", is_flag=True, help="Report every mistake in the Corefile, like kdns check, and exit.")
+@click.option("--plugins", "-plugins", is_flag=True, help="List the directives, and exit.")
+@click.option("--version", "-version", is_flag=True, help="Print the version, and exit.")
 def serve(  # noqa: PLR0913 - one for each option
     conf: str,
     dns_port: int,
@@ -125,10 +125,10 @@ def serve(  # noqa: PLR0913 - one for each option
 
 
 def _version() -> tuple[str, str]:
-    """The lines of CoreDNS's -version: program, and machine."""
+    """Returns the lines of CoreDNS's -version: program, and machine."""
     machine = f"{platform.system().lower()}/{platform.machine()}"
     return f"kdns-{kdns.__version__}", f"{machine}, python{platform.python_version()}"
 
 
 def _silent(_text: str) -> None:
-    """Print nothing."""
+    """Prints nothing."""

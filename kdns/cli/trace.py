@@ -22,31 +22,31 @@ from kdns.proxy.trace.text import as_json, as_text
     "kdns trace --from 10.244.3.7 --to dns.kube-system:53/udp --node worker-1",
     "kdns trace --manifests examples/ --from 192.0.2.7 --to 10.96.0.11:6379",
 )
-@click.option("--from", "source", required=True, metavar="IP", help="Where the packet comes from.")
+@click.option("--from", "source", required=True, metavar="IP", help="The packet's source.")
 @click.option(
     "--to",
     required=True,
     metavar="IP:PORT[/PROTO]",
-    help="Where it goes; a DNS name of a Service or its Pod in place of IP, and a name in place of PORT.",
+    help="The packet's destination; IP may be a DNS name of a Service or its Pod, PORT a port's name.",
 )
-@click.option("--namespace", "-n", default="", metavar="NS", help="Where names of --to are.  [default: default]")
+@click.option("--namespace", "-n", default="", metavar="NS", help="The namespace of names in --to.  [default: default]")
 @click.option(
     "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone of names in --to."
 )
-@click.option("--interface", default="", metavar="NAME", help="The interface it arrives on.")
+@click.option("--interface", default="", metavar="NAME", help="The interface on which it arrives.")
 @click.option(
     "--output",
     "-o",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Words for a person, or JSON for programs.",
+    help="Text, or JSON for programs.",
 )
 @node_plan_options
 def trace(
     source: str, to: str, namespace: str, cluster_domain: str, interface: str, output: str, **options: Any
 ) -> None:
-    """Tell what happens to a packet on a node, and why.
+    """Explain what happens to a packet on a node, and why.
 
     Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
     """

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     "kdns up --proxy-mode userspace --service-cidr 127.96.0.0/16 shop/",
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=flags.PATH)
-@click.option("--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="Where DNS is answered.")
 @click.option(
-    "--api", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT", help="Where the API is served."
+    "--dns", default="127.0.0.1:1053", show_default=True, metavar="HOST:PORT", help="The address of the DNS server."
+)
+@click.option(
+    "--api", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT", help="The address of the API server."
 )
 @click.option("--data", type=flags.PATH, metavar="DIR", help="Keep the objects here; else in memory.")
 @click.option(
@@ -72,22 +74,26 @@ if TYPE_CHECKING:
     help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
 )
 @click.option("--proxy-mode", type=click.Choice(NAMES), help="Give Services their virtual IPs here.")
-@click.option("--no-simulated-pods", is_flag=True, help="Leave Pods Pending instead of running them in name only.")
+@click.option("--no-simulated-pods", is_flag=True, help="Do not simulate Pods; they stay Pending.")
 @click.option(
     "--token-file",
     type=flags.PATH,
     metavar="FILE",
-    help="Bearer tokens for the API, one a line, or as kube-apiserver's file has them.",
+    help="Bearer tokens for the API: one per line, or in kube-apiserver's format.",
 )
 @click.option(
     "--client-ca-file",
     default="",
     metavar="FILE",
-    help="Who signs certificates of the API's clients (PEM): their CN is the user, each O a group.",
+    help="The authority of client certificates (PEM); their CN is the user, each O a group.",
 )
 @click.option("--tls-cert", default="", metavar="FILE", type=click.Path(), help="The API's certificate (PEM).")
 @click.option(
-    "--tls-key", default="", metavar="FILE", type=click.Path(), help="Its key, where the certificate's file has none."
+    "--tls-key",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="The certificate's key, if it is not in the same file.",
 )
 def up(paths: tuple[Path, ...], **given: Any) -> None:
     """Run a control plane, its controllers and DNS on this machine.
@@ -128,7 +134,7 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
 
 
 async def _up(options: UpOptions) -> None:
-    """Run the cluster, and show what its start is at."""
+    """Runs the cluster, and shows what its start is at."""
     from kdns.apps import up as app  # noqa: PLC0415 - imported above
 
     with Progress() as progress:
@@ -136,7 +142,7 @@ async def _up(options: UpOptions) -> None:
 
 
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
-    """The cluster that the options describe; InputError for ranges that overlap or lack a family."""
+    """Returns the cluster that the options describe. Raises InputError for ranges that overlap or lack a family."""
     service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
     mode = given["proxy_mode"]
     if mode and not semantics(mode).relays and any(network.is_loopback for network in service_cidrs):

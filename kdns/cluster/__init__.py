@@ -1,4 +1,4 @@
-"""What the cluster says: slim objects, the indexed state they make, and the changes of that state.
+"""The objects of a cluster: slim objects, their indexed state, and the changes of that state.
 
 It knows the Kubernetes API and nothing that is computed from it.
 Begin with `state`; `io/reflector` keeps it equal to an API server.

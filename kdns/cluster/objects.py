@@ -1,7 +1,7 @@
 """The Kubernetes objects that kdns reads, with the fields that it uses.
 
 msgspec decodes them from the API's JSON; other fields are skipped and cost no memory. Field names are the API's, in
-snake case. There is no resourceVersion, so two versions of an object that differ in no used field are equal.
+snake case. resourceVersion is not decoded, so versions of an object with equal used fields are equal.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 def _api_name(field: str) -> str:
-    """The name of a field in the API: cluster_ips is clusterIPs, for_zones is forZones."""
+    """Returns the name of a field in the API: cluster_ips is clusterIPs, for_zones is forZones."""
     first, *rest = field.split("_")
     initials = {"ip": "IP", "ips": "IPs", "cidr": "CIDR", "cidrs": "CIDRs"}
     return first + "".join(initials.get(word, word.capitalize()) for word in rest)
@@ -72,14 +72,14 @@ class Slim(msgspec.Struct, frozen=True, gc=False, rename=_api_name):
 
 
 class Meta(Slim, frozen=True):
-    """metadata of an object of which only the name is used."""
+    """metadata of an object whose name only is used."""
 
     name: str
     namespace: str = ""
 
 
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-"""A port number as the API has it; 0 where none is set. An object with another number is not decoded."""
+"""A port number as the API has it; 0 if none is set. An object with another number is not decoded."""
 
 
 class ServicePort(Slim, frozen=True):
@@ -239,7 +239,7 @@ class SliceMeta(Slim, frozen=True):
 
 
 class Conditions(Slim, frozen=True):
-    """endpoints[].conditions; None is unknown, which counts as ready."""
+    """endpoints[].conditions; None is unknown, which means ready."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -280,7 +280,7 @@ class Endpoint(Slim, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """conditions.ready, where unknown counts as ready (discovery/v1 EndpointConditions)."""
+        """conditions.ready; unknown means ready (discovery/v1 EndpointConditions)."""
         return self.conditions is None or self.conditions.ready is not False
 
 
@@ -319,7 +319,7 @@ class EndpointSlice(Slim, frozen=True):
 
     @property
     def source_cluster(self) -> str:
-        """The cluster that the endpoints of a ServiceImport are in, "" where the slice does not say."""
+        """The cluster that the endpoints of a ServiceImport are in, "" if the slice does not say."""
         return self.metadata.labels.source_cluster if self.metadata.labels else ""
 
 
@@ -359,7 +359,7 @@ class Pod(Slim, frozen=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of a running Pod; empty when it is terminating or finished.
+        """The addresses of a running Pod; empty if it is terminating or finished.
 
         Differs: CoreDNS uses status.podIP only, without the second family of a dual-stack Pod.
         """
@@ -436,7 +436,7 @@ class Node(Slim, frozen=True):
 
     @property
     def zone(self) -> str:
-        """The zone it says it is in, or ""."""
+        """The zone of its label, or ""."""
         return self.metadata.labels.zone if self.metadata.labels else ""
 
     @property

@@ -19,7 +19,7 @@ Labels: TypeAlias = Mapping[str, str]
 _TOKEN = re.compile(r"\s*(==|!=|[=!<>(),]|[^\s=!<>(),]+)")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_WANTED = "wanted at most 63 letters, digits, '-', '_', '.', alphanumeric at both ends"
+_WANTED = "expected at most 63 letters, digits, '-', '_', '.', alphanumeric at both ends"
 _PUNCTUATION = frozenset({"=", "==", "!=", "!", "<", ">", "(", ")", ","})
 
 
@@ -40,7 +40,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Whether `labels` satisfy the requirement. A missing label satisfies `!=` and `notin`."""
+        """Returns whether `labels` satisfy the requirement. A missing label satisfies `!=` and `notin`."""
         return _TESTS[self.operator](labels.get(self.key), self.values)
 
 
@@ -51,7 +51,7 @@ class Selector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels | None) -> bool:
-        """Whether `labels` are selected; None is no labels."""
+        """Returns whether `labels` are selected; None has no labels."""
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
 
 
@@ -78,12 +78,12 @@ _TESTS: dict[str, Callable[[str | None, tuple[str, ...]], bool]] = {
 
 
 def from_labels(labels: Labels) -> Selector:
-    """The selector of a Service's spec.selector: every label equal."""
+    """Returns the selector of a Service's spec.selector: every label equal."""
     return Selector(tuple(Requirement(key, "=", (value,)) for key, value in sorted(labels.items())))
 
 
 def parse(text: str) -> Selector:
-    """The selector of a text; an empty text selects everything.
+    """Returns the selector of a text; an empty text selects everything.
 
     Raises SelectorError.
     """
@@ -93,7 +93,7 @@ def parse(text: str) -> Selector:
     requirements = [reader.requirement()]
     while (word := reader.take()) is not None:
         if word != ",":
-            raise SelectorError(text, f"found {word!r}, wanted ',' or the end")
+            raise SelectorError(text, f"expected ',' or the end, got {word!r}")
         requirements.append(reader.requirement())
     return Selector(tuple(requirements))
 
@@ -129,12 +129,12 @@ class _Reader:
                 self.take()
                 return Requirement(key, word, self.values())
             case found:
-                raise SelectorError(self.text, f"found {found!r} after {key!r}, wanted =, ==, !=, in, notin, < or >")
+                raise SelectorError(self.text, f"expected =, ==, !=, in, notin, < or > after {key!r}, got {found!r}")
 
     def key(self) -> str:
         key = self.take()
         if key is None or key in _PUNCTUATION:
-            raise SelectorError(self.text, f"found {key or 'the end'!r}, wanted a label key")
+            raise SelectorError(self.text, f"expected a label key, got {key or 'the end'!r}")
         prefix, slash, name = key.rpartition("/")
         if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
             raise SelectorError(self.text, f"label key {key!r}: the part before '/' must be a DNS name")
@@ -153,15 +153,15 @@ class _Reader:
     def integer(self) -> str:
         value = self.take() or ""
         if not re.fullmatch(r"-?\d+", value):
-            raise SelectorError(self.text, f"found {value!r}, wanted an integer after '<' or '>'")
+            raise SelectorError(self.text, f"expected an integer after '<' or '>', got {value!r}")
         return value
 
     def values(self) -> tuple[str, ...]:
         if (found := self.take()) != "(":
-            raise SelectorError(self.text, f"found {found!r}, wanted '(' after in or notin")
+            raise SelectorError(self.text, f"expected '(' after in or notin, got {found!r}")
         values = [self.value()]
         while (word := self.take()) == ",":
             values.append(self.value())
         if word != ")":
-            raise SelectorError(self.text, f"found {word or 'the end'!r}, wanted ',' or ')' in the set")
+            raise SelectorError(self.text, f"expected ',' or ')' in the set, got {word or 'the end'!r}")
         return tuple(values)

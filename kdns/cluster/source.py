@@ -1,4 +1,4 @@
-"""Which API server is followed, and which of its objects."""
+"""The API server to watch, and the objects to watch there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 OWN_BUILD = "+kdns-"
-"""What the gitVersion of GET /version has where the API is that of `kdns up`."""
+"""A part of gitVersion in GET /version that identifies the API of `kdns up`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class ClientTLS:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the API is: a kubeconfig (or several, as in $KUBECONFIG), else an endpoint, else the Pod's service account.
+    """The location of the API: a kubeconfig (or several, as in $KUBECONFIG), else an endpoint, else the Pod's account.
 
     `server` replaces the URL of the kubeconfig, `token` is the bearer token for an endpoint. `others` is how a user
-    names a kubeconfig or an endpoint, for the message that there is no service account.
+    names a kubeconfig or an endpoint, for the message about a missing service account.
     qps and burst limit the request rate, max_inflight the concurrent requests without watches (0: no limit).
     Differs: CoreDNS sends 5 requests a second by default, which delays paged lists; kdns has no limit by default.
     """
@@ -57,11 +57,11 @@ class Scope:
     node: str = ""
 
     def fields(self, kind: type[Object]) -> str:
-        """The field selector of list and watch of `kind`."""
+        """Returns the field selector of list and watch of `kind`."""
         return f"metadata.name={self.node}" if kind is Node else ""
 
     def selector(self, kind: type[Object]) -> str:
-        """The label selector of list and watch of `kind`."""
+        """Returns the label selector of list and watch of `kind`."""
         if kind in {Node, ServiceCIDR}:
             return ""
         return self.namespace_labels if kind is Namespace else self.labels
@@ -78,11 +78,11 @@ class NodeScope(Scope):
     kinds: tuple[type[Object], ...] = (Service, EndpointSlice, ServiceCIDR, Node)
 
     def fields(self, kind: type[Object]) -> str:
-        """The field selector of list and watch of `kind`."""
+        """Returns the field selector of list and watch of `kind`."""
         return "spec.clusterIP!=None" if kind is Service else Scope.fields(self, kind)
 
     def selector(self, kind: type[Object]) -> str:
-        """The label selector of list and watch of `kind`."""
+        """Returns the label selector of list and watch of `kind`."""
         if kind is Service:
             return "!service.kubernetes.io/service-proxy-name"
         return "!service.kubernetes.io/headless" if kind is EndpointSlice else ""

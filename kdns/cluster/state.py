@@ -1,7 +1,7 @@
 """The state of the cluster: objects by key, and the indexes of DNS, the dataplane and service variables.
 
 Methods return their changes, each with the old and the new object.
-An object that arrives again unchanged is no change: a relist compares in place.
+An object that arrives again unchanged makes no Change: a relist compares in place.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Index:
         self._sorted: list[bytes] | None = None  # built by the first search, updated from then on
 
     def move(self, key: Key, old: Iterable[str], new: Iterable[str]) -> None:
-        """Move `key` from its old addresses to its new ones."""
+        """Moves `key` from its old addresses to its new ones."""
         before, after = {packed(a) for a in old}, {packed(a) for a in new}
         for address in before - after:
             keys = self._keys.get(address, {})
@@ -78,7 +78,7 @@ class Index:
         return self._keys.get(address, {}).keys()
 
     def between(self, first: bytes, last: bytes) -> Iterator[bytes]:
-        """The indexed addresses from `first` to `last`, both of one family, in order."""
+        """Yields the indexed addresses from `first` to `last`, both of one family, in order."""
         if self._sorted is None:
             self._sorted = sorted(self._keys)
         addresses = self._sorted
@@ -96,8 +96,8 @@ def addresses_of(endpoints: Iterable[Endpoint] | None) -> Iterator[str]:
 class State:
     """Objects and indexes. Not thread-safe: one event loop owns it.
 
-    `synced` holds the kinds of which a complete list has arrived. `changed_s` is the Unix time of the last change, as
-    listeners are told it.
+    `synced` holds the kinds with a complete list. `changed_s` is the Unix time of the last change, as
+    listeners get it.
     """
 
     services: dict[Key, Service] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class State:
     changed_s: float = 0.0
 
     def upsert(self, obj: Object) -> AnyChange | None:
-        """Store a new or changed object; None when it equals what is stored."""
+        """Stores a new or changed object; None if it equals what is stored."""
         match obj:
             case Service():
                 return self._service(obj.key, obj)
@@ -135,7 +135,7 @@ class State:
                 return _change(self.service_imports, obj.key, obj)
 
     def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
-        """Delete an object; None when it is not stored."""
+        """Deletes an object; None if it is not stored."""
         if kind is Service:
             return self._service(key, None)
         if kind is EndpointSlice:
@@ -149,13 +149,13 @@ class State:
         return _change(self.namespaces, key, None) if kind is Namespace else _change(self.nodes, key, None)
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
-        """Finish a complete list of `kind`: delete every object whose key is not in the list."""
+        """Finishes a complete list of `kind`: delete every object whose key is not in the list."""
         gone = [key for key in self.objects(kind) if key not in keys]
         self.synced.add(kind)
         return [change for key in gone if (change := self.delete(kind, key))]
 
     def objects(self, kind: type[Object]) -> Collection[Key]:
-        """The keys of all stored objects of `kind`."""
+        """Returns the keys of all stored objects of `kind`."""
         by_kind: dict[type[Object], Collection[Key]] = {
             Service: self.services.keys(),
             EndpointSlice: self.slices.keys(),
@@ -198,7 +198,7 @@ class State:
 def _regroup(
     groups: dict[Key, dict[Key, EndpointSlice]], group: Key | None, endpoint_slice: EndpointSlice, *, is_new: bool
 ) -> None:
-    """Put a slice into the group that it belongs to, or take it out."""
+    """Puts a slice into the group that it belongs to, or takes it out."""
     if group and is_new:
         groups.setdefault(group, {})[endpoint_slice.key] = endpoint_slice
     elif group:

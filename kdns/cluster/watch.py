@@ -32,7 +32,7 @@ LINE_LIMIT_BYTES = 16 << 20
 """The longest event that is accepted. etcd refuses objects of more than a few MiB."""
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
-"""What the decoders raise for bytes that are not the API's JSON."""
+"""The errors of the decoders for bytes that are not the API's JSON."""
 
 
 class ListMeta(Slim, frozen=True):
@@ -52,7 +52,7 @@ class Page(Slim, Generic[T_co], frozen=True):
 
 
 class Event(Slim, frozen=True):
-    """One line of a watch. `object` is a Status where `type` is ERROR, else an object of the watched kind."""
+    """One line of a watch. `object` is a Status if `type` is ERROR, else an object of the watched kind."""
 
     type: str
     object: msgspec.Raw
@@ -67,7 +67,7 @@ class Status(Slim, frozen=True):
 
 
 class _TypeMeta(Slim, frozen=True):
-    """What each object of the API says, but for those inside of a list."""
+    """The type of each object, which objects inside of a list lack."""
 
     kind: str = ""
     api_version: str = ""
@@ -125,7 +125,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path_in(self, namespace: str) -> str:
-        """The path of the collection in one namespace; "" is all namespaces."""
+        """Returns the path of the collection in one namespace; "" is all namespaces."""
         root, _, plural = self.path.rpartition("/")
         return f"{root}/namespaces/{namespace}/{plural}" if namespace else self.path
 
@@ -184,9 +184,9 @@ class ListPage:
 
 
 def decode_list(resource: Resource, body: bytes) -> ListPage:
-    """The page of a list. An object that does not decode becomes a DecodeFailure, and the others are kept.
+    """Returns the page of a list. An object that does not decode becomes a DecodeFailure, and the others are kept.
 
-    Raises one of DECODE_ERRORS where the body is no list of this kind.
+    Raises one of DECODE_ERRORS if the body is not a list of this kind.
     """
     try:
         page = resource.decode_page(body)
@@ -216,16 +216,16 @@ def check_object(resource: Resource, raw: msgspec.Raw | bytes) -> None:
 
 
 def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: str) -> None:
-    """DecodeError for another type: what it does not have would count as objects that do not exist."""
+    """Raises DecodeError for another type: its missing fields would look like deleted objects."""
     if (kind, api_version) != (wanted_kind, wanted_version):
         raise msgspec.DecodeError(
-            f"found kind {kind or '(none)'} of {api_version or '(no apiVersion)'}, "
-            f"wanted {wanted_kind} of {wanted_version}"
+            f"expected {wanted_kind} of {wanted_version}, "
+            f"got kind {kind or '(none)'} of {api_version or '(no apiVersion)'}"
         )
 
 
 def key_of(raw: msgspec.Raw) -> Key | None:
-    """(namespace, name) of an object of any kind, or None for one without a name."""
+    """Returns (namespace, name) of an object of any kind, or None for one without a name."""
     try:
         meta = _identified(raw).metadata
     except msgspec.ValidationError:
@@ -234,7 +234,7 @@ def key_of(raw: msgspec.Raw) -> Key | None:
 
 
 def resource_version_of(raw: msgspec.Raw) -> str:
-    """metadata.resourceVersion of an object or bookmark, "" when it has none."""
+    """Returns metadata.resourceVersion of an object or bookmark, or ""."""
     try:
         return _versioned(raw).metadata.resource_version
     except msgspec.ValidationError:
@@ -242,7 +242,7 @@ def resource_version_of(raw: msgspec.Raw) -> str:
 
 
 def is_older(version: str, known: str) -> bool:
-    """Whether a resourceVersion is lower than one that the same server sent before: it was restored or replaced.
+    """Returns whether a resourceVersion is lower than a known one of the same server, which was restored or replaced.
 
     Versions that are not decimal numbers are opaque and never count as lower.
     """
@@ -258,7 +258,7 @@ class Lines:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, without empty ones. Raises DecodeError beyond LINE_LIMIT_BYTES."""
+        """Returns the lines that `chunk` completes, without empty ones. Raises DecodeError beyond LINE_LIMIT_BYTES."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LINE_LIMIT_BYTES:
             raise msgspec.DecodeError(f"a watch event is longer than {LINE_LIMIT_BYTES} bytes")
@@ -266,7 +266,7 @@ class Lines:
 
 
 def backoff_s(failures: int, fraction: float, *, base_s: float = 0.8, cap_s: float = 30.0) -> float:
-    """Seconds to wait after so many consecutive failures: exponential, with full jitter; 0 without a failure.
+    """Returns seconds to wait after so many consecutive failures: exponential, with full jitter; 0 without a failure.
 
     `fraction` is a random number in 0..1. Base and cap are those of client-go's reflector.
     Differs: client-go waits between one and two times the step; full jitter spreads many replicas better.

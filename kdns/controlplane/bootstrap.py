@@ -51,7 +51,7 @@ class Listening:
 def initial_objects(
     config: ClusterConfig, now: str, api: Listening | None = None, dns: Listening | None = None
 ) -> list[tuple[Kind, Json]]:
-    """The objects, in the order of creation; `now` is RFC 3339."""
+    """Returns the objects, in the order of creation; `now` is RFC 3339."""
     objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
     objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
@@ -63,20 +63,23 @@ def initial_objects(
 
 
 def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]]:
-    """Service kubernetes with its Endpoints and EndpointSlice."""
+    """Returns Service kubernetes with its Endpoints and EndpointSlice."""
     return _served("default", "kubernetes", api_service(config), api, "https")
 
 
 def missing_dns_service(api: Api, config: ClusterConfig) -> list[tuple[Kind, Json]]:
-    """Service kube-dns where there is none: it has its address before anybody asks for one, and DNS listens later."""
+    """Returns Service kube-dns if it does not exist.
+
+    So its address is allocated before other Services request it; the DNS server listens later.
+    """
     (kind, obj), *_ = _served("kube-system", "kube-dns", _dns_service(config), Listening("", 53), "dns", "dns-tcp")
     return [] if api.store.get(kind, ("kube-system", "kube-dns")) else [(kind, obj)]
 
 
 def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
-    """Create the objects that do not exist; update the others to the addresses where the servers listen now.
+    """Creates the objects that do not exist; updates the others to the addresses where the servers listen now.
 
-    A Service whose cluster IP another one has gets another address. The result says so, and what could not be written.
+    A Service whose cluster IP is taken gets another address. Returns these changes, and the failed writes.
     """
     problems: list[str] = []
     with registry.without_validation():
@@ -86,14 +89,14 @@ def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]
             try:
                 problem = _establish(api, kind, key, obj)
             except StatusError as error:
-                problem = f"is not as it should be: {error.message}"
+                problem = f"could not be reconciled: {error.message}"
             if problem:
                 problems.append(f"{kind.kind} {'/'.join(filter(None, key))} {problem}")
     return problems
 
 
 def _establish(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> str:
-    """Create or update the object. The result says what is not as it was meant, "" for nothing; raises StatusError."""
+    """Creates or updates the object. Returns the problem, or "". Raises StatusError."""
     stored = api.store.get(kind, key)
     if stored is None:
         return _create(api, kind, key[0], obj)
@@ -114,7 +117,7 @@ def _establish(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> str:
 
 
 def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
-    """Create the object. A Service whose cluster IP cannot be had gets another one, and the result says so."""
+    """Creates the object. A Service whose cluster IP is taken gets another one; returns this problem, or ""."""
     try:
         api.create(kind, namespace, obj, field_manager=_MANAGER)
     except StatusError as error:
@@ -131,7 +134,7 @@ def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
 
 
 def _owner(api: Api, address: str) -> str:
-    """The namespace and name of the Service with this cluster IP, "" for none."""
+    """Returns the namespace and name of the Service with this cluster IP, or ""."""
     for each in api.list(SERVICE, None).items:
         if address in cluster_ips(each):
             return f"{each['metadata']['namespace']}/{each['metadata']['name']}"
@@ -139,7 +142,7 @@ def _owner(api: Api, address: str) -> str:
 
 
 def node(config: ClusterConfig, now: str) -> Json:
-    """The simulated Node, which is Ready."""
+    """Returns the simulated Node, which is Ready."""
     name = config.node_name
     labels = node_labels(name, config.platform)
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
@@ -152,12 +155,12 @@ def node(config: ClusterConfig, now: str) -> Json:
 
 
 def _nth(network: Network, offset: int) -> str:
-    """The address at an offset, or the last usable one of a smaller range."""
+    """Returns the address at an offset, or the last usable one of a smaller range."""
     return str(network[min(offset, network.num_addresses - 2)])
 
 
 def api_service(config: ClusterConfig) -> Json:
-    """Service kubernetes."""
+    """Returns Service kubernetes."""
     ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
     labels = {"component": "apiserver", "provider": "kubernetes"}
     where = {"name": "kubernetes", "namespace": "default"}
@@ -174,7 +177,7 @@ def _dns_service(config: ClusterConfig) -> Json:
 
 
 def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str) -> list[tuple[Kind, Json]]:
-    """A Service, with the Endpoints and EndpointSlice of the address where its server listens."""
+    """Returns a Service, with the Endpoints and EndpointSlice of the address where its server listens."""
     where, address = {"name": name, "namespace": namespace}, _reachable(at.address)
     offered = {row["name"]: row["protocol"] for row in service["spec"]["ports"]}
     rows = [{"name": port, "port": at.port, "protocol": offered[port]} for port in ports]
@@ -193,5 +196,5 @@ def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str
 
 
 def _reachable(address: str) -> str:
-    """Loopback for a server on all addresses."""
+    """Returns loopback for a server on all addresses, else the address itself."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)

@@ -1,7 +1,7 @@
-"""Every mistake in manifests, without a cluster: what an empty cluster's API refuses of them, and what clashes.
+"""Every mistake in manifests, without a cluster: refusals of an empty cluster's API, and conflicts between manifests.
 
 Objects are created one after the other in a store of their own, so that the rules are those of the API. No controller
-runs. What hides further mistakes is left out, and the object is tried again.
+runs. Fields whose errors hide further mistakes are removed, and the object is tried again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _TAKEN: Final = "is already allocated"
 
 
 def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_s: float) -> list[Mistake]:
-    """Every mistake; of several manifests of one object the first one counts."""
+    """Returns every mistake; of several manifests of one object the first is used."""
     objects: dict[Key, Manifest] = {}
     found = []
     for manifest in manifests:
         first = objects.setdefault(manifest.key, manifest)
         if first is not manifest:
             where = f"{first.path}:{first.line}"
-            reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}, which counts"
+            reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}; that definition is used"
             found.append(Mistake(manifest, "", reason))
     trial = _ScratchCluster(objects, config, now_s)
     for manifest in in_order(objects.values()):
@@ -75,7 +75,7 @@ def refusals(kind: Kind, obj: Json, store: Callable[[Json], object]) -> Iterator
 
 
 class _ScratchCluster:
-    """A cluster that holds what is right of the manifests."""
+    """An in-memory cluster that receives the valid manifests."""
 
     def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float) -> None:
         self._objects = objects
@@ -92,14 +92,14 @@ class _ScratchCluster:
                 self._api.create(NAMESPACE, "", {"metadata": {"name": name}})
 
     def service_ranges(self) -> Iterator[tuple[Network, str]]:
-        """The ranges of cluster IPs, each with the name of its ServiceCIDR."""
+        """Yields the ranges of cluster IPs, each with the name of its ServiceCIDR."""
         for obj in self._api.list(SERVICE_CIDR, None).items:
             for cidr in (obj.get("spec") or {}).get("cidrs") or ():
                 if network := parse_network(cidr):
                     yield network, f"ServiceCIDR {obj['metadata']['name']}"
 
     def mistakes(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
-        """Fields and reasons; what is right, or can be left out, is stored."""
+        """Yields fields and reasons. Then stores the object without the mistaken fields, if that is possible."""
         kind = manifest.kind
         if manifest.namespace in self._missing:
             yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
@@ -125,7 +125,7 @@ class _ScratchCluster:
             self._api.update(kind, namespace, name, with_status, subresource="status")
 
     def _is_ours(self, service: Json, field: str) -> bool:
-        """Whether a Service of these manifests has the number that this one requests; `_requested_twice` reports it."""
+        """Returns whether a Service of these manifests has the number that this one requests."""
         numbers = self._registry.services
         prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
         owners = [
@@ -137,7 +137,7 @@ class _ScratchCluster:
 
 
 def _with_text_alone(manifest: Manifest) -> Manifest:
-    """The manifest without labels and annotations that are no text."""
+    """Returns the manifest without labels and annotations that are not strings."""
     metadata = manifest.obj["metadata"]
     fields = {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
     text = {
@@ -147,7 +147,7 @@ def _with_text_alone(manifest: Manifest) -> Manifest:
 
 
 def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
-    """What a Service asks for by number: IP family or "port", the number, and the field."""
+    """Yields the numbers that a Service requests: IP family or "port", the number, and the field."""
     spec = spec_of(service)
     if needs_cluster_ip(service):
         texts = [("spec.clusterIP", spec.get("clusterIP"))]
@@ -164,7 +164,7 @@ def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
 
 
 def _requested_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
-    """Addresses and node ports that two Services ask for: the second one does not get them."""
+    """Yields addresses and node ports that two Services request: the second Service does not get them."""
     first: dict[tuple[str, int], Manifest] = {}
     for service in services:
         told = set()
@@ -174,7 +174,7 @@ def _requested_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
                 told.add((what, number))
                 shown = f"node port {number}" if what == "port" else f"cluster IP {_address(what, number)}"
                 by = f"Service {other.namespace}/{other.name} at {other.path}:{other.line}"
-                yield Mistake(service, field, f"{shown} is asked for by {by} too")
+                yield Mistake(service, field, f"{shown} is also requested by {by}")
 
 
 def _address(family: str, number: int) -> Address:
@@ -182,7 +182,7 @@ def _address(family: str, number: int) -> Address:
 
 
 def _without(obj: Json, fields: Sequence[str]) -> Json | None:
-    """The Service without those of the fields that hide others; None where none of them does."""
+    """Returns the Service without the fields that hide others; None if there are no such fields."""
     rest = copied(obj)
     spec = spec_of(rest)
     for field in filter(_ALLOCATED.match, fields):
@@ -197,7 +197,7 @@ def _without(obj: Json, fields: Sequence[str]) -> Json | None:
 
 
 def _overlaps(nodes: Sequence[Manifest], services: Iterable[tuple[Network, str]]) -> Iterator[Mistake]:
-    """Ranges of Pods of Nodes that overlap others, or those of Services. The API accepts them, a network does not."""
+    """Yields Pod CIDRs of Nodes that overlap other ranges. The API accepts them, but routing would fail."""
     rows: list[tuple[Network, str, Mistake | None]] = [(network, name, None) for network, name in services]
     for node in nodes:
         for index, cidr in enumerate(pod_cidrs(node.obj.get("spec") or {})):

@@ -1,4 +1,4 @@
-"""What the API accepts of Services and does not work: selectors without Pods, names that lead nowhere."""
+"""Services that the API accepts but that do not work: selectors without Pods, names that lead nowhere."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _pod_labels(manifest: Manifest) -> Iterator[Mapping[str, str]]:
 
 
 def _selects(selector: Mapping[str, object], maker: Manifest, labels: Mapping[str, str]) -> bool:
-    """Whether Pods of these labels match; those of a StatefulSet also have their name and index as labels."""
+    """Returns whether Pods of these labels match; those of a StatefulSet also have their name and index as labels."""
     if maker.kind == STATEFUL_SET:
         own = {_POD_NAME: f"{maker.name}-", _POD_INDEX: ""}
         rest = {key: value for key, value in selector.items() if key not in own}
@@ -90,7 +90,7 @@ def _of_alias(service: Manifest, aliases: Mapping[tuple[str, str], Manifest]) ->
 
 
 def _target(service: Manifest) -> tuple[str, str]:
-    """The namespace and name of the Service that an ExternalName leads to, ("", "") for a name elsewhere."""
+    """Returns the namespace and name of the Service that an ExternalName leads to, ("", "") for a name elsewhere."""
     text = str(service.obj["spec"].get("externalName") or "").lower().removesuffix(".")
     name, _, below = text.partition(".")
     namespace, _, suffix = below.partition(".")
@@ -103,7 +103,7 @@ def _labels(obj: object) -> dict[str, str]:
 
 
 def _below(obj: object, *fields: str) -> object:
-    """What is at the end of a path of fields, None where something else is on the way."""
+    """Returns the value at a path of fields; None if a parent is not an object."""
     for field in fields:
         obj = obj.get(field) if isinstance(obj, dict) else None
     return obj

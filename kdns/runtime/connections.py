@@ -32,7 +32,7 @@ _FIRST_UNPRIVILEGED_PORT: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_
 
 
 class Kind(Enum):
-    """What accepts connections, and the sockets to upstreams. The value is its name in the log."""
+    """Kinds of listeners, and the sockets to upstreams. The value is the name in the log."""
 
     DNS = "DNS over TCP"
     API = "API"
@@ -52,7 +52,7 @@ MAX_CONNECTIONS: Final = {
     Kind.RELAYS: 1 << 20,
     Kind.UPSTREAMS: 1000,
 }
-"""How many there may be of each kind, for relays in descriptors; fewer where the process may not have so many."""
+"""The maximum of each kind (for relays: descriptors); less if the process's limit is lower."""
 RESERVED: Final = 256
 """Descriptors that are left to the rest of the process: bound sockets, files, its own requests, and what is closing."""
 MAX_DESCRIPTORS: Final = 1 << 20
@@ -74,7 +74,7 @@ _kinds: Final = set(Kind)
 
 
 def raise_open_files_limit() -> int:
-    """The limit of open files, after the soft limit was raised to the hard one: usual is 1024.
+    """Returns the limit of open files, after the soft limit was raised to the hard one: usual is 1024.
 
     Go programs such as CoreDNS do the same when they start.
     """
@@ -88,7 +88,7 @@ def raise_open_files_limit() -> int:
 
 
 def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
-    """How many connections each kind may have under this limit of descriptors; the smallest kinds are served first."""
+    """Returns the number of connections of each kind under this limit of descriptors; the smallest kinds come first."""
     left = limit - min(RESERVED, limit // 2)
     waiting = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
     granted = {}
@@ -99,14 +99,14 @@ def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
 
 
 def share_out(*kinds: Kind) -> None:
-    """Raise the limit of open files; from now on only these kinds have shares of it."""
+    """Raises the limit of open files; from now on only these kinds have shares of it."""
     raise_open_files_limit()
     _kinds.clear()
     _kinds.update(kinds)
 
 
 def maximum(kind: Kind) -> int:
-    """The share of a kind."""
+    """Returns the share of a kind."""
     return shares(raise_open_files_limit(), _kinds | {kind})[kind]
 
 
@@ -118,10 +118,10 @@ class _Entry:
 
 
 class Connections:
-    """The connections of a kind. Where all are taken, a new one takes the place of an idle one.
+    """The connections of a kind. If all are taken, a new one replaces an idle one.
 
-    The client with the most idle connections loses the one that is idle the longest (RFC 7766 §6.2): who holds few
-    loses none to who holds many. Clients are told apart by `net.client_of`.
+    The client with the most idle connections loses the one that is idle the longest (RFC 7766 §6.2): a client
+    with few connections loses none to a client with many. Clients are identified by `net.client_of`.
     """
 
     def __init__(self, kind: Kind, limit: int | None = None) -> None:
@@ -139,7 +139,7 @@ class Connections:
         return len(self._entries)
 
     def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
-        """Count an idle connection of a client, or False where there is no room. `abort` is called when it must go.
+        """Counts an idle connection of a client, or returns False if all are taken. `abort` is called to close it.
 
         One that is counted already keeps its place.
         """
@@ -154,7 +154,7 @@ class Connections:
         return True
 
     def touch(self, connection: Hashable) -> None:
-        """It is idle from now on."""
+        """Marks the connection as idle."""
         entry = self._entries.get(connection)
         if entry is None:
             return
@@ -167,14 +167,14 @@ class Connections:
             self._join(connection, entry.client)
 
     def occupy(self, connection: Hashable) -> None:
-        """It is not idle until it is touched."""
+        """Marks the connection as busy until `touch`."""
         entry = self._entries.get(connection)
         if entry is not None and entry.is_idle:
             entry.is_idle = False
             self._leave(connection, entry.client)
 
     def remove(self, connection: Hashable) -> None:
-        """Forget a connection, counted or not."""
+        """Forgets a connection, counted or not."""
         entry = self._entries.pop(connection, None)
         if entry is not None and entry.is_idle:
             self._leave(connection, entry.client)
@@ -230,7 +230,7 @@ class Listener:
         self._paused: asyncio.TimerHandle | None = None
         self._out_of_descriptors = logs.RareWarning(__name__, "no descriptors left: nothing is accepted for a moment")
         if tls:
-            sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is no argument of anything
+            sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: asyncio has no argument for it
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._loop.add_reader(sock, self._accept)
@@ -242,7 +242,7 @@ class Listener:
         return host, port
 
     def close(self) -> None:
-        """Stop accepting, and end handshakes. Connections stay."""
+        """Stops accepting, and ends handshakes. Connections stay."""
         if self._paused:
             self._paused.cancel()
         self._loop.remove_reader(self.socket)
@@ -295,7 +295,7 @@ class Listener:
 
 @contextmanager
 def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
-    """Inside, another socket of this process can have the port of these, which are to be closed.
+    """Lets another socket of this process have the port of these, which are to be closed, while the context is open.
 
     Both sides need SO_REUSEPORT for TCP, where these listen, and SO_REUSEADDR for UDP.
     """
@@ -312,7 +312,7 @@ def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
 
 
 def hold_unsent(transport: asyncio.Transport) -> None:
-    """Have the protocol paused whenever something is unsent: by the limits of asyncio, 64 KiB may be first.
+    """Has the protocol paused whenever something is unsent: by the limits of asyncio, 64 KiB may be first.
 
     Under TLS the transport below has limits of its own. A limit of 0 would mean there that nothing unsent is too much.
     """
@@ -322,13 +322,13 @@ def hold_unsent(transport: asyncio.Transport) -> None:
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """What was written and the kernel has not taken yet."""
+    """Returns the number of written bytes that the kernel has not taken yet."""
     below = _below(transport)
     return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below else 0)
 
 
 def is_lost(transport: asyncio.Transport) -> bool:
-    """Whether nothing that is written arrives any more; then asyncio would log each further write.
+    """Returns whether nothing that is written arrives any more; then asyncio would log each further write.
 
     A TLS transport learns in the next iteration that the one below it failed.
     """
@@ -337,13 +337,13 @@ def is_lost(transport: asyncio.Transport) -> bool:
 
 
 def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
-    """The transport that a TLS transport writes to. asyncio has no public name for it."""
+    """Returns the transport that a TLS transport writes to. asyncio has no public name for it."""
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     return below if isinstance(below, asyncio.Transport) else None
 
 
 def bind_failure(error: OSError) -> str:
-    """Why an address could not be bound; for want of a capability, with the ways to have it."""
+    """Returns why an address could not be bound; for a missing capability, with ways to get it."""
     if isinstance(error, PermissionError):
         try:
             first = _FIRST_UNPRIVILEGED_PORT.read_text(encoding="ascii").strip()

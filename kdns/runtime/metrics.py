@@ -22,17 +22,17 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count `value`, `count` times."""
+        """Counts `value`, `count` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
     def merge(self, other: Histogram) -> None:
-        """Add another histogram with the same bounds."""
+        """Adds another histogram with the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts as the exposition format wants them."""
+        """Returns cumulative counts in the exposition format."""
         total = 0
         rows = []
         for bound, count in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
@@ -60,14 +60,14 @@ class Counters:
         self._tallies: dict[tuple[str, ...], Tally] = {}
 
     def tally(self, *values: str) -> Tally:
-        """The counter with these label values."""
+        """Returns the counter with these label values."""
         tally = self._tallies.get(values)
         if tally is None:
             tally = self._tallies[values] = Tally()
         return tally
 
     def samples(self) -> list[Sample]:
-        """All counters, as they are now."""
+        """Returns all counters, as they are now."""
         return [Sample(values, tally.count) for values, tally in self._tallies.items()]
 
 
@@ -79,14 +79,14 @@ class Histograms:
         self._histograms: dict[tuple[str, ...], Histogram] = {}
 
     def observe(self, values: tuple[str, ...], measured: float) -> None:
-        """Count a measured value under these label values."""
+        """Counts a measured value under these label values."""
         histogram = self._histograms.get(values)
         if histogram is None:
             histogram = self._histograms[values] = Histogram(self.bounds)
         histogram.add(measured)
 
     def samples(self) -> list[Distribution]:
-        """All histograms, as they are now."""
+        """Returns all histograms, as they are now."""
         return list(self._histograms.items())
 
 
@@ -106,23 +106,23 @@ class Gauges(Collector):
         *,
         counter: bool = False,
     ) -> None:
-        """Expose one family; one that is added again has the samples of each."""
+        """Exposes one family; a family that is added again has the samples of each."""
         *_, sources = self._rows.setdefault(name, (text, labels, counter, []))
         sources.append(samples)
 
     def clear(self) -> None:
-        """Expose nothing."""
+        """Removes all families."""
         self._rows.clear()
         self._histograms.clear()
 
     def add_histogram(
         self, name: str, text: str, labels: tuple[str, ...], samples: Callable[[], Iterable[Distribution]]
     ) -> None:
-        """Expose one family of histograms."""
+        """Exposes one family of histograms."""
         self._histograms.append((name, text, labels, samples))
 
     def collect(self) -> Iterator[Metric]:
-        """All families, read now."""
+        """Yields all families, read now."""
         for name, (text, labels, counter, sources) in self._rows.items():
             make = CounterMetricFamily if counter else GaugeMetricFamily
             family = make(name, text, labels=labels)

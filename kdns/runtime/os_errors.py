@@ -1,4 +1,4 @@
-"""What is said to a user of an OSError."""
+"""The texts of OSErrors for users."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import ssl
 from typing import Final
 
-CERTIFICATE_AND_KEY: Final = "wanted a certificate (PEM) and the key that belongs to it, without a password"
-CERTIFICATES: Final = "wanted certificates (PEM)"
+CERTIFICATE_AND_KEY: Final = "expected a certificate (PEM) and its key, without a password"
+CERTIFICATES: Final = "expected certificates (PEM)"
 
 
 def os_reason(error: OSError) -> str:
-    """The system's own words for what was wrong, such as `Connection refused`; asyncio's have no reason in them."""
+    """Returns the system's text for an error, such as `Connection refused`; asyncio's texts have no reason."""
     number = error.errno or 0  # negative for a host name that does not resolve, another code where TLS fails
     is_system = number > 0 and not isinstance(error, ssl.SSLError)
     return os.strerror(number) if is_system else error.strerror or str(error) or type(error).__name__
 
 
 def pem_reason(error: Exception, wanted: str) -> str:
-    """Why a PEM file is of no use: it cannot be read, or it does not hold what is wanted."""
+    """Returns why a PEM file cannot be used: it is unreadable, or does not have the expected content."""
     return os_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else wanted

@@ -41,20 +41,20 @@ class Poller:
         self.loop.add_reader(self._epoll.fileno(), self._poll)
 
     def add(self, sock: socket.socket, events: int, handler: Handler) -> None:
-        """Call `handler` with the socket's events from now on."""
+        """Calls `handler` with the socket's events from now on."""
         self._handlers[sock.fileno()] = handler
         self._epoll.register(sock.fileno(), events)
 
     def set_handler(self, sock: socket.socket, handler: Handler) -> None:
-        """Replace the handler of a socket."""
+        """Replaces the handler of a socket."""
         self._handlers[sock.fileno()] = handler
 
     def set_events(self, sock: socket.socket, events: int) -> None:
-        """Wait for no events of the socket but these."""
+        """Waits for no events of the socket but these."""
         self._epoll.modify(sock.fileno(), events)
 
     def remove(self, sock: socket.socket) -> None:
-        """Close the socket; its handler is not called any more."""
+        """Closes the socket; its handler is not called any more."""
         number = sock.fileno()
         if self._handlers.pop(number, None) is not None:
             self._epoll.unregister(number)
@@ -64,13 +64,13 @@ class Poller:
             sock.close()
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Call in the next iteration of the event loop."""
+        """Calls in the next iteration of the event loop."""
         if not self._calls:
             self.loop.call_soon(self._continue)
         self._calls[call] = None
 
     def close(self) -> None:
-        """Close the epoll instance."""
+        """Closes the epoll instance."""
         self.loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
         self._calls.clear()

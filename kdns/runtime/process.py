@@ -31,7 +31,7 @@ _ARCHITECTURES: Final[Mapping[str, str]] = {
     "armv7l": "arm",
     "loongarch64": "loong64",
 }
-"""The machine as uname(2) names it → as Go does, where that differs."""
+"""The machine's name of uname(2) → Go's name, if that differs."""
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
 """gc.set_threshold after the start: allocations before a young collection, and collections before the older ones.
@@ -42,7 +42,7 @@ collector takes a tenth of the time of a create.
 
 
 def stop_event() -> asyncio.Event:
-    """Set by the first of the STOP_SIGNALS. The second one ends the process at once."""
+    """Returns an event that the first of the STOP_SIGNALS sets. The second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -57,7 +57,7 @@ def stop_event() -> asyncio.Event:
 
 
 def reload_event(stop: asyncio.Event) -> asyncio.Event:
-    """Set by each of the RELOAD_SIGNALS, but for the SIGHUP of a terminal that was closed, which sets `stop`.
+    """Returns an event that each of the RELOAD_SIGNALS sets, except the SIGHUP of a closed terminal, which sets `stop`.
 
     A SIGHUP that was ignored when the process began stays so: nohup(1).
     """
@@ -82,7 +82,7 @@ def platform() -> tuple[str, str]:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Inside, a process is started that a stop or reload signal does not end before it calls `ignore_signals`.
+    """Blocks stop and reload signals, so that they do not end a process started here before it calls `ignore_signals`.
 
     Those that this process gets meanwhile are acted on at the end.
     """
@@ -94,14 +94,14 @@ def signals_blocked() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Ignore stop and reload signals, also those that came while they were blocked."""
+    """Ignores stop and reload signals, also those that came while they were blocked."""
     for number in (*STOP_SIGNALS, *RELOAD_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
 
 
 def die_with(parent: int) -> None:
-    """End this process by SIGKILL when its parent ends, also when that has ended already; Linux only (prctl(2))."""
+    """Ends this process by SIGKILL when its parent ends, also when that has ended already; Linux only (prctl(2))."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -110,7 +110,7 @@ def die_with(parent: int) -> None:
 
 @contextmanager
 def pid_file(path: str) -> Iterator[None]:
-    """Inside, a file has the id of this process, where one is named; InputError where it cannot be written.
+    """Writes the id of this process to a file, if one is named. Raises InputError if it cannot be written.
 
     It is removed at the end, unless another process has written its own meanwhile, or it is a device or pipe.
     """
@@ -131,20 +131,20 @@ def pid_file(path: str) -> Iterator[None]:
 
 
 def trim_memory() -> None:
-    """Return freed memory to the system. glibc keeps it otherwise; with other C libraries this does nothing."""
+    """Returns freed memory to the system. glibc keeps it otherwise; with other C libraries this does nothing."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def exempt_from_gc() -> None:
-    """Exempt what exists from garbage collection, and collect less often."""
+    """Exempts existing objects from garbage collection, and collects less often."""
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 @contextmanager
 def gc_paused(freeze: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """No garbage collection inside; what exists at the end is exempt from later collections (gc.freeze).
+    """Disables garbage collection inside; at the end, existing objects are exempt from later collections (gc.freeze).
 
     Only if `freeze` says so at the end.
 

@@ -14,7 +14,7 @@ CAPABILITY: Final = "requires the capability CAP_NET_ADMIN, as root has it or a 
 
 
 def version_in(text: str) -> Version:
-    """The first version in a text: 6.1.0-18-amd64 and v1.0.6 (Lester Gooch #5) begin with one; () without."""
+    """Returns the first version in a text: 6.1.0-18-amd64 and v1.0.6 (Lester Gooch #5) begin with one; () without."""
     match = re.search(r"\d+(?:\.\d+)+", text)
     return tuple(map(int, match.group().split("."))) if match else ()
 

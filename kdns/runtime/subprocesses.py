@@ -22,7 +22,7 @@ LIMIT_S: Final = 60.0
 SLOW_S: Final = 30.0
 """After this time it is logged that a program still runs."""
 ERROR_BYTES: Final = 64 * 1024
-"""What is kept of a program's standard error: its beginning."""
+"""The bytes of a program's standard error that are kept, from its beginning."""
 _KILLED_S: Final = 5.0
 """How long the end of a killed program is waited for: one in an uninterruptible system call ends later."""
 _CHUNK_BYTES: Final = 64 * 1024
@@ -91,7 +91,7 @@ async def run_program(
 
 
 async def _whole(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
-    """All of a stream; OSError if it has more than `most_bytes`."""
+    """Returns all of a stream. Raises OSError if it has more than `most_bytes`."""
     kept = bytearray()
     while stream and (chunk := await stream.read(_CHUNK_BYTES)):
         kept += chunk
@@ -101,7 +101,7 @@ async def _whole(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
 
 
 async def _beginning(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
-    """The first bytes of a stream, which is read to its end."""
+    """Returns the first bytes of a stream, which is read to its end."""
     kept = bytearray()
     while stream and (chunk := await stream.read(_CHUNK_BYTES)):
         kept += chunk[: most_bytes - len(kept)]
@@ -109,7 +109,7 @@ async def _beginning(stream: asyncio.StreamReader | None, most_bytes: int) -> by
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a program's process group, and wait until the program has ended, but for _KILLED_S at most."""
+    """Kills a program's process group, and waits until the program has ended, for _KILLED_S at most."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):

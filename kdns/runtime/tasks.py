@@ -16,14 +16,14 @@ log = logs.get(__name__)
 
 
 def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """A task that nobody awaits: an error that ends it is logged at once."""
+    """Returns a task that nobody awaits: an error that ends it is logged at once."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
     return task
 
 
 def log_failure(ended: asyncio.Task[None]) -> None:
-    """A done callback: log the error that a task ended by."""
+    """Logs the error of a task that ended; a done callback."""
     if not ended.cancelled() and (error := ended.exception()):
         log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)
 
@@ -52,7 +52,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | Non
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
-    """Do the work, or cancel it when it is to stop: None then. Raises what the work raises."""
+    """Does the work, or cancels it when it is to stop: None then. Raises what the work raises."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +64,7 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
 
 
 async def in_daemon_thread(call: Callable[[], T]) -> T:
-    """What `call` returns or raises, in a thread that the end of the process does not wait for.
+    """Returns what `call` returns or raises, in a thread that the end of the process does not wait for.
 
     For files that others name: asyncio.to_thread would keep a process that is to stop until a FIFO or a file system
     that is away has answered.

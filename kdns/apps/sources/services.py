@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 async def services_from_manifests(
     paths: Sequence[Path], config: ClusterConfig, namespace: str, warn: Callable[[str], None]
 ) -> list[Service]:
-    """The Services of the cluster that `kdns up` makes of files and folders, with Service kubernetes as in a new one.
+    """Returns the Services that `kdns up` would create from files and folders, with Service kubernetes as in a new
+    cluster.
 
     Raises ManifestError, and InputError for manifests that the API refuses and a namespace that does not exist.
     """
@@ -38,7 +39,7 @@ async def services_from_manifests(
 
 
 async def services_from_server(server: str, kubeconfig: str, namespace: str) -> list[Service]:
-    """The Services that become variables in `namespace`, from the server at this URL or of a kubeconfig.
+    """Returns the Services that become variables in `namespace`, from the server at this URL or of a kubeconfig.
 
     Raises KubeconfigError and ApiServerError, and InputError for a namespace that does not exist.
     """
@@ -69,7 +70,7 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
 
 
 async def _check_namespace(connection: Connection, name: str) -> None:
-    """InputError for a namespace that does not exist; one that may not be read passes."""
+    """Raises InputError for a namespace that does not exist; a namespace that may not be read passes."""
     try:
         await connection.get(f"/api/v1/namespaces/{name}", {})
     except ApiServerError as error:
@@ -80,7 +81,10 @@ async def _check_namespace(connection: Connection, name: str) -> None:
 
 
 def default_kubeconfig() -> str:
-    """The kubeconfig of kubectl: the files of $KUBECONFIG, else ~/.kube/config; InputError where none exists."""
+    """Returns the kubeconfig of kubectl: the files of $KUBECONFIG, else ~/.kube/config.
+
+    Raises InputError if none exists.
+    """
     paths = os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"
     if any(map(os.path.isfile, paths_of(paths))):
         return paths

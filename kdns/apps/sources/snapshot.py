@@ -27,9 +27,9 @@ _KINDS: Final = (Service, EndpointSlice, Node)
 
 @dataclass(slots=True)
 class Snapshot:
-    """Services, EndpointSlices and Nodes; `service_cidrs` is empty where they are unknown.
+    """Services, EndpointSlices and Nodes; `service_cidrs` is empty if they are unknown.
 
-    `node_names` are the candidates where --node is not given. `api_servers` is where the server was asked.
+    `node_names` are the candidates if --node is missing. `api_servers` are the addresses of the server.
     `namespaces` are those of manifests.
     """
 
@@ -40,7 +40,7 @@ class Snapshot:
     namespaces: tuple[str, ...] = ()
 
     def check_namespace(self, name: str) -> None:
-        """InputError for a namespace that manifests do not have."""
+        """Raises InputError for a namespace that the manifests do not have."""
         if name not in self.namespaces:
             raise InputError(f"--namespace {name}: no such namespace; there is {', '.join(self.namespaces)}")
 
@@ -48,7 +48,7 @@ class Snapshot:
 async def snapshot_from_manifests(
     paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]
 ) -> Snapshot:
-    """The cluster that `kdns up` makes of these files and folders.
+    """Returns the cluster that `kdns up` makes of these files and folders.
 
     A Service with EndpointSlices in the files has no others. Raises ManifestError and InputError.
     """
@@ -74,7 +74,7 @@ async def snapshot_from_manifests(
 
 
 async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str], None]) -> Snapshot:
-    """The cluster of the server at this URL or of a kubeconfig. Raises KubeconfigError and ApiServerError."""
+    """Returns the cluster of the server at this URL or of a kubeconfig. Raises KubeconfigError and ApiServerError."""
     # Late: importing an HTTP client takes long, and manifests do not need it.
     from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
 
@@ -95,8 +95,8 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
         try:
             await list_all(ServiceCIDR)
         except ApiServerError as error:
-            if error.status != 404:  # before Kubernetes 1.33 there are none
-                warn(f"the service ranges are unknown, so an unused cluster IP counts as an external address: {error}")
+            if error.status != 404:  # before Kubernetes 1.33 they do not exist
+                warn(f"the service ranges are unknown; unused cluster IPs are treated as external addresses: {error}")
     ranges = snapshot.state.service_cidrs.values()
     snapshot.service_cidrs = tuple(cidr for each in ranges for cidr in each.spec.cidrs or ())
     snapshot.node_names = tuple(name for _, name in sorted(snapshot.state.nodes))
@@ -104,7 +104,10 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
 
 
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
-    """The node of --node; without it the only Node, else the one named like this machine. InputError for none."""
+    """Returns the node of --node, else the only Node or the one named like this machine.
+
+    Raises InputError otherwise.
+    """
     names = snapshot.node_names
     if ("", name) in snapshot.state.nodes or (not name and len(names) == 1):
         return name or names[0]
@@ -114,7 +117,7 @@ def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> s
         choice = f"there are {', '.join(names)}" if names else "the API has none"
         raise InputError(f"--node NAME is needed: {choice}")
     if any(endpoint.node_name == name for each in snapshot.state.slices.values() for endpoint in each.endpoints or ()):
-        warn(f"there is no Node {name}, only endpoints on it: its addresses and zone are not known")
+        warn(f"Node {name} does not exist, only endpoints on it: its addresses and zone are unknown")
         return name
     raise InputError(f"--node {name}: no such node; there is {', '.join(names) or 'none'}")
 

@@ -26,7 +26,10 @@ REFRESH_S: Final = 60.0
 
 
 async def api_servers(source: Source) -> SocketAddresses:
-    """The addresses and the port of the API server; none where its name cannot be resolved. KubeconfigError."""
+    """Returns the addresses and the port of the API server; none if its name cannot be resolved.
+
+    Raises KubeconfigError.
+    """
     parts = urlsplit(_url(source))
     host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
     if not host:
@@ -43,7 +46,7 @@ async def api_servers(source: Source) -> SocketAddresses:
 
 
 async def watch_api_servers(source: Source, changed: Callable[[SocketAddresses], None]) -> None:
-    """Report the addresses once a minute, until cancelled; not while the name cannot be resolved."""
+    """Reports the addresses once a minute, until cancelled; not while the name cannot be resolved."""
     while True:
         await asyncio.sleep(REFRESH_S)
         try:
@@ -55,7 +58,7 @@ async def watch_api_servers(source: Source, changed: Callable[[SocketAddresses],
 
 
 def _url(source: Source) -> str:
-    """The server's URL; within a Pod that of its environment, "" outside of one."""
+    """Returns the server's URL; within a Pod that of its environment, "" outside of one."""
     if source.kubeconfig:
         return source.server or kubeconfig_server(source.kubeconfig, source.context)
     if source.endpoint:

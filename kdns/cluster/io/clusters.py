@@ -1,4 +1,4 @@
-"""The followed clusters: one API and one State each, and the listeners to its changes."""
+"""The watched clusters: one API and one State each, and the listeners to its changes."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Cluster:
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything has been listed once."""
+        """Whether all kinds have been listed once."""
         return set(self.scope.kinds) <= self.state.synced
 
     def changed(self, changes: list[AnyChange]) -> None:
-        """Pass the changes to all listeners.
+        """Passes the changes to all listeners.
 
         A clock that went back makes each change a second later than the one before: SOA serials never go back.
         """
@@ -57,7 +57,7 @@ class Cluster:
                 self._observe(change.new, now_s)
 
     def _observe(self, endpoint_slice: EndpointSlice, now_s: float) -> None:
-        """Count the time since the change that led to this slice."""
+        """Counts the time since the change that led to this slice."""
         annotations = endpoint_slice.metadata.annotations
         service = self.state.services.get(endpoint_slice.service_key or ("", ""))
         if annotations and annotations.trigger_time and service and self.is_synced:
@@ -70,9 +70,9 @@ class Cluster:
 
 
 class Clusters:
-    """All followed clusters; one that several server blocks name alike is followed once.
+    """All followed clusters; a cluster that several server blocks name alike is watched once.
 
-    `default_source` stands in for the service account of the pod.
+    `default_source` replaces the service account of the Pod.
     """
 
     def __init__(self, default_source: Source | None = None) -> None:
@@ -84,7 +84,7 @@ class Clusters:
 
     @property
     def followed(self) -> tuple[Cluster, ...]:
-        """Each of them."""
+        """The followed clusters."""
         return tuple(self._clusters.values())
 
     @property
@@ -93,20 +93,20 @@ class Clusters:
         return all(cluster.is_synced for cluster in self.followed)
 
     def of(self, source: Source, scope: Scope, error_at: Callable[[InputError], InputError]) -> Cluster:
-        """The cluster behind a source, as far as `scope` goes; `follow` must be called for a new one."""
+        """Returns the cluster behind a source, as far as `scope` goes; `follow` must be called for a new one."""
         if self._default_source and not (source.kubeconfig or source.endpoint):
             source = self._default_source
         key = (source, scope)
         return self._clusters.setdefault(key, Cluster(source, scope, error_at))
 
     def follow(self) -> None:
-        """Start following the clusters that are not followed yet."""
+        """Starts following the clusters that are not followed yet."""
         for cluster in self.followed:
             if cluster not in self._tasks:
                 self._tasks[cluster] = asyncio.create_task(self._follow(cluster))
 
     def drop_unused(self) -> None:
-        """Stop following the clusters that have no listener."""
+        """Stops following the clusters that have no listener."""
         for key, cluster in tuple(self._clusters.items()):
             if not cluster.listeners:
                 del self._clusters[key]
@@ -114,7 +114,7 @@ class Clusters:
                     task.cancel()
 
     async def wait(self) -> None:
-        """Return when all have been listed, or after `startup_timeout_s`; InputError for a source of no use."""
+        """Returns when all have been listed, or after `startup_timeout_s`. Raises InputError for an unusable source."""
         deadline_s = asyncio.get_running_loop().time() + self.startup_timeout_s
         while not self.is_synced and asyncio.get_running_loop().time() < deadline_s:
             for task in self._tasks.values():
@@ -126,7 +126,7 @@ class Clusters:
         self._is_started = True
 
     async def stop(self) -> None:
-        """Stop following all clusters."""
+        """Stops following all clusters."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -37,7 +37,7 @@ HEADERS = {
     "User-Agent": f"kdns/{__version__}",
 }
 CONTENT_TYPES = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
-"""Of the body that a method has."""
+"""The media type of a method's body."""
 LOGIN_S = 60.0
 """The timeout of an exec plugin or identity provider."""
 
@@ -84,7 +84,7 @@ class Connection:
         )
 
     async def __aenter__(self) -> Self:
-        """Read the credentials: KubeconfigError for mistakes in them.
+        """Reads the credentials: KubeconfigError for mistakes in them.
 
         An exec plugin or identity provider that fails is called again with the first request.
         """
@@ -102,19 +102,19 @@ class Connection:
         return self._session.configuration.host if self._session else self._source.kubeconfig
 
     async def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """The body of a successful response."""
+        """Returns the body of a successful response."""
         timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
         async with self._slots:
             return await self._read(await self._send(path, params, timeouts))
 
     async def post(self, path: str, body: object) -> bytes:
-        """The body of a successful response to a create of this object, sent as JSON."""
+        """Returns the body of a successful response to a create of this object, sent as JSON."""
         timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
         async with self._slots:
             return await self._read(await self._send(path, {}, timeouts, body, "POST"))
 
     async def merge_patch(self, path: str, patch: object) -> bytes:
-        """The body of a successful response to a JSON merge patch (RFC 7386)."""
+        """Returns the body of a successful response to a JSON merge patch (RFC 7386)."""
         timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
         async with self._slots:
             return await self._read(await self._send(path, {}, timeouts, patch, "PATCH"))
@@ -132,7 +132,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of a successful response without an end; entered when its headers have arrived.
+        """Opens a stream: the chunks of a successful response without an end; entered when its headers have arrived.
 
         A stream that is silent for Timing.idle_s raises ApiServerError; one that the server ends just ends.
         """
@@ -212,12 +212,12 @@ class Connection:
             self._stats.throttled.setdefault(labels, Histogram(BUCKETS_S)).add(self._now_s() - began_s)
 
     async def _logged_in(self) -> tuple[Session, int]:
-        """The session, and the number of the login that made or renewed it."""
+        """Returns the session, and the number of the login that made or renewed it."""
         async with self._login:
             return self._session or await self._log_in(), self._logins
 
     async def _renewed(self, login: int) -> bool:
-        """Whether there are newer credentials than those of `login`; they are read now, unless another request did."""
+        """Returns whether newer credentials than those of `login` exist; reads them unless another request did."""
         async with self._login:
             if self._logins == login:
                 if self._now_s() - self._login_s < RENEW_S:
@@ -226,7 +226,7 @@ class Connection:
             return True
 
     async def _log_in(self) -> Session:
-        await asyncio.to_thread(import_module, "kdns.cluster.io.credentials")  # 0.2 s, in which the loop goes on
+        await asyncio.to_thread(import_module, "kdns.cluster.io.credentials")  # takes 0.2 s; the loop continues
         from kdns.cluster.io.credentials import Session, credentials, tls_fingerprint  # noqa: PLC0415
 
         try:
@@ -247,7 +247,7 @@ class Connection:
 
 
 async def _beginning(response: aiohttp.ClientResponse, enough: int) -> bytes:
-    """The body, or little more than `enough` bytes of it."""
+    """Returns the body, or little more than `enough` bytes of it."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

@@ -33,7 +33,7 @@ _PACKAGES: Final = ("", "aio", "aio.client", "aio.config", "aio.utils")
 
 @contextmanager
 def _kubernetes_without_init() -> Iterator[Any]:
-    """Inside, modules of the kubernetes package are imported without the `__init__` of their folders.
+    """Imports modules of the kubernetes package without the `__init__` of their folders, while the context is open.
 
     The value is the folder aio.client. Its modules ask it for two names: Configuration, and ApiClient, which only
     functions use that kdns does not. A later import of the package by others is a whole one.
@@ -71,9 +71,9 @@ AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind,
 
 
 async def credentials(source: Source, refresh_tokens: MutableMapping[str, str]) -> Configuration:
-    """The client configuration for `source`; `refresh_tokens` is kept between calls (see oidc.id_token).
+    """Returns the client configuration for `source`; `refresh_tokens` is kept between calls (see oidc.id_token).
 
-    Raises KubeconfigError for mistakes of the user, ApiServerError where an exec plugin or identity provider failed.
+    Raises KubeconfigError for mistakes of the user, ApiServerError if an exec plugin or identity provider failed.
     """
     if source.kubeconfig:
         configuration = await _from_kubeconfig(source.kubeconfig, source.context, refresh_tokens)
@@ -136,7 +136,7 @@ async def _from_kubeconfig(where: str, context: str, refresh_tokens: MutableMapp
 
 @contextmanager
 def _package_warnings() -> Iterator[list[str]]:
-    """The package's log messages of the block: only they have the reason why an exec plugin failed."""
+    """Collects the package's log messages of the block: only they have the reason why an exec plugin failed."""
     warnings: list[str] = []
 
     class Listener(logging.Handler):
@@ -154,7 +154,7 @@ def _package_warnings() -> Iterator[list[str]]:
 
 
 def tls_fingerprint(configuration: Configuration) -> tuple[object, ...]:
-    """Equal for two configurations that differ in nothing but the token: connections can be reused."""
+    """Returns a value that is equal for configurations that differ in the token only: connections can be reused."""
     files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     contents = tuple(Path(path).read_bytes() if path else b"" for path in files)
     names = (configuration.host, configuration.tls_server_name, configuration.proxy, configuration.verify_ssl)
@@ -182,7 +182,7 @@ class Session(RESTClientObject):
             configuration.client_session_kwargs = {"trust_env": False}
 
     async def authorization(self) -> str:
-        """The Authorization header, or "". The package reads a service account's token again once a minute.
+        """Returns the Authorization header, or "". The package reads a service account's token again once a minute.
 
         Raises ApiServerError for a token file that cannot be read.
         """
@@ -194,7 +194,7 @@ class Session(RESTClientObject):
     async def send(
         self, method: str, url: str, headers: dict[str, str], timeouts: aiohttp.ClientTimeout, body: object = None
     ) -> aiohttp.ClientResponse:
-        """The response before its body is read. Raises aiohttp's errors."""
+        """Returns the response before its body is read. Raises aiohttp's errors."""
         package: Any = super()  # its request() carries no annotations
         content = {} if body is None else {"body": body}
         response: aiohttp.ClientResponse = (
@@ -211,7 +211,7 @@ def _context() -> ssl.SSLContext:
 
 
 def keepalive_socket(address: AddrInfo) -> socket.socket:
-    """A client socket with TCP keepalive: the first probe after 30 s of silence, the connection lost 30 s later."""
+    """Returns a client socket with TCP keepalive: first probe after 30 s of silence, connection lost 30 s later."""
     family, kind, protocol, _, _ = address
     client = socket.socket(family, kind, protocol)
     client.setblocking(False)

@@ -42,7 +42,7 @@ async def follow(
     now_s: Callable[[], float] = time.monotonic,
     fraction: Callable[[], float] = random.random,
 ) -> None:
-    """Run until cancelled: `state` follows the API server of `source`.
+    """Runs until cancelled: `state` follows the API server of `source`.
 
     Raises KubeconfigError at once for an invalid source. A server that is unreachable, refuses, or sends responses that
     do not decode is retried without end, shows in `stats` and in the log, and changes nothing in `state`.

@@ -28,15 +28,15 @@ OWN_NAME: Final = "kdns"
 """The name of the cluster, the user and the context that `kdns up` writes."""
 
 _PLACEHOLDER: Final = "unused"
-"""The token for an https server without tokens: kubectl asks the terminal for a user name where a user has none."""
+"""The token for an https server without tokens: kubectl asks the terminal for a user name if a user has none."""
 
 _FIELDS: Final = frozenset(KINDS) | {"current-context"}
 
 
 def paths_of(text: str) -> tuple[Path, ...]:
-    """The files of a list such as $KUBECONFIG, without those that do not exist; a single file may be missing.
+    """Returns the files of a list such as $KUBECONFIG, without those that do not exist; a single file may be missing.
 
-    A file below a folder that may not be searched counts as missing, and ~nobody is a file name; pathlib's own methods
+    A file below a folder that may not be searched is treated as missing, and ~nobody is a file name; pathlib's methods
     raise for these.
     """
     whole, *several = (os.path.expanduser(each) for each in (text, *text.split(os.pathsep)))  # noqa: PTH111 - see above
@@ -45,7 +45,7 @@ def paths_of(text: str) -> tuple[Path, ...]:
 
 
 def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
-    """The merged files, with absolute paths, and the user of the context.
+    """Returns the merged files, with absolute paths, and the user of the context.
 
     Of entries with one name, and of current contexts, the first one counts, as with kubectl.
     """
@@ -54,7 +54,7 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
     active = context or content["current-context"]
     if active not in entries["contexts"]:
         found = f"no context {active!r}" if active else "no current-context"
-        raise KubeconfigError(text, found, f"one of {', '.join(entries['contexts']) or '(the file has none)'}")
+        raise KubeconfigError(text, found, f"one of {', '.join(entries['contexts']) or '(no context in the file)'}")
     chosen = entries["contexts"][active].get("context") or {}
     cluster_name, user_name = (str(chosen.get(field) or "") for field in ("cluster", "user"))
     for kind, name in (("clusters", cluster_name), ("users", user_name)):
@@ -65,7 +65,7 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
     user: Json = entries["users"].get(user_name, {}).get("user") or {}
     for field in ("exec", "auth-provider"):
         if not isinstance(user.get(field) or {}, dict):
-            raise KubeconfigError(text, f"{field} of user {user_name!r} is no mapping", f"{field}: {{…: …}}")
+            raise KubeconfigError(text, f"{field} of user {user_name!r} is not a mapping", f"{field}: {{…: …}}")
     if plugin := user.get("exec"):
         _check_plugin(text, plugin)
     # The package fails for a context without a user, or with an empty one: add a user without credentials.
@@ -77,7 +77,7 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
 
 
 def kubeconfig_server(text: str, context: str) -> str:
-    """The URL of the API server of the context."""
+    """Returns the URL of the API server of the context."""
     content, _ = kubeconfig(text, context)
     (chosen, *_) = [each for each in content["contexts"] if each["name"] == (context or content["current-context"])]
     (cluster, *_) = [each for each in content["clusters"] if each["name"] == chosen["context"]["cluster"]]
@@ -98,7 +98,7 @@ def _merged(paths: Sequence[Path]) -> Json:
 
 
 def mapping(path: Path, *, may_be_empty: bool) -> Json:
-    """The content of the file; KubeconfigError unless it is a mapping, or empty where that is allowed."""
+    """Returns the content of the file. Raises KubeconfigError unless it is a mapping, or empty if that is allowed."""
     try:
         found = documents(str(path), bounded_text(path), repeated=[])
     except OSError as error:
@@ -119,7 +119,7 @@ def mapping(path: Path, *, may_be_empty: bool) -> Json:
 
 
 def named(path: Path, content: Json, kind: str) -> list[Json]:
-    """The clusters, users or contexts; KubeconfigError unless they are a list of entries with names."""
+    """Returns the clusters, users or contexts. Raises KubeconfigError unless they are a list of entries with names."""
     entries, what = content.get(kind) or [], kind[:-1]
     if not isinstance(entries, list) or not all(
         isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get(what) or {}, dict)
@@ -131,9 +131,9 @@ def named(path: Path, content: Json, kind: str) -> list[Json]:
 
 
 def _absolute(folder: Path, kind: str, entry: Json) -> Json:
-    """The entry with its paths resolved against this folder.
+    """Returns the entry with its paths resolved against this folder.
 
-    The command of an exec plugin is a path where it holds a slash (client authentication reference, exec.command).
+    The command of an exec plugin is a path if it has a slash (client authentication reference, exec.command).
     """
     value = entry.get(kind[:-1])
     if isinstance(value, dict):
@@ -149,12 +149,13 @@ def _absolute(folder: Path, kind: str, entry: Json) -> Json:
 def _check_plugin(where: str, plugin: Json) -> None:
     command = str(plugin.get("command") or "")
     if not shutil.which(command):
-        hint = plugin.get("installHint") or "an executable file or one on PATH"
-        raise KubeconfigError(where, f"exec plugin {command!r} is not there", " ".join(str(hint).split()))
+        hint = " ".join(str(plugin.get("installHint") or "").split())
+        expected = f"an executable file or one on PATH{hint and f'; {hint}'}"
+        raise KubeconfigError(where, f"exec plugin {command!r} does not exist", expected)
 
 
 def server_url(where: str, url: str) -> str:
-    """The URL without a slash at its end; KubeconfigError for one that is not http or https."""
+    """Returns the URL without a slash at its end. Raises KubeconfigError for one that is not http or https."""
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -162,16 +163,18 @@ def server_url(where: str, url: str) -> str:
     except ValueError:  # an unclosed bracket, or a port that is not a number
         is_url = False
     if not is_url:
-        raise KubeconfigError(where, f"{url!r} is no address of an API server", "http://HOST:PORT or https://HOST:PORT")
+        raise KubeconfigError(
+            where, f"{url!r} is not an address of an API server", "http://HOST:PORT or https://HOST:PORT"
+        )
     return url.rstrip("/")
 
 
 def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str = "") -> None:
-    """Make `server` the current cluster of this kubeconfig; a new file is readable by its owner only.
+    """Makes `server` the current cluster of this kubeconfig; a new file is readable by its owner only.
 
     In an existing file cluster, user and context `kdns` are replaced and become current, as by minikube and kind. The
     context keeps its namespace, and all other entries stay. Comments are lost, as with kubectl.
-    KubeconfigError for a file that is no kubeconfig, InputError for one that cannot be written.
+    Raises KubeconfigError for a file that is not a kubeconfig, InputError if it cannot be written.
     """
     content = kubeconfig_content(path)
     cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
@@ -193,25 +196,25 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
 
 
 def kubeconfig_content(path: Path) -> Json:
-    """The content of the file, with a list of each kind of entry; empty lists for a missing or empty file.
+    """Returns the content of the file, with a list of each kind of entry; empty lists for a missing or empty file.
 
-    KubeconfigError for a file that is no kubeconfig, InputError for what is no file.
+    Raises KubeconfigError for a file that is not a kubeconfig, InputError for other things than files.
     """
     content: Json = {}
-    if os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be searched
+    if os.path.exists(path):  # noqa: PTH110 - Path.exists raises if a folder may not be searched
         if not path.is_file():
             raise InputError(f"--kubeconfig {path}: cannot be written: not a file")
         content = mapping(path, may_be_empty=True)
     header = {"apiVersion": "v1", "kind": "Config"}
     is_config = all(content.get(field, value) == value for field, value in header.items())
     if content and not (is_config and (_FIELDS | header.keys()) & content.keys()):
-        found = f"kind {content['kind']}" if "kind" in content else "no kubeconfig"
-        raise KubeconfigError(str(path), f"{found}, left as it is", "a kubeconfig, or a file that is not there yet")
+        found = f"kind {content['kind']}" if "kind" in content else "not a kubeconfig"
+        raise KubeconfigError(str(path), f"{found}, left as it is", "a kubeconfig, or a file that does not exist yet")
     return {**header, **content, **{kind: named(path, content, kind) for kind in KINDS}}
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace the file atomically. A symbolic link stays one.
+    """Replaces the file atomically. A symbolic link stays one.
 
     What root writes keeps its owner; a new file gets that of its folder, who would have it without sudo.
     """

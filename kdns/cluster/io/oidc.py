@@ -44,10 +44,10 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 async def id_token(path: str, config: Mapping[str, str], refresh_tokens: MutableMapping[str, str]) -> str:
-    """A token that has not expired, for the auth-provider `config` of the kubeconfig at `path`.
+    """Returns a token that has not expired, for the auth-provider `config` of the kubeconfig at `path`.
 
     `refresh_tokens` maps the file's refresh token to the one that the provider issued for it: the file is not written.
-    Raises KubeconfigError for mistakes of the user, ApiServerError where the provider issues no token.
+    Raises KubeconfigError for mistakes of the user, ApiServerError if the provider issues no token.
     """
     token = config.get("id-token", "")
     if token and not expired(path, token, time.time()):
@@ -77,7 +77,7 @@ async def id_token(path: str, config: Mapping[str, str], refresh_tokens: Mutable
 
 
 def expired(path: str, token: str, unix_s: float) -> bool:
-    """Whether a JSON Web Token has expired, or will in EARLY_S; one without `exp` does not (RFC 7519 §4.1.4)."""
+    """Returns whether a JSON Web Token expires within EARLY_S. One without `exp` does not expire (RFC 7519 §4.1.4)."""
     try:
         _, payload, _ = token.split(".")
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=Claims)
@@ -87,7 +87,7 @@ def expired(path: str, token: str, unix_s: float) -> bool:
 
 
 def _basic(client: str, secret: str) -> str:
-    """The Authorization header of a client with a secret (RFC 6749 §2.3.1)."""
+    """Returns the Authorization header of a client with a secret (RFC 6749 §2.3.1)."""
     return "Basic " + base64.b64encode(f"{quote_plus(client)}:{quote_plus(secret)}".encode()).decode()
 
 

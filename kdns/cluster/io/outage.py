@@ -32,7 +32,7 @@ class Outage:
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, backoff: Awaitable[None]) -> None:
-        """Return after `backoff`, or as soon as an outage or refusal is over.
+        """Returns after `backoff`, or as soon as an outage or refusal is over.
 
         Differs: in client-go each kind's reflector backs off alone.
         """
@@ -44,7 +44,7 @@ class Outage:
                 task.cancel()
 
     def lost(self, server: str, reason: str, last_contact_s: float | None) -> None:
-        """A request failed without a complete response."""
+        """Records a request that failed without a complete response."""
         now_s = self.now_s()
         stale_s = round(now_s - last_contact_s, 1) if last_contact_s is not None else None
         if self.lost_s is None:
@@ -55,7 +55,7 @@ class Outage:
             log.warning("api server still unreachable", server=server, reason=reason, stale_s=stale_s)
 
     def refused(self, resource: Resource, error: ApiServerError) -> None:
-        """The server answered a request for `resource` with an error."""
+        """Records that the server answered a request for `resource` with an error."""
         now_s = self.now_s()
         if now_s - self.refused_s.get(resource.plural, float("-inf")) < self.report_s:
             return
@@ -71,7 +71,7 @@ class Outage:
         )
 
     def back(self, resource: Resource) -> None:
-        """A request for `resource` succeeded."""
+        """Records that a request for `resource` succeeded."""
         if self.lost_s is not None:
             log.info("api server back", after_s=round(self.now_s() - self.lost_s, 1))
             self.lost_s = None

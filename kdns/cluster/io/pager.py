@@ -38,15 +38,15 @@ class Getter(Protocol):
         """The server's URL, for messages."""
 
     async def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """The body of a successful response; ApiServerError otherwise."""
+        """Returns the body of a successful response; ApiServerError otherwise."""
 
 
 async def pages(
     connection: Getter, resource: Resource, params: Mapping[str, str], page_objects: int, *, namespace: str = ""
 ) -> AsyncIterator[ListPage]:
-    """The pages of a list, the next one requested when the caller is done with one. `page_objects` 0: one page.
+    """Yields the pages of a list; the next is requested after the caller used one. `page_objects` 0: one page.
 
-    Raises ApiServerError (410 Gone where the server has compacted the list's revision), EndlessListError, or one of
+    Raises ApiServerError (410 Gone if the server has compacted the list's revision), EndlessListError, or one of
     DECODE_ERRORS.
     """
     query = dict(params) | ({"limit": str(page_objects)} if page_objects else {})
@@ -68,7 +68,10 @@ async def pages(
 async def list_objects(
     connection: Getter, resource: Resource, on_failure: Callable[[DecodeFailure], None], *, namespace: str = ""
 ) -> list[Object]:
-    """All objects of a kind, for programs that list once. ApiServerError also for a response that is no list."""
+    """Returns all objects of a kind, for programs that list once.
+
+    Raises ApiServerError, also for a response that is not a list.
+    """
     objects: list[Object] = []
     try:
         async for page in pages(connection, resource, {}, PAGE_OBJECTS, namespace=namespace):

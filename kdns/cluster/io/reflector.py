@@ -3,13 +3,13 @@
 A later list is compared in place: an object stays stored, and so do the answers made of it, until the server has
 reported that it is deleted. A watch that ends is resumed from the last resourceVersion. A new list is made only after
 410 Gone, after a stream that does not decode, after a resourceVersion that is older than the known one (compared after
-every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. One
-that lacks most of the stored objects is believed when the next one, Timing.confirm_s later, lacks most as well.
+every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. A
+list that lacks most of the stored objects is accepted if the next one, Timing.confirm_s later, lacks most as well.
 
 Objects and events are applied in order and in slices of SLICE_S, between which the loop serves others. A watch resumes
 after the last event that was applied.
 
-Differs: client-go believes any list, also an empty one of another kind than it asked for; names that exist would not.
+Differs: client-go accepts any list, also an empty one of another kind; existing names would get NXDOMAIN.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ log = logs.get("kdns.reflector")
 
 
 class Connection(Getter, Protocol):
-    """What a reflector needs of kdns.cluster.io.connection.Connection."""
+    """The methods of kdns.cluster.io.connection.Connection that a reflector needs."""
 
     def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The chunks of a successful response; ApiServerError otherwise."""
+        """Returns the chunks of a successful response; ApiServerError otherwise."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class WatchStats:
 
 @dataclass(slots=True)
 class ListResult:
-    """What a complete list held."""
+    """The result of a complete list."""
 
     keys: set[Key] = field(default_factory=set)
     version: str = ""
@@ -105,7 +105,7 @@ class ListResult:
 
 
 class RelistError(Exception):
-    """The watch cannot be resumed, or the list not be believed: a new list is needed, not before `after_s`."""
+    """The watch cannot be resumed, or the list is doubtful: a new list is needed, not before `after_s`."""
 
     def __init__(self, cause: str, reason: str, after_s: float = 0.0) -> None:
         self.cause, self.reason, self.after_s = cause, reason, after_s
@@ -137,7 +137,7 @@ class Reflector:
     _is_doubted: bool = False
 
     async def run(self) -> None:
-        """List and watch until cancelled. No error ends it."""
+        """Lists and watches until cancelled. No error ends it."""
         while True:
             after_s, jittered_s = await self._round()
             self.stats.connected = False
@@ -147,9 +147,9 @@ class Reflector:
                 await self.outage.wait(self.sleep(jittered_s))
 
     async def _round(self) -> tuple[float, float]:
-        """List where it is needed, then watch until the watch ends; the seconds to wait before the next round.
+        """Lists if needed, then watches until the watch ends; returns the seconds to wait before the next round.
 
-        The first number is what must be waited, the second a backoff, which ends when the server answers again. The
+        The first number is the minimum, the second a backoff, which ends when the server answers again. The
         first failure after a working watch costs no wait.
         """
         began_s = self.now_s()
@@ -196,7 +196,7 @@ class Reflector:
         return after_s, jittered_s
 
     def _failed(self, error: ApiServerError) -> int:
-        """Count and log a failed request; the number of failures that cost no wait."""
+        """Counts and logs a failed request; returns the number of failures without a wait."""
         self.stats.errors[str(error.status or "connection")] += 1
         if error.status == HTTPStatus.GONE:
             self._relist("expired")
@@ -224,7 +224,7 @@ class Reflector:
         return 0
 
     def _absent(self, error: ApiServerError) -> None:
-        """Treat an optional kind as empty until the server has it."""
+        """Treats an optional kind as empty until the server has it."""
         log.info("kind not served", kind=self.resource.plural, reason=error.reason)
         self.on_change(self.state.retain(self.resource.kind, ()))
 
@@ -237,12 +237,13 @@ class Reflector:
         self.outage.back(self.resource)
 
     def _answered(self) -> None:
-        """Reset the backoff of an outage: the requests after it, such as a 410 and a new list, do not wait."""
+        """Resets the backoff of an outage: the requests after it, such as a 410 and a new list, do not wait."""
         if self._lost:
             self._lost, self._failures = False, 0
 
     async def _compare_version(self) -> None:
-        """RelistError after an outage where the server has an older version: its watch would wait for the known one.
+        """Raises RelistError if, after an outage, the server has an older version: its watch would wait for the known
+        one.
 
         A restored server that has counted beyond the known version since is found by the list of Timing.verify_s only.
         """
@@ -281,7 +282,8 @@ class Reflector:
         )
 
     def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
-        """RelistError for a list without most of the stored objects, unless the list before lacked most as well.
+        """Raises RelistError for a list without most of the stored objects, unless the previous list lacked most as
+        well.
 
         A server without its data, or a proxy in front of the wrong one, has an empty list too.
         """
@@ -292,7 +294,7 @@ class Reflector:
             raise RelistError("unconfirmed", reason, self.timing.confirm_s)
 
     async def _fetch(self, page_objects: int) -> ListResult:
-        """List all objects in pages of this size (0: one page); each page is stored before the next is requested."""
+        """Lists all objects in pages of this size (0: one page); each page is stored before the next is requested."""
         result = ListResult()
         async for page in pages(self.connection, self.resource, self._selectors(), page_objects):
             self._contact()
@@ -307,7 +309,7 @@ class Reflector:
         return result
 
     def _upsert(self, objects: Iterator[Object], result: ListResult) -> bool:
-        """Store listed objects for a slice of time, and hand over the changes; whether objects may be left."""
+        """Stores listed objects for a slice of time, and hands over the changes; returns whether some may be left."""
         changes: list[AnyChange] = []
         is_over = self._slice()
         try:
@@ -323,13 +325,13 @@ class Reflector:
             self._hand_over(changes)
 
     def _slice(self) -> Callable[[], bool]:
-        """Whether a slice of time that begins now is over."""
+        """Returns whether a slice of time that begins now is over."""
         time_s = asyncio.get_running_loop().time
         end_s = time_s() + SLICE_S
         return lambda: time_s() >= end_s
 
     def _put(self, obj: Object) -> AnyChange | None:
-        """Store an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
+        """Stores an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
         known = self.state.objects(self.resource.kind)
         if len(known) >= pager.OBJECTS_MAX and obj.key not in known:
             raise EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
@@ -358,7 +360,7 @@ class Reflector:
                     await asyncio.sleep(0)
 
     def _apply(self, events: Iterator[Event]) -> bool:
-        """Store events for a slice of time and hand over the changes, also those before an event that ends the watch.
+        """Stores events for a slice of time and hands over the changes, also those before an event that ends the watch.
 
         Returns whether events may be left.
         """
@@ -405,7 +407,7 @@ class Reflector:
             self._refusals = 0
 
     def _error(self, event: Event) -> Exception:
-        """The error of an ERROR event, whose object is a Status."""
+        """Returns the error of an ERROR event, whose object is a Status."""
         status = decode_status(event.object)
         return ApiServerError(self.connection.server, status.message or status.reason, status.code or 500)
 
@@ -414,7 +416,7 @@ class Reflector:
             self.on_change(changes)
 
     def _skip(self, failures: Iterable[DecodeFailure]) -> list[Key]:
-        """Count and log objects that do not decode; their keys, so that their last good versions stay stored."""
+        """Counts and logs objects that do not decode; returns their keys, so that their last good versions are kept."""
         for one in failures:
             self.stats.undecodable += 1
             log.warning("object malformed", kind=self.resource.plural, key=one.key, reason=one.reason)

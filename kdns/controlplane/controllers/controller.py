@@ -1,6 +1,6 @@
-"""The interface of a controller: it learns of changes, and reconciles one subject at a time into writes.
+"""The interface of a controller: it observes changes, and reconciles one request at a time into writes.
 
-A controller does no input and output; its only state is its index. `io/controller_manager` runs controllers: it passes
+A controller does no input and output; its only state is its index. `io/controller_manager` runs controllers. It passes
 on every event before the next reconcile, so a controller always sees its own writes.
 """
 
@@ -14,7 +14,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.meta.kinds import Json, Kind
 
 Request: TypeAlias = tuple[str, ...]
-"""What a controller reconciles, such as a namespace and name: ("default", "web")."""
+"""The object to reconcile, such as a namespace and name: ("default", "web")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Becomes an Event, or increments the count of an equal one."""
+    """An Event to record; an equal recorded Event gets a higher count instead."""
 
     kind: Kind
     about: Json
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Writes in order, and Events; `requeue_after_s` schedules another reconcile after so many seconds."""
+    """Writes in order, and Events; `requeue_after_s` schedules another reconcile."""
 
     actions: Sequence[Action] = ()
     events: Sequence[Event] = ()
@@ -52,7 +52,7 @@ class Result:
 
 
 def status_update(kind: Kind, obj: Json, status: Json) -> list[Action]:
-    """The update of the status subresource; none when the status is unchanged."""
+    """Returns the update of the status subresource; none if the status is unchanged."""
     if status == (obj.get("status") or {}):
         return []
     return [Action("update", kind, {**obj, "status": status}, "status")]
@@ -62,7 +62,7 @@ class Controller(Protocol):
     """One control loop.
 
     `name` is the source component of its Events and the field manager of its writes. The watch events of its own
-    writes of a kind in `ignores_own_writes_of` do not enqueue a subject.
+    writes of a kind in `ignores_own_writes_of` do not enqueue a request.
     """
 
     @property
@@ -77,17 +77,17 @@ class Controller(Protocol):
 
     @property
     def ignores_own_writes_of(self) -> frozenset[Kind]:
-        """The kinds whose own writes do not enqueue a subject."""
+        """The kinds whose own writes do not enqueue a request."""
         ...
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index an object, None for one that was deleted at `revision`; the subjects to reconcile."""
+        """Indexes an object, None for one that was deleted at `revision`; returns the requests to reconcile."""
         ...
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """The writes and Events for a subject. `since_s` is the time of the event that enqueued it."""
+        """Returns the writes and Events for a request. `since_s` is the time of the event that enqueued it."""
         ...
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """The Event of a failed write; the manager retries in any case."""
+        """Returns the Event of a failed write; the manager retries in any case."""
         ...

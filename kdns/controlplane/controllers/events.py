@@ -25,7 +25,7 @@ _AggregateKey = tuple[str, str, str, str, str, str]
 
 
 def new_event(event: Event, component: str, now_s: float) -> Json:
-    """The first Event of a notice. The nanosecond in its name makes it unique, as with client-go."""
+    """Returns the first Event of a notice. The nanosecond in its name makes it unique, as with client-go."""
     meta = event.about["metadata"]
     involved = {
         "apiVersion": event.kind.api_version,
@@ -51,7 +51,7 @@ def new_event(event: Event, component: str, now_s: float) -> Json:
 
 
 def repeated(stored: Json, now_s: float) -> Json:
-    """The Event with its count incremented."""
+    """Returns the Event with its count incremented."""
     return {**stored, "count": (stored.get("count") or 1) + 1, "lastTimestamp": timestamp(now_s)}
 
 
@@ -64,7 +64,10 @@ def combined_events(
     more: bool = False,
     type: Literal["Normal", "Warning"] = "Normal",  # noqa: A002 - an Event's field
 ) -> list[Event]:
-    """Notices of one reason. Of more than nine, or with `more` to come, the last one stands for the rest."""
+    """Returns Events of one reason.
+
+    From the tenth on, or with `more` to come, the last Event replaces the remaining ones.
+    """
     shown: Iterable[str] = messages
     if more or len(messages) > _SINGLE_MAX:
         first = [] if more else messages[:_SINGLE_MAX]
@@ -79,11 +82,11 @@ class EventRecorder:
         self._keys: LRUCache[_AggregateKey, Key] = LRUCache(_RECORDED_MAX)
 
     def key(self, event: Event, component: str) -> Key | None:
-        """The Event of the same notice about the same object."""
+        """Returns the Event of the same notice about the same object."""
         return self._keys.get(_aggregate_key(event, component))
 
     def remember(self, event: Event, component: str, key: Key) -> None:
-        """Set the Event of this notice."""
+        """Sets the Event of this notice."""
         self._keys[_aggregate_key(event, component)] = key
 
 
@@ -106,7 +109,7 @@ class EventExpiry:
         self._events: dict[Key, Json] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Store the Event; its time is set by the next reconcile."""
+        """Stores the Event; its time is set by the next reconcile."""
         _ = kind, revision
         self._due.pop(key, None)
         self._written.pop(key, None)
@@ -117,7 +120,7 @@ class EventExpiry:
         return (("events",),)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Delete expired Events. `_due` is ordered by time: each write moves its Event to the end.
+        """Deletes expired Events. `_due` is ordered by time: each write moves its Event to the end.
 
         A clock that was set back begins the hour of all Events again.
         """
@@ -137,6 +140,6 @@ class EventExpiry:
         return Result(expired)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event: one could not be written either."""
+        """Returns no Event: writing it would fail too."""
         _ = request, error
         return None

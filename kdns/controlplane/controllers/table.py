@@ -37,7 +37,7 @@ from kdns.controlplane.resources.service.allocator import Choose
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the controllers need. `choose(n)` is a random number below n."""
+    """The dependencies of the controllers. `choose(n)` is a random number below n."""
 
     config: ClusterConfig
     choose: Choose
@@ -51,7 +51,7 @@ class Setup:
 
 
 Row: TypeAlias = Callable[[Setup], Controller | None]
-"""Makes a controller; None where the configuration has no use for it."""
+"""Makes a controller; None if the configuration disables it."""
 
 # fmt: off
 CONTROLLERS: Final[tuple[Row, ...]] = (
@@ -84,6 +84,6 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
 
 
 def controllers_of(config: ClusterConfig, choose: Choose, allocator: ServiceAllocator) -> tuple[Controller, ...]:
-    """New controllers with empty indexes, in the order of `CONTROLLERS`."""
+    """Returns new controllers with empty indexes, in the order of `CONTROLLERS`."""
     setup = Setup(config, choose, allocator)
     return tuple(controller for make in CONTROLLERS if (controller := make(setup)) is not None)

@@ -39,9 +39,9 @@ Conflicts: TypeAlias = list[tuple[Json, FieldSet]]
 
 
 def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force: bool) -> Json:
-    """The live object with a configuration applied and its managedFields; `live` is None if there is no object yet.
+    """Returns the live object with a configuration applied and its managedFields; `live` is None for a new object.
 
-    `check_kind` comes first. 500 for a configuration that does not match the schema, 409 for conflicts.
+    `check_kind` comes first. Raises 500 for a configuration that does not match the schema, 409 for conflicts.
     """
     check_structure(kind, config)
     entries: Entries = []
@@ -63,7 +63,7 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
 
 
 def _own_entry(kind: Kind, owned: FieldSet, entries: Entries, writer: Writer, *, changes: bool) -> Json:
-    """The writer's entry. It has the time of the writer's last apply that changed the object; none if none did."""
+    """Returns the writer's entry, with the time of the writer's last apply that changed the object, if any."""
     entry = writer.entry(kind, "Apply", owned)
     if changes:
         return entry
@@ -104,7 +104,7 @@ def _identity(writer: Writer) -> tuple[str, str, str]:
 
 
 def _merge(kind: Kind, live: Json, config: Json, entries: Entries, writer: Writer) -> tuple[Json, FieldSet, Comparison]:
-    """The merged object, the fields that the writer owns from now on, and how the object changes."""
+    """Returns the merged object, the fields that the writer owns from now on, and how the object changes."""
     structure, ignored = structure_of(kind), managed_fields.reset_fields(kind, writer.subresource)
     content = managed_fields.managed_content(config)
     if not content["metadata"]:
@@ -131,7 +131,7 @@ def _without_entries(obj: Json) -> Json:
 
 
 def _pruned(structure: Structure, obj: Json, last: FieldSet, configured: FieldSet, others: Entries) -> Json:
-    """The object without the fields that were applied last, are not configured now and have no other owner."""
+    """Returns the object without the fields that were applied last, are not configured now and have no other owner."""
     last = with_named_parents(structure, last)
     present = with_named_parents(structure, configured_paths(structure, obj))
     remaining = with_named_parents(structure, configured_paths(structure, without(structure, obj, last) or {}))
@@ -147,7 +147,7 @@ def _pruned(structure: Structure, obj: Json, last: FieldSet, configured: FieldSe
 
 
 def _is_upgrade(kind: Kind, live: Json, writer: Writer, conflicts: Conflicts) -> bool:
-    """Whether kubectl conflicts only with its own client-side apply, from which it migrates without force."""
+    """Returns whether kubectl conflicts only with its own client-side apply, from which it migrates without force."""
     if writer.name != _KUBECTL:
         return False
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
@@ -164,7 +164,7 @@ def _is_upgrade(kind: Kind, live: Json, writer: Writer, conflicts: Conflicts) ->
 
 
 def _update_last_applied(metadata: Json, config: Json, writer: Writer) -> None:
-    """Update the annotation of client-side apply if kubectl left one, so that both kinds of apply can alternate."""
+    """Updates the annotation of client-side apply if kubectl left one, so that both kinds of apply can alternate."""
     annotations: dict[str, Any] = metadata.get("annotations") or {}
     if writer.name != _KUBECTL or not annotations.get(LAST_APPLIED):
         return

@@ -30,14 +30,15 @@ class Comparison:
         return union(self.modified, self.added)
 
     def excluding(self, ignored: FieldSet) -> Comparison:
-        """The comparison without the paths of a set and the paths below them."""
+        """Returns the comparison without the paths of a set and the paths below them."""
         if not ignored:
             return self
         return Comparison(*(recursive_difference(each, ignored) for each in (self.removed, self.modified, self.added)))
 
 
 def configured_paths(structure: Structure, value: Any) -> FieldSet:
-    """The paths that a configuration owns: its atomic values and the items of its lists, not the objects around them.
+    """Returns the paths that a configuration owns: its atomic values and the items of its lists, not the enclosing
+    objects.
 
     An empty object or list is owned too.
     """
@@ -59,7 +60,7 @@ def configured_paths(structure: Structure, value: Any) -> FieldSet:
 
 
 def all_paths(structure: Structure, value: Any) -> FieldSet:
-    """Every path below a value: its parts, and the objects and lists that contain them."""
+    """Returns every path below a value: its parts, and the objects and lists that contain them."""
     if not value or structure.form == "atomic":
         return {}
     if structure.form in {"struct", "map"}:
@@ -81,7 +82,10 @@ def all_paths(structure: Structure, value: Any) -> FieldSet:
 
 @lru_cache(maxsize=1024)
 def _atomic_fields(type_name: TypeName, names: tuple[str, ...]) -> FieldSet | None:
-    """The paths of an object with these fields if all of them are atomic, as those of a port; the set is shared."""
+    """Returns the paths of an object with these fields if all of them are atomic, as those of a port.
+
+    The set is shared.
+    """
     children = dict(map(Structure("struct", type_name).child, names))
     if any(child.form != "atomic" for child in children.values()):
         return None
@@ -89,7 +93,7 @@ def _atomic_fields(type_name: TypeName, names: tuple[str, ...]) -> FieldSet | No
 
 
 def compare(structure: Structure, old: Any, new: Any) -> Comparison:
-    """How two objects, or two lists of one field, differ; None counts as empty."""
+    """Returns how two objects, or two lists of one field, differ; None is treated as empty."""
     result = Comparison()
     if structure.form in {"struct", "map"}:
         _compare_objects(structure, old or {}, new or {}, result)
@@ -115,7 +119,7 @@ def _compare_objects(structure: Structure, old: dict[str, Any], new: dict[str, A
 
 
 def _compare_lists(structure: Structure, old: list[Any], new: list[Any], result: Comparison) -> None:
-    """Compare items by path element; several items of one path element are compared as a whole."""
+    """Compares items by path element; several items of one path element are compared as a whole."""
     elements = structure.elements or structure
     before, after = items_by_path(structure, old), items_by_path(structure, new)
     for element, items in after.items():

@@ -21,7 +21,7 @@ _INCLUDED: FieldSet = {}
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths of either set."""
+    """Returns the paths of either set."""
     if not one or not other:
         return one or other
     result = dict(one)
@@ -39,7 +39,7 @@ def _union_below(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths of `one` that are not in `other`. A path of `other` does not remove the paths below it."""
+    """Returns the paths of `one` that are not in `other`. A path of `other` does not remove the paths below it."""
     if not one or not other:
         return one
     result: FieldSet = {}
@@ -56,7 +56,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths of both sets."""
+    """Returns the paths of both sets."""
     result: FieldSet = {}
     for element, below in one.items():
         theirs = other.get(element)
@@ -68,7 +68,7 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def recursive_difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths of `one` that are neither in `other` nor below a path of it."""
+    """Returns the paths of `one` that are neither in `other` nor below a path of it."""
     result: FieldSet = {}
     for element, below in one.items():
         theirs = other.get(element)
@@ -80,7 +80,7 @@ def recursive_difference(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def field_set(*paths: tuple[str, ...]) -> FieldSet:
-    """The set of paths given by field names."""
+    """Returns the set of paths given by field names."""
     result: FieldSet = {}
     for path in paths:
         one: FieldSet = {}
@@ -91,12 +91,12 @@ def field_set(*paths: tuple[str, ...]) -> FieldSet:
 
 
 def sorted_elements(fields: FieldSet) -> FieldSet:
-    """The same set with sorted elements, as kube-apiserver serializes it."""
+    """Returns the same set with sorted elements, as kube-apiserver serializes it."""
     return {element: sorted_elements(below) if (below := fields[element]) else below for element in sorted(fields)}
 
 
 def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
-    """Every path as a tuple of its elements. The paths of a level precede the paths below them."""
+    """Yields every path as a tuple of its elements. The paths of a level precede the paths below them."""
     for element in sorted(fields):
         if element != SELF and _is_path(fields[element]):
             yield (element,)
@@ -106,7 +106,7 @@ def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
 
 
 def path_text(path: Iterable[str]) -> str:
-    """A path in the form of error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
+    """Returns a path in the form of error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
     return "".join(map(_element_text, path))
 
 
@@ -125,7 +125,7 @@ def _element_text(element: str) -> str:
 
 
 def is_field_set(value: Any) -> bool:
-    """Whether a value that a client sent is a valid tree."""
+    """Returns whether a value that a client sent is a valid tree."""
     if not isinstance(value, dict):
         return False
     for element, below in value.items():

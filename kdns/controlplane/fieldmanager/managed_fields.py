@@ -1,7 +1,7 @@
 """metadata.managedFields: which manager wrote which fields of an object last, updated with every write.
 
 Kubernetes documentation, "Server-Side Apply", field management. A manager owns what it sent, with defaults but without
-allocated addresses and ports, which nobody owns. Entries of an object that has none begin with its first apply.
+allocated addresses and ports, which nobody owns. An object without entries gets them at its first apply.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class Writer:
     time: str = ""
 
     def entry(self, kind: Kind, operation: str, fields: FieldSet) -> Json:
-        """The writer's entry in managedFields."""
+        """Returns the writer's entry in managedFields."""
         entry: Json = {"manager": self.name, "operation": operation, "apiVersion": kind.api_version, "time": self.time}
         entry |= {"fieldsType": "FieldsV1", "fieldsV1": sorted_elements(fields)}
         return entry | {"subresource": self.subresource} if self.subresource else entry
 
 
 def entries_of_new(kind: Kind, obj: Json, writer: Writer) -> Entries:
-    """The entries of a new object."""
+    """Returns the entries of a new object."""
     if not writer.name:
         return []
     return _after_write(kind, {}, obj, valid_entries(obj) or [], writer)
 
 
 def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Entries:
-    """The entries after an update of the live object to `obj`.
+    """Returns the entries after an update of the live object to `obj`.
 
     The writer may change the entries themselves, or remove all with an empty list or a single empty entry, but not
     through a subresource.
@@ -78,7 +78,10 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
 
 
 def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Writer) -> Entries:
-    """The entries after a write. What Go writes of absent fields is compared too: a new container has resources."""
+    """Returns the entries after a write.
+
+    Values that Go writes for absent fields are compared too: a new container has resources.
+    """
     before, after = map(managed_content, filled_differences(kind, live, obj))
     try:
         change = compare_managed(kind, before, after, writer.subresource)
@@ -91,12 +94,12 @@ def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Wr
 
 
 def compare_managed(kind: Kind, live: Json, obj: Json, subresource: str) -> Comparison:
-    """How a write through the subresource changes an object. StructureError if its lists cannot be compared."""
+    """Returns how a write through the subresource changes an object. Raises StructureError for incomparable lists."""
     return compare(structure_of(kind), live, obj).excluding(reset_fields(kind, subresource))
 
 
 def managed_content(obj: Json) -> Json:
-    """The object without what has no manager: its type, its name and the metadata that the server sets."""
+    """Returns the object without fields that have no manager: type, name and the metadata that the server sets."""
     rest = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind", "metadata"}}
     return {
         "metadata": {name: value for name, value in (obj.get("metadata") or {}).items() if name not in _UNMANAGED},
@@ -105,7 +108,7 @@ def managed_content(obj: Json) -> Json:
 
 
 def valid_entries(obj: Json) -> Entries | None:
-    """The entries of an object that own fields; None if there are none or one is malformed."""
+    """Returns the entries of an object that own fields; None if they are missing or one is malformed."""
     entries = obj["metadata"].get("managedFields") or []
     if not all(map(_is_entry, entries)):
         return None
@@ -123,7 +126,10 @@ def _is_entry(entry: Any) -> bool:
 
 
 def entries_without(kind: Kind, entries: Entries, fields: FieldSet) -> Entries:
-    """The entries without the paths of a set, and without entries of no paths or of a version that is not served."""
+    """Returns the entries without the paths of a set.
+
+    Entries without paths, or of a version that is not served, are dropped.
+    """
     result = []
     for entry in entries:
         before: FieldSet = entry.get("fieldsV1") or {}
@@ -143,12 +149,12 @@ def _with_update(kind: Kind, entries: Entries, writer: Writer, written: FieldSet
 
 
 def identity(entry: Json) -> tuple[str, str, str]:
-    """Manager, operation and subresource. The API version is not part of it, since each kind has one version."""
+    """Returns manager, operation and subresource. The API version is not part of it: each kind has one version."""
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")
 
 
 def _capped(kind: Kind, entries: Entries) -> Entries:
-    """The entries, the oldest updates combined into one if there are more than UPDATERS_MAX."""
+    """Returns the entries, the oldest updates combined into one if there are more than UPDATERS_MAX."""
     updates = sorted((each for each in entries if each["operation"] == "Update"), key=_age)
     if len(updates) <= UPDATERS_MAX:
         return entries
@@ -166,18 +172,18 @@ def _age(entry: Json) -> tuple[str, str, str]:
 
 
 def sorted_entries(entries: Entries) -> Entries:
-    """Entries in the order of kube-apiserver: appliers first, then by time and name."""
+    """Returns entries in the order of kube-apiserver: appliers first, then by time and name."""
     return sorted(entries, key=lambda entry: (entry["operation"], *_age(entry)))
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:
-    """Whether two lists of entries are equal apart from their times."""
+    """Returns whether two lists of entries are equal apart from their times."""
     return [{**entry, "time": ""} for entry in one] == [{**entry, "time": ""} for entry in other]
 
 
 @cache
 def reset_fields(kind: Kind, subresource: str) -> FieldSet:
-    """The fields that a write through a subresource ("": of the object itself) resets to their stored values."""
+    """Returns the fields that a write through a subresource ("" for none) resets to their stored values."""
     if subresource == "status":
         return union(field_set(("spec",)), _RESET_BESIDE_SPEC.get((kind.kind, subresource), {}))
     return field_set(("status",)) if "status" in kind.subresources else {}

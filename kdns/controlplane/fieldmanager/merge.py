@@ -20,7 +20,7 @@ from kdns.controlplane.schema.schema import SCALARS, Field
 
 
 def merge(structure: Structure, live: Any, config: Any) -> Any:
-    """The live object with the values of a configuration; an empty object or list, or null, removes nothing."""
+    """Returns the live object with the values of a configuration; an empty object or list, or null, removes nothing."""
     if structure.form == "atomic" or not (live or config):
         return config
     if structure.form in {"struct", "map"}:
@@ -32,7 +32,7 @@ def merge(structure: Structure, live: Any, config: Any) -> Any:
 
 
 def _merge_lists(structure: Structure, live: list[Any], config: list[Any]) -> list[Any]:
-    """The items of both lists: the configuration's in its order, the others at their places among them."""
+    """Returns the items of both lists: the configuration's in its order, the others at their places among them."""
     elements = structure.elements or structure
     configured = {path_element(structure, item): item for item in config}
     present = items_by_path(structure, live)
@@ -59,7 +59,7 @@ def _merge_lists(structure: Structure, live: list[Any], config: list[Any]) -> li
 
 
 def without(structure: Structure, value: Any, fields: FieldSet) -> Any:
-    """The object or list without the paths of a set; None if nothing remains."""
+    """Returns the object or list without the paths of a set; None if nothing remains."""
     if not fields or not value or structure.form == "atomic":
         return None if structure.form == "atomic" and fields else value
     if structure.form in {"struct", "map"}:
@@ -83,7 +83,10 @@ def without(structure: Structure, value: Any, fields: FieldSet) -> Any:
 
 
 def with_named_parents(structure: Structure, fields: FieldSet) -> FieldSet:
-    """The set with every struct field that has paths below it; keys of maps and items of lists are not added."""
+    """Returns the set with every struct field that has paths below it.
+
+    Keys of maps and items of lists are not added.
+    """
     result: FieldSet = {}
     struct_fields = field_structures(structure.type) if structure.form == "struct" else {}
     for element, below in fields.items():
@@ -99,7 +102,7 @@ def with_named_parents(structure: Structure, fields: FieldSet) -> FieldSet:
 
 
 def structure_errors(structure: Structure, config: Json) -> list[str]:
-    """The errors of a configuration: unknown fields, values of the wrong type, duplicate keys of lists."""
+    """Returns the errors of a configuration: unknown fields, values of the wrong type, duplicate keys of lists."""
     return [f"{path_text(path)}: {why}" for path, why in _object_errors(structure.type, config, structure)]
 
 
@@ -164,7 +167,7 @@ def _value_errors(type_name: str, value: Any) -> Iterator[tuple[tuple[str, ...],
 
 
 def _value_text(expected: str, value: Any) -> str:
-    """The value in the form that the message for an expected type has: its type, its Go syntax, or plain."""
+    """Returns the value in the form that the message for an expected type has: its type, its Go syntax, or plain."""
     if expected == _NUMERIC:
         return gotext.type_name(value)
     return (

@@ -36,7 +36,7 @@ class Structure:
     keys: tuple[tuple[str, Any], ...] = ()
 
     def child(self, name: str) -> tuple[str, Structure]:
-        """Path element and structure of a field; a field that the schema does not have is atomic."""
+        """Returns path element and structure of a field; a field that the schema does not have is atomic."""
         if self.form == "map":
             return f"f:{name}", self.elements or ATOMIC
         return field_structures(self.type).get(name) or (f"f:{name}", ATOMIC)
@@ -46,13 +46,13 @@ ATOMIC = Structure("atomic")
 
 
 def structure_of(kind: Kind) -> Structure:
-    """The structure of a kind's objects."""
+    """Returns the structure of a kind's objects."""
     return Structure("struct", schema.type_of(kind))
 
 
 @cache
 def field_structures(type_name: TypeName) -> Mapping[str, tuple[str, Structure]]:
-    """Field name → path element and structure, of all fields of a type."""
+    """Returns a map of field name to path element and structure, for all fields of a type."""
     return {name: (f"f:{name}", _field_structure(field)) for name, field in schema.fields(type_name).items()}
 
 
@@ -81,7 +81,7 @@ def _value_structure(type_name: TypeName) -> Structure:
 
 
 def path_element(structure: Structure, item: Any) -> str:
-    """The path element of a list's item. StructureError for an item that cannot be identified."""
+    """Returns the path element of a list's item. Raises StructureError for an item that cannot be identified."""
     if structure.form == "set":
         if item is None or isinstance(item, (dict, list)):
             what = "an explicit null" if item is None else "a map type" if isinstance(item, dict) else "a list"
@@ -113,7 +113,7 @@ def _text(value: Any) -> str:
 
 
 def items_by_path(structure: Structure, items: list[Any]) -> dict[str, list[Any]]:
-    """Path element → the items that it identifies, in the order of the list; several items are duplicates."""
+    """Returns the items of each path element, in the order of the list; several items are duplicates."""
     result: dict[str, list[Any]] = {}
     for item in items:
         result.setdefault(path_element(structure, item), []).append(item)

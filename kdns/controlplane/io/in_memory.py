@@ -40,11 +40,10 @@ _OWN: Final = frozenset({("default", "kubernetes"), ("kube-system", "kube-dns")}
 
 
 async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]) -> Api:
-    """A cluster with the objects of the manifests and all that the controllers make of them.
+    """Returns a cluster with the objects of the manifests and all that the controllers make of them.
 
     EndpointSlices in the manifests stay as they are: no controller changes them. Namespaces need no manifest. `warn`
-    gets the manifests that are skipped. ManifestError for a file that cannot be read, InputError for objects that the
-    API refuses.
+    gets the skipped manifests. Raises ManifestError for an unreadable file, InputError for objects that are refused.
     """
     texts = texts_read_once(paths)
     manifests, _ = load(paths, texts)  # a broken file is an error here; ManifestFollower would only report it
@@ -79,12 +78,12 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
 
 
 def has_manifest(obj: Json) -> bool:
-    """Whether a manifest defines this object."""
+    """Returns whether a manifest defines this object."""
     return MANIFEST in (obj["metadata"].get("annotations") or {})
 
 
 def _namespaces(api: Api, manifests: Iterable[Manifest]) -> Iterator[str]:
-    """The namespaces that exist or have a manifest."""
+    """Yields the namespaces that exist or have a manifest."""
     yield from (obj["metadata"]["name"] for obj in api.list(NAMESPACE, None).items)
     yield from (each.name for each in manifests if each.kind == NAMESPACE)
 
@@ -142,7 +141,7 @@ class _ExportedObjects:
 
 
 def _unmanaged(kind: Kind, obj: Json) -> Json:
-    """The object without owner references: the owners do not exist here, and garbage collection would delete it."""
+    """Returns the object without owner references: garbage collection would not find the owners and delete it."""
     metadata: Mapping[str, object] = {k: v for k, v in obj["metadata"].items() if k != "ownerReferences"}
     if kind != ENDPOINT_SLICE:
         return {**obj, "metadata": metadata}

@@ -45,7 +45,7 @@ SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 class LocalCluster:
     """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory.
 
-    `warn` gets what is wrong with the objects that every cluster has.
+    `warn` gets the problems of the objects that every cluster has.
     """
 
     config: ClusterConfig
@@ -59,9 +59,9 @@ class LocalCluster:
     _controllers: ControllerManager = field(init=False)
 
     async def start(self) -> None:
-        """Open the store, serve the API, run the controllers; what was started is stopped where that fails.
+        """Opens the store, serves the API, runs the controllers. If a step fails, the earlier steps are undone.
 
-        InputError for a data folder that cannot be used and for an address that needs authentication, ListenError for
+        Raises InputError for an unusable data folder and for an address that needs authentication, ListenError for
         an address that is in use.
         """
         async with AsyncExitStack() as stack:
@@ -95,7 +95,7 @@ class LocalCluster:
         stack.callback(KubernetesServiceKeeper(self._api, self._serve).close)
 
     def dns_at(self, host: str, port: int) -> None:
-        """Create Service kube-dns, whose endpoint is the DNS server at this address."""
+        """Creates Service kube-dns, whose endpoint is the DNS server at this address."""
         self._establish(dns=Listening(host, port))
 
     async def apply(
@@ -105,7 +105,7 @@ class LocalCluster:
         report: Callable[[ManifestError], None],
         changes: ChangeLog | None = None,
     ) -> Applied:
-        """Apply the manifests and follow their changes; ManifestError for a path that does not exist."""
+        """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist."""
         follower = ManifestFollower(self._api, paths, texts, report=report, changes=changes)
         applied = await follower.start()
         self._running.callback(observed(follower.follow(), "manifests").cancel)
@@ -116,7 +116,7 @@ class LocalCluster:
         return applied
 
     async def stop(self) -> None:
-        """Stop the controllers, finish requests in flight, close the store."""
+        """Stops the controllers, finish requests in flight, close the store."""
         await self._running.aclose()
 
     def _api_of(self, journal: Journal | None) -> Api:

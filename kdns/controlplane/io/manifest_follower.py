@@ -52,13 +52,13 @@ class Objects(Protocol):
     """The verbs of the API that manifests need. Each raises StatusError."""
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """The stored object."""
+        """Returns the stored object."""
 
     def list(self, kind: Kind, namespace: str | None) -> ObjectList:
-        """The objects of a namespace, None for all namespaces."""
+        """Returns the objects of a namespace, None for all namespaces."""
 
     def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
-        """The object as it was stored, or with `dry_run` as it would be."""
+        """Returns the object as it was stored, or with `dry_run` as it would be."""
 
     def update(
         self,
@@ -71,10 +71,10 @@ class Objects(Protocol):
         field_manager: str = "",
         dry_run: bool = False,
     ) -> Json:
-        """The object as it was stored, or with `dry_run` as it would be."""
+        """Returns the object as it was stored, or with `dry_run` as it would be."""
 
     def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
-        """The deleted object, or a Status."""
+        """Returns the deleted object, or a Status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,15 @@ class BeingDeletedError(StatusError):
     """An object of this name is terminating; the manifest is applied when it is gone."""
 
     def __init__(self, manifest: Manifest) -> None:
-        message = f'{manifest.kind.plural} "{manifest.name}" is being deleted; it will be created anew after that'
+        message = f'{manifest.kind.plural} "{manifest.name}" is being deleted; it will be created again after that'
         super().__init__(409, "Conflict", message)
 
 
 class ManifestFollower:
-    """Keeps the objects of the API equal to the manifests below `paths`; of those in `texts`, this is read in place.
+    """Keeps the objects of the API equal to the manifests below `paths`; `texts` replace the files of their paths.
 
     `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
-    `changes` tells what every pass but the first one changed, and which files have no problem any more.
+    `changes` reports the changes of every pass except the first, and files whose problems are solved.
     The objects of an invalid file stay as they are, and so do those of a member of `paths` that has disappeared.
     Refused objects are applied again in every pass.
     An object that a client deletes is created again when its manifest changes.
@@ -125,7 +125,7 @@ class ManifestFollower:
         self._is_applied = False
 
     async def start(self) -> Applied:
-        """Apply all manifests, and delete objects of an earlier run that the files no longer define.
+        """Applies all manifests, and deletes objects of an earlier run that the files no longer define.
 
         Raises ManifestError when one of the paths does not exist.
         """
@@ -139,7 +139,7 @@ class ManifestFollower:
             self._changes.end(is_start=True)
 
     async def follow(self) -> None:
-        """Scan and apply until cancelled. No error ends it: it is logged, once while it lasts."""
+        """Scans and applies until cancelled. Errors do not end it: each is logged once while it lasts."""
         failure = ""
         while True:
             await asyncio.sleep(self._poll_s)
@@ -153,7 +153,7 @@ class ManifestFollower:
                 failure = ""
 
     async def scan(self) -> Applied:
-        """One pass: apply what has changed since the last one."""
+        """Runs one pass: applies the changes since the last one."""
         if await asyncio.to_thread(self._scanner.scan):
             self._is_applied = False
             self._define()
@@ -199,7 +199,7 @@ class ManifestFollower:
         return Applied(applied, deleted, len(self._refusals))
 
     def _store(self, manifest: Manifest) -> None:
-        """Create or update the object, then its status where the manifest brings one."""
+        """Creates or updates the object, then its status if the manifest has one."""
         kind, namespace, name = manifest.key
         verb: Verb = "configured"
         obj: Json = {}
@@ -232,7 +232,7 @@ class ManifestFollower:
             self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
 
     def _causes(self, manifest: Manifest, error: StatusError) -> tuple[tuple[str, str], ...]:
-        """Field and reason of every mistake in a refused manifest, as `kdns check` finds them."""
+        """Returns field and reason of every mistake in a refused manifest, as `kdns check` finds them."""
         causes = dict.fromkeys(_causes(error))
         kind, to_apply = manifest.kind, _to_apply(manifest)
         if not isinstance(error, BeingDeletedError) and not check.mistyped_fields(kind, to_apply):
@@ -241,7 +241,7 @@ class ManifestFollower:
         return tuple(causes)
 
     def _try(self, manifest: Manifest, obj: Json) -> None:
-        """Raise what the API says of the object, and store nothing."""
+        """Raises the API's error for the object, and stores nothing."""
         kind, namespace, name = manifest.key
         try:
             before = self._api.get(kind, namespace, name)
@@ -254,7 +254,7 @@ class ManifestFollower:
             self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER, dry_run=True)
 
     def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
-        """Update the object; delete and create it where the update is refused for immutable fields only."""
+        """Updates the object; deletes and creates it if the update is refused for immutable fields only."""
         kind, namespace, name = manifest.key
         try:
             return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER), "configured"
@@ -289,7 +289,7 @@ class ManifestFollower:
         return True
 
     def _orphans(self) -> Iterator[Key]:
-        """Objects of an earlier run whose manifest, below the same paths and in a valid file, is gone.
+        """Yields objects of an earlier run whose manifest, below the same paths and in a valid file, is gone.
 
         None while a folder cannot be read.
         """
@@ -305,7 +305,7 @@ class ManifestFollower:
                     yield key
 
     def _report_new(self) -> None:
-        """Report the problems that were not there in the last pass."""
+        """Reports the problems that were not there in the last pass."""
         for remark in self._remarks():
             self._report(remark)
         problems = list(self._problems())
@@ -319,7 +319,7 @@ class ManifestFollower:
         self._reported = {str(problem): problem.path for problem in problems}
 
     def _remarks(self) -> Iterator[ManifestError]:
-        """Kinds that are not served, each once."""
+        """Yields an error for each kind that is not served."""
         for loaded in self._scanner.files.values():
             for unknown in loaded.unknown:
                 if (unknown.api_version, unknown.kind) not in self._skipped:
@@ -330,7 +330,7 @@ class ManifestFollower:
         if self._scanner.error:
             yield self._scanner.error
         for path in sorted(self._scanner.absent):
-            yield ManifestError(str(path), 0, "", "not there any more; its objects stay until it is back")
+            yield ManifestError(str(path), 0, "", "the path no longer exists; its objects are kept until it returns")
         for path in sorted(self._scanner.files):
             loaded = self._scanner.files[path]
             yield from loaded.errors
@@ -338,7 +338,7 @@ class ManifestFollower:
                 first = self._manifests[manifest.key]
                 if first is not manifest:
                     what = f"{manifest.kind.kind} {manifest.name} is already defined at {first.path}:{first.line}"
-                    yield ManifestError(manifest.path, manifest.line, "", f"{what}, which counts")
+                    yield ManifestError(manifest.path, manifest.line, "", f"{what}; that definition is used")
             yield from (each.error for each in loaded.kustomizations if each.has_effects)
         for refused in self._refusals.values():
             yield from refused.mistakes
@@ -354,14 +354,14 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the API says of a manifest, and the same as mistakes in the file, one for each cause."""
+    """The API's error for a manifest, and the same as mistakes in the file, one for each cause."""
 
     message: str
     mistakes: tuple[ManifestError, ...]
 
 
 def refusals_at_lines(refused: Sequence[Refused], text_of: Callable[[Path], str]) -> dict[Key, Refusal]:
-    """The API's errors, each cause at the line of its field where that can be found."""
+    """Returns the API's errors, each cause at the line of its field if that is known."""
     mistakes = [Mistake(each.manifest, *cause) for each in refused for cause in each.causes]
     found: dict[Key, list[ManifestError]] = {}
     for mistake, error in zip(mistakes, located(mistakes, text_of), strict=True):
@@ -374,7 +374,7 @@ def _to_apply(manifest: Manifest) -> Json:
 
 
 def _causes(error: StatusError) -> list[tuple[str, str]]:
-    """Field and reason of each cause; without any, the whole message is about the object."""
+    """Returns field and reason of each cause. Without causes, the whole message is about the object."""
     rows = (error.details or {}).get("causes") or ()
     causes = dict.fromkeys((row["field"], row["message"]) for row in rows if row.get("field"))
     return [*causes] or [("", error.message)]

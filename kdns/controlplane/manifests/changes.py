@@ -1,4 +1,4 @@
-"""What applying manifests changed, in words: a line for each object, few lines for many."""
+"""The changes of applying manifests, as text: a line for each object, few lines for many."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LINES_MAX: Final = 10
 _FIELDS_MAX: Final = 4
 Verb: TypeAlias = Literal["created", "configured", "replaced", "deleted"]
 _METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
-"""What of the metadata a manifest says; the rest is the server's."""
+"""The metadata that a manifest defines; the server sets other fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """What became of one object, in the words of kubectl; `fields` are those that have other values."""
+    """The change of one object, in the words of kubectl; `fields` are those that have other values."""
 
     path: str
     kind: Kind
@@ -39,7 +39,7 @@ class ObjectChange:
 
 
 def changed_fields(before: Json, after: Json) -> tuple[str, ...]:
-    """The fields that differ, to the depth of `spec.ports`, without what only the server sets."""
+    """Returns the fields that differ, to the depth of `spec.ports`, without fields that only the server sets."""
     old, new = (dict(_fields(obj)) for obj in (before, after))
     return tuple(sorted(field for field in old.keys() | new.keys() if old.get(field) != new.get(field)))
 
@@ -65,9 +65,9 @@ def _fields(obj: Json) -> Iterator[tuple[str, object]]:
 
 @dataclass(slots=True)
 class ChangeLog:
-    """Collects what a pass over the manifests changes, and tells it in a bounded number of lines.
+    """Collects what a pass over the manifests changes, and reports it in a bounded number of lines.
 
-    `progress` gets what a pass is at, in words.
+    `progress` gets the current step of a pass as text.
     """
 
     config: ClusterConfig = field(default_factory=ClusterConfig)
@@ -79,7 +79,7 @@ class ChangeLog:
     _remarked: set[str] = field(default_factory=set)
 
     def add(self, change: ObjectChange, obj: Json) -> None:
-        """Take note of a change of `obj`, and of what has no effect, once for each kind."""
+        """Records a change of `obj`, and remarks about ignored parts, once for each kind."""
         if len(self._first) < LINES_MAX:
             self._first.append(change)
         else:
@@ -90,7 +90,7 @@ class ChangeLog:
             self._remarks.append(text)
 
     def end(self, *, is_start: bool = False) -> None:
-        """The pass is over: tell what it changed. At the start everything is new, and only the remarks are told."""
+        """Reports what the pass changed. At the start every object is new, so only the remarks are reported."""
         lines = [] if is_start else [*map(str, self._first)]
         if self._rest and not is_start:
             counts = ", ".join(f"{count} {verb}" for verb, count in self._rest.items())
@@ -101,7 +101,7 @@ class ChangeLog:
 
 
 def remark(config: ClusterConfig, kind: Kind, obj: Json) -> tuple[str, str]:
-    """What is only simulated, or has no effect, of this object; of what it is said once, and how; "" for nothing."""
+    """Returns a remark about simulated or ignored parts of an object: its deduplication key and its text, or two ""."""
     name = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
     if kind in GENERIC:
         return kind.kind, f"{kind.kind} {name}: stored, nothing acts on it"

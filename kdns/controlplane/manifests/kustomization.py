@@ -1,6 +1,6 @@
-"""What a kustomization says of the files around it. kdns builds none: the files that are manifests count as they stand.
+"""The roles of files that a kustomization names. kdns builds none: it applies files that are manifests unchanged.
 
-A file that a kustomization names otherwise than as a resource is no manifest: it is a patch, or part of another object.
+A file that a kustomization names in other fields than resources is not a manifest, but a patch or part of an object.
 Overlays of one base are alternatives: an object that two of them define is not defined twice.
 """
 
@@ -33,19 +33,19 @@ class Kustomization:
 
     @property
     def folder(self) -> str:
-        """Where it is."""
+        """The folder of the file."""
         return posixpath.dirname(posixpath.normpath(self.path)) or "."
 
     @property
     def error(self) -> ManifestError:
-        """What to do, where more than the resources counts."""
+        """The command to use instead, if the kustomization has more than resources."""
         build = f"kubectl kustomize {source_text(self.folder)}"
         reason = f"skipped: kdns builds no kustomizations, and leaves patches out; `{build}` writes what it builds"
         return ManifestError(self.path, self.line, "kind", reason)
 
 
 def kustomization(path: str, line: int, value: object) -> Kustomization | None:
-    """The kustomization, or component of one, that a parsed document is; None for any other document."""
+    """Returns the kustomization, or component of one, that a parsed document is; None for any other document."""
     if not isinstance(value, dict):
         return None
     group = str(value.get("apiVersion") or "").partition("/")[0]
@@ -74,14 +74,14 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def left_out(paths: Iterable[str], kustomizations: Sequence[Kustomization]) -> frozenset[str]:
-    """Those of the paths that are named, and never as a resource."""
+    """Returns the paths that kustomizations name, but never as a resource."""
     named = {path for each in kustomizations for path in each.others}
     named -= {path for each in kustomizations for path in each.resources}
     return frozenset(path for path in paths if posixpath.normpath(path) in named)
 
 
 def clusters(manifests: Iterable[Manifest], kustomizations: Sequence[Kustomization]) -> list[list[Manifest]]:
-    """The manifests that count together: first of all, then with alternatives in place of what they are for."""
+    """Returns the sets of manifests to check together: the first of each object, then the alternatives in its place."""
     roots = _roots(kustomizations)
     layers: list[dict[Key, list[Manifest]]] = []
     for manifest in manifests:
@@ -98,7 +98,7 @@ def clusters(manifests: Iterable[Manifest], kustomizations: Sequence[Kustomizati
 
 
 def _roots(kustomizations: Sequence[Kustomization]) -> Mapping[str, frozenset[str]]:
-    """For each file that is a resource, the folders from which it is built that are resources of no other one."""
+    """Returns, for each resource file, the folders that build it and are not resources of another folder."""
     folders = {each.folder: each for each in kustomizations}
     included = {path for each in kustomizations for path in each.resources}
     roots: dict[str, set[str]] = {}

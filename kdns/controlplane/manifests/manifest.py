@@ -61,11 +61,14 @@ class Manifest:
         return self.kind, self.namespace, self.name
 
     def is_equal(self, other: Manifest | None) -> bool:
-        """Whether both define the same object in the same file, on whatever line."""
+        """Returns whether both define the same object in the same file, on whatever line."""
         return other is not None and self.path == other.path and self.obj == other.obj
 
     def written(self, field: str) -> str:
-        """The field as the manifest has it: the API speaks of clusterIPs and podCIDRs where one is given alone."""
+        """Returns the field name of the manifest.
+
+        API errors name clusterIPs and podCIDRs if only the singular field is given.
+        """
         spec = self.obj.get("spec")
         for name in ("clusterIP", "podCIDR"):
             if field.startswith(f"spec.{name}s") and isinstance(spec, dict) and f"{name}s" not in spec:
@@ -73,7 +76,7 @@ class Manifest:
         return field
 
     def to_apply(self, source: str) -> Json:
-        """The object to apply: without `SERVER_FIELDS`, with the annotations `kdns/manifest` and last applied."""
+        """Returns the object to apply: without `SERVER_FIELDS`, with annotations for its file and the last manifest."""
         obj = copy.deepcopy(self.obj)
         metadata = obj["metadata"]
         for name in SERVER_FIELDS:
@@ -123,25 +126,25 @@ class UnknownKind:
 
 
 TEXT_FIELDS = ("metadata.labels", "metadata.annotations")
-"""Fields whose values `manifest_of` looks at: that they are text is what is missed most."""
+"""Fields that must be strings; the most common mistake."""
 
 
 def manifest_of(
     path: str, line: int, value: object, mistakes: list[ManifestError] | None = None
 ) -> Manifest | UnknownKind:
-    """The manifest of one parsed document; ManifestError without apiVersion, kind or name.
+    """Returns the manifest of one parsed document; ManifestError without apiVersion, kind or name.
 
-    Labels and annotations that are no text are an error too, or are added to `mistakes`.
+    Labels and annotations that are not strings are errors too, or are added to `mistakes`.
     """
     if not isinstance(value, dict):
-        raise ManifestError(path, line, "", f"found {_described(value)}, wanted an object with apiVersion and kind")
+        raise ManifestError(path, line, "", f"expected an object with apiVersion and kind, got {_described(value)}")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
     kind = _BY_NAME.get((api_version, kind_name))
     if kind is None:
         return UnknownKind(path, line, api_version, kind_name)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
-        raise ManifestError(path, line, "metadata", f"found {_described(metadata)}, wanted an object with a name")
+        raise ManifestError(path, line, "metadata", f"expected an object with a name, got {_described(metadata)}")
     name = _text(path, line, metadata, "name", "metadata.")
     wrong = [ManifestError(path, line, field, reason) for field, reason in _not_text(metadata)]
     if wrong and mistakes is None:
@@ -154,17 +157,19 @@ def manifest_of(
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """The order of applying: Namespaces, address ranges, Services with a clusterIP, other Services, the rest."""
+    """Returns the manifests in applying order: Namespaces, address ranges, Services with a clusterIP, other Services,
+    others.
+    """
     return sorted(manifests, key=lambda manifest: (_RANK.get(manifest.kind, _OTHER_RANK), _allocates(manifest)))
 
 
 def source_text(path: str) -> str:
-    """A path as objects can have it: its bytes that are not UTF-8 are escaped."""
+    """Returns a path as objects can have it: its bytes that are not UTF-8 are escaped."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def source_of(obj: Json) -> str:
-    """The path of the manifest that defines the object, "" for none."""
+    """Returns the path of the manifest that defines the object, or ""."""
     return str((obj["metadata"].get("annotations") or {}).get(MANIFEST, ""))
 
 
@@ -176,7 +181,7 @@ def _allocates(manifest: Manifest) -> bool:
 def _text(path: str, line: int, obj: Json, field: str, prefix: str = "") -> str:
     value = obj.get(field)
     if not isinstance(value, str) or not value:
-        raise ManifestError(path, line, prefix + field, f"found {_described(value)}, wanted text")
+        raise ManifestError(path, line, prefix + field, f"expected a string, got {_described(value)}")
     return value
 
 
@@ -184,11 +189,11 @@ def _not_text(metadata: Json) -> Iterator[tuple[str, str]]:
     for field in TEXT_FIELDS:
         values = metadata.get(field.removeprefix("metadata."))
         if values is not None and not isinstance(values, dict):
-            yield field, f"found {_described(values)}, wanted keys with text"
+            yield field, f"expected a map of strings, got {_described(values)}"
             continue
         for key, value in (values or {}).items():
             if not isinstance(value, str):
-                yield f"{field}.{key}", f"found {_described(value)}, wanted text: put it in quotes"
+                yield f"{field}.{key}", f"expected a string, got {_described(value)}; put it in quotes"
 
 
 def _described(value: object) -> str:

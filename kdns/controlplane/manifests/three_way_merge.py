@@ -17,7 +17,7 @@ from kdns.controlplane.schema import schema
 
 
 def last_applied(obj: Json) -> Json:
-    """The manifest that was applied last, from the annotation; {} without it."""
+    """Returns the manifest that was applied last, from the annotation; {} without it."""
     text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     try:
         value = json.loads(text) if text else {}
@@ -27,12 +27,12 @@ def last_applied(obj: Json) -> Json:
 
 
 def merged(kind: Kind, live: Json, modified: Json) -> Json:
-    """The stored object `live` after its manifest changed to `modified`."""
+    """Returns the stored object `live` after its manifest changed to `modified`."""
     return _Merge(kind).objects((), last_applied(live), modified, live)
 
 
 def list_keys(kind: Kind, path: str) -> Mapping[str, Any] | None:
-    """The list map keys of the list at `path`, with their defaults.
+    """Returns the list map keys of the list at `path`, with their defaults.
 
     None for an atomic list; empty for a set of scalars.
     """
@@ -67,7 +67,7 @@ class _Merge:
     def lists(
         self, path: tuple[str, ...], keys: Mapping[str, Any], last: list[Any], modified: list[Any], live: list[Any]
     ) -> list[Any]:
-        """The items of the manifest in its order, then those that others have added."""
+        """Returns the items of the manifest in its order, then those that others have added."""
         last_by, modified_by, live_by = (
             {_identity(item, keys): item for item in items} for items in (last, modified, live)
         )

@@ -1,4 +1,4 @@
-"""What is fixed for the life of one embedded cluster: its ranges, its one node, and whether Pods are simulated."""
+"""The fixed configuration of one embedded cluster: its ranges, its one node, and whether Pods are simulated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AddressRange:
         return map(self.address, range(self.first, self.last + 1))
 
     def address(self, number: int) -> Address:
-        """The address that is this number."""
+        """Returns the address of a number."""
         return IPv4Address(number) if self.version == 4 else IPv6Address(number)
 
 
@@ -35,7 +35,7 @@ class ClusterConfig:
 
     The first service range decides the default family. The node has the `host_addresses`, or without any the first host
     address of each pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
-    `root_ca` are the certificates (PEM) by which clients know the API; "" where it is served without TLS.
+    `root_ca` are the certificates (PEM) by which clients know the API; "" if it is served without TLS.
     `platform` is what simulated Nodes report: operating system and architecture, in Go's names.
     """
 

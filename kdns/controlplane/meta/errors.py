@@ -61,7 +61,7 @@ class StatusError(KdnsError):
         super().__init__(message)
 
     def body(self) -> Json:
-        """The Status object."""
+        """Returns the Status object."""
         status: Json = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -76,7 +76,7 @@ class StatusError(KdnsError):
 
 
 def _quoted(name: str) -> str:
-    """The name in quotes, as Go formats it with %q."""
+    """Returns the name in quotes, as Go formats it with %q."""
     return json.dumps(name, ensure_ascii=False)
 
 
@@ -86,14 +86,14 @@ def _details(kind: Kind, name: str, **more: object) -> Json:
 
 
 def not_found(kind: Kind, name: str) -> StatusError:
-    """404: no object of that name."""
+    """Returns 404: no object of that name."""
     return StatusError(404, "NotFound", f"{kind.resource} {_quoted(name)} not found", _details(kind, name))
 
 
 def already_exists(kind: Kind, name: str, *, is_generated: bool = False, is_terminating: bool = False) -> StatusError:
-    """409: an object of that name exists. Where the server generates the name, the client may try again.
+    """Returns 409: an object of that name exists. If the server generates the name, the client may try again.
 
-    An object that is being deleted is called so: its name will be free.
+    The message says if the object is being deleted: its name will be free.
     """
     why, details = f"{kind.resource} {_quoted(name)} already exists", _details(kind, name)
     if is_generated:
@@ -105,7 +105,7 @@ def already_exists(kind: Kind, name: str, *, is_generated: bool = False, is_term
 
 
 def conflict(kind: Kind, name: str, why: str) -> StatusError:
-    """409: the object was changed by somebody else."""
+    """Returns 409: the object was changed by somebody else."""
     message = f"Operation cannot be fulfilled on {kind.resource} {_quoted(name)}: {why}"
     return StatusError(409, "Conflict", message, _details(kind, name))
 
@@ -114,7 +114,7 @@ _CAUSES_MAX = 1000
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422: the object is invalid. Each violated rule is a cause; the message omits duplicates.
+    """Returns 422: the object is invalid. Each violated rule is a cause; the message omits duplicates.
 
     Differs: after 1000 causes the rest is a number: empty items would be answered with a hundred times their size.
     """
@@ -133,7 +133,7 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
 
 
 def gone(message: str, *, continue_token: str = "") -> StatusError:
-    """410: the resourceVersion or continue token is older than the history.
+    """Returns 410: the resourceVersion or continue token is older than the history.
 
     `continue_token` lets a paged list continue, but no longer from one consistent snapshot.
     """
@@ -141,25 +141,25 @@ def gone(message: str, *, continue_token: str = "") -> StatusError:
 
 
 def unprocessable() -> StatusError:
-    """422: a patch that cannot be applied to this object."""
+    """Returns 422: a patch that cannot be applied to this object."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
 def bad_request(message: str) -> StatusError:
-    """400: the request is malformed."""
+    """Returns 400: the request is malformed."""
     return StatusError(400, "BadRequest", message)
 
 
 def forbidden(kind: Kind, name: str, why: str) -> StatusError:
-    """403: the request is not allowed."""
+    """Returns 403: the request is not allowed."""
     return StatusError(403, "Forbidden", f"{kind.resource} {_quoted(name)} is forbidden: {why}", _details(kind, name))
 
 
 def method_not_allowed() -> StatusError:
-    """405: the path has no such verb."""
+    """Returns 405: the path has no such verb."""
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def internal(message: str) -> StatusError:
-    """500: the server failed."""
+    """Returns 500: the server failed."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

@@ -63,7 +63,7 @@ _dns_label = _format(
 
 
 def dns_label(text: str) -> list[str]:
-    """A name without dots, as of Namespaces."""
+    """Returns the problems of a name without dots, as of Namespaces."""
     problems = _dns_label(text)
     is_dotted = "." in text and re.fullmatch(_SUBDOMAIN, text)
     return [*problems[:-1], "must not contain dots"] if is_dotted else problems
@@ -125,7 +125,7 @@ _config_key = _format(
 
 
 def config_key(text: str) -> list[str]:
-    """A key of a ConfigMap or Secret: a valid file name."""
+    """Returns the problems of a key of a ConfigMap or Secret: a valid file name."""
     problems = _config_key(text)
     if text in {".", ".."}:
         return [*problems, f"must not be '{text}'"]
@@ -133,7 +133,7 @@ def config_key(text: str) -> list[str]:
 
 
 def path_segment(text: str) -> list[str]:
-    """A name that can be one segment of a URL path."""
+    """Returns the problems of a name that can be one segment of a URL path."""
     if text in {".", ".."}:
         return [f"may not be '{text}'"]
     return [f"may not contain '{letter}'" for letter in ("/", "%") if letter in text]
@@ -157,7 +157,7 @@ qualified_name = _cached(_qualified_name, 253 + 1 + 63)
 
 
 def full_domain_name(text: str) -> list[str]:
-    """A DNS name of at least two labels; a trailing dot is allowed."""
+    """Returns the problems of a DNS name of at least two labels; a trailing dot is allowed."""
     problems = dns_subdomain(text.removesuffix("."))
     if problems or "." in text.removesuffix("."):
         return problems
@@ -165,7 +165,7 @@ def full_domain_name(text: str) -> list[str]:
 
 
 def port_name(text: str) -> list[str]:
-    """An IANA service name (RFC 6335 §5.1) in lower case."""
+    """Returns the problems of an IANA service name (RFC 6335 §5.1) in lower case."""
     rules = {
         "must be no more than 15 characters": len(text) <= 15,
         "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)": re.fullmatch("[-a-z0-9]+", text),
@@ -177,12 +177,12 @@ def port_name(text: str) -> list[str]:
 
 
 def port_number(port: object) -> list[str]:
-    """A port from 1 to 65535."""
+    """Returns the problems of a port from 1 to 65535."""
     return [] if isinstance(port, int) and 1 <= port <= 65535 else [PORT_RANGE]
 
 
 def ip_problems(text: str, kept: Collection[str] = (), *, strict: bool = True) -> list[str]:
-    """An IP address; values in `kept` were stored under older rules and stay valid."""
+    """Returns the problems of an IP address; values in `kept` were stored under older rules and stay valid."""
     if text in kept:
         return []
     address = parse_address(text)
@@ -199,7 +199,7 @@ def ip_problems(text: str, kept: Collection[str] = (), *, strict: bool = True) -
 
 
 def canonical_ip_problems(text: str) -> list[str]:
-    """An IP address in canonical form (RFC 5952)."""
+    """Returns the problems of an IP address in canonical form (RFC 5952)."""
     problems = ip_problems(text)
     address = parse_address(text)
     if problems or str(address) == text:
@@ -208,7 +208,7 @@ def canonical_ip_problems(text: str) -> list[str]:
 
 
 def cidr_problems(text: str, kept: Collection[str] = (), *, strict: bool = True) -> list[str]:
-    """A network in CIDR notation."""
+    """Returns the problems of a network in CIDR notation."""
     if text in kept:
         return []
     address, slash, length = text.partition("/")
@@ -233,7 +233,7 @@ def cidr_problems(text: str, kept: Collection[str] = (), *, strict: bool = True)
 
 
 def endpoint_ip_problems(text: str) -> list[str]:
-    """An endpoint address: not loopback, link-local or unspecified."""
+    """Returns the problems of an endpoint address: not loopback, link-local or unspecified."""
     address = parse_address(text)
     if address is None:
         return ["must be a valid IP address"]

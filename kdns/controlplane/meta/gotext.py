@@ -9,7 +9,7 @@ from typing import Any
 
 
 def plain(value: Any) -> str:
-    """A value with %v: `map[spec:map[ports:[map[port:80]]]]`."""
+    """Returns a value with %v: `map[spec:map[ports:[map[port:80]]]]`."""
     match value:
         case dict():
             return f"map[{' '.join(f'{name}:{plain(value[name])}' for name in sorted(value))}]"
@@ -24,7 +24,7 @@ def plain(value: Any) -> str:
 
 
 def syntax(value: Any) -> str:
-    """A value with %#v: `map[string]interface {}{"port":80}`."""
+    """Returns a value with %#v: `map[string]interface {}{"port":80}`."""
     match value:
         case dict():
             inner = ", ".join(f"{_quoted(name)}:{syntax(value[name])}" for name in sorted(value))
@@ -40,7 +40,7 @@ def syntax(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """A value's type with %T: `int64`."""
+    """Returns a value's type with %T: `int64`."""
     match value:
         case dict():
             return "map[string]interface {}"
@@ -57,7 +57,7 @@ def type_name(value: Any) -> str:
 
 
 def json_name(value: Any) -> str:
-    """The name of a value's type in errors of encoding/json, such as `array`."""
+    """Returns the name of a value's type in errors of encoding/json, such as `array`."""
     match value:
         case bool():
             return "bool"
@@ -74,7 +74,7 @@ def json_name(value: Any) -> str:
 
 
 def kind_name(value: Any) -> str:
-    """The name of a value's kind in Go's reflection, such as `map`."""
+    """Returns the name of a value's kind in Go's reflection, such as `map`."""
     match value:
         case dict():
             return "map"
@@ -85,12 +85,12 @@ def kind_name(value: Any) -> str:
 
 
 def unmarshal_error(value: Any, wanted: str) -> str:
-    """The error of encoding/json for a value that cannot be decoded into a Go type or struct field."""
+    """Returns the error of encoding/json for a value that cannot be decoded into a Go type or struct field."""
     return f"json: cannot unmarshal {json_name(value)} into Go {wanted}"
 
 
 def json_error(text: str) -> str:
-    """What encoding/json says of a text that is no JSON, or has a number beyond its types."""
+    """Returns the error of encoding/json for a text that is not JSON, or has a number beyond its types."""
     try:
         json.loads(text, parse_constant=_no_constant, parse_int=len, parse_float=len)
     except json.JSONDecodeError as error:
@@ -132,7 +132,7 @@ _NUMBER_PLACES = {
     ".": "after decimal point in numeric literal",
     "e": "in exponent of numeric literal",
 }
-"""How a part of a number begins that does not go on → where it is wrong."""
+"""Last character of an incomplete number → its place in the message."""
 
 
 def _no_constant(name: str) -> None:
@@ -144,7 +144,7 @@ def _character(letter: str) -> str:
 
 
 def _place(before: str, expected: str) -> str:
-    """Where a character is wrong, by what Python's decoder expected there."""
+    """Returns the place of a wrong character, derived from the error of Python's decoder."""
     if expected.startswith("Expecting ','"):
         return "after array element" if _innermost(before) == "[" else "after object key:value pair"
     for start, place in _PLACES.items():
@@ -163,7 +163,7 @@ _PLACES = {
 
 
 def _innermost(text: str) -> str:
-    """The bracket that is open at the end of a valid beginning of JSON."""
+    """Returns the bracket that is open at the end of a valid beginning of JSON."""
     opened = []
     for bracket in re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL):
         if bracket in "[{":

@@ -204,7 +204,7 @@ KINDS: tuple[Kind, ...] = (
     SERVICE_CIDR,
     IP_ADDRESS,
 )
-"""What is stored."""
+"""The stored kinds."""
 
 EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",))
 AUTOSCALER_V1 = replace(AUTOSCALER, version="v1")
@@ -212,7 +212,7 @@ STORED_KINDS: dict[Kind, Kind] = {EVENT_V1: EVENT, AUTOSCALER_V1: AUTOSCALER}
 """Kind that is served by conversion → the kind that is stored."""
 
 SERVED: tuple[Kind, ...] = (*KINDS, *STORED_KINDS)
-"""What the API serves."""
+"""The served kinds."""
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 SELF_REVIEW = Kind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False)
@@ -229,4 +229,4 @@ REVIEWS: tuple[Kind, ...] = (
     RULES_REVIEW,
     ACCESS_REVIEW,
 )
-"""What a POST asks and the response answers; nothing of it is stored."""
+"""Reviews: a POST sends the request, the response has the answer; nothing is stored."""

@@ -16,7 +16,7 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-
 
 
 def quantity(value: object) -> Fraction | None:
-    """The value of a quantity; None for a text that is not a quantity."""
+    """Returns the value of a quantity; None for a text that is not a quantity."""
     text = str(value)
     found = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARS else None
     if not found:
@@ -30,7 +30,8 @@ def quantity(value: object) -> Fraction | None:
 
 
 def canonical(value: object) -> str:
-    """A quantity as Kubernetes writes it: the largest suffix without a fraction, so `1000m` is 1 and `0.5` is 500m.
+    """Returns a quantity as Kubernetes writes it: with the largest suffix without a fraction. `1000m` is 1, `0.5` is
+    500m.
 
     A text that is not a quantity is returned as it is.
     """
@@ -45,7 +46,7 @@ def canonical(value: object) -> str:
 
 
 def _ceiling(number: Fraction) -> int:
-    """Rounded away from zero."""
+    """Rounds away from zero."""
     return math.ceil(number) if number > 0 else math.floor(number)
 
 

@@ -12,7 +12,7 @@ VALUES_MAX: Final = 100_000
 
 
 def check_size(value: Any) -> None:
-    """413 for more than 100,000 JSON values: of each the writes compute some microseconds, while others wait.
+    """Raises 413 for more than 100,000 JSON values: writes compute some microseconds for each, and others wait.
 
     Differs: kube-apiserver and etcd bound the bytes alone.
     """

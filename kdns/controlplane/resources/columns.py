@@ -24,7 +24,7 @@ class Column:
     type: str = "string"
 
     def definition(self, kind: Kind) -> Json:
-        """The column as TableColumnDefinition."""
+        """Returns the column as TableColumnDefinition."""
         return {
             "name": self.name,
             "type": self.type,
@@ -55,22 +55,22 @@ NONE = "<none>"
 
 
 def name(obj: Json) -> str:
-    """The name of an object."""
+    """Returns the name of an object."""
     return str(obj.get("metadata", {}).get("name", ""))
 
 
 def age(obj: Json, now_s: float) -> str:
-    """The age of an object at a time (Unix seconds)."""
+    """Returns the age of an object at a time (Unix seconds)."""
     return since(obj.get("metadata", {}).get("creationTimestamp"), now_s)
 
 
 def join_labels(labels: Mapping[str, str] | None) -> str:
-    """Labels as `a=b,c=d`, sorted."""
+    """Returns labels as `a=b,c=d`, sorted."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
 def few(texts: Iterable[str], empty: str) -> str:
-    """The first three, and the number of the others."""
+    """Returns the first three, and the number of the others."""
     listed = list(texts)
     more = f" + {len(listed) - _FEW} more..." if len(listed) > _FEW else ""
     return (",".join(listed[:_FEW]) or empty) + more
@@ -84,7 +84,7 @@ DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp
 
 
 def printer_of(paths: tuple[str, ...]) -> Printer:
-    """The printer of columns as they stand in a row of kinds.py."""
+    """Returns the printer of columns as they stand in a row of kinds.py."""
     if not paths:
         return DEFAULT
     rows = [_path_column(each) for each in paths]
@@ -98,7 +98,7 @@ def printer_of(paths: tuple[str, ...]) -> Printer:
 
 
 def _path_column(text: str) -> tuple[Column, str, str]:
-    """The column, the path of its field, and what stands for an absent one."""
+    """Returns the column, the path of its field, and the text for an absent value."""
     title, _, rest = text.partition("=")
     path, _, absent = rest.partition("|")
     return Column(title, path), path, absent

@@ -1,4 +1,4 @@
-"""What the defaults of all kinds share."""
+"""Functions for the defaults of all kinds."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from kdns.controlplane.meta.kinds import Json
 
 
 def without_nulls(fields: Json | None) -> Json:
-    """A copy without the fields that are null: a client that sends null means that the field is not set."""
+    """Returns a copy without the fields that are null: a client that sends null means that the field is not set."""
     return {key: value for key, value in (fields or {}).items() if value is not None}

@@ -13,7 +13,7 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 def selector_of(label_selector: Json) -> Selector:
-    """The selector; an empty LabelSelector selects everything. KeyError for an unknown operator."""
+    """Returns the selector; an empty LabelSelector selects everything. Raises KeyError for an unknown operator."""
     labels = sorted((label_selector.get("matchLabels") or {}).items())
     expressions = label_selector.get("matchExpressions") or []
     return Selector(
@@ -28,7 +28,7 @@ def selector_of(label_selector: Json) -> Selector:
 
 
 def validate_label_selector(path: str, label_selector: Json) -> list[Cause]:
-    """Valid labels, known operators, and values if the operator takes them."""
+    """Checks labels, operators, and that there are values if the operator takes them."""
     causes = validate_labels(f"{path}.matchLabels", label_selector.get("matchLabels"))
     for index, row in enumerate(label_selector.get("matchExpressions") or []):
         at, operator = f"{path}.matchExpressions[{index}]", row.get("operator") or ""
@@ -40,7 +40,7 @@ def validate_label_selector(path: str, label_selector: Json) -> list[Cause]:
 
 
 def operator_problems(at: str, requirement: Json) -> list[Cause]:
-    """Values exactly where the operator takes them."""
+    """Checks that there are values if, and only if, the operator takes them."""
     operator, values = requirement.get("operator"), requirement.get("values")
     if operator in {"In", "NotIn"} and not values:
         return [required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")]
@@ -50,7 +50,7 @@ def operator_problems(at: str, requirement: Json) -> list[Cause]:
 
 
 def key_problems(at: str, requirement: Json) -> list[Cause]:
-    """A valid label, and valid values of it."""
+    """Validates a label's key and values."""
     key = requirement.get("key") or ""
     causes = invalid_values(f"{at}.key", key, formats.qualified_name(key))
     for place, value in enumerate(requirement.get("values") or []):
@@ -59,12 +59,12 @@ def key_problems(at: str, requirement: Json) -> list[Cause]:
 
 
 def is_empty(label_selector: Json) -> bool:
-    """Whether it selects everything."""
+    """Returns whether it selects everything."""
     return not (label_selector.get("matchLabels") or label_selector.get("matchExpressions"))
 
 
 def selector_text(selector: Json) -> str:
-    """A LabelSelector, or a plain map of labels, as the value of a labelSelector parameter."""
+    """Returns a LabelSelector, or a plain map of labels, as the value of a labelSelector parameter."""
     if not {"matchLabels", "matchExpressions"} & set(selector):
         return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     parts = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]

@@ -51,7 +51,7 @@ class Registry:
         """Runs work on allocations in the thread that owns them; the rest may run in any."""
 
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
-        """Prepare a new object; raises 422, or 500 for a full range."""
+        """Prepares a new object; raises 422, or 500 for a full range."""
         strategy, txn = STRATEGIES[kind], Transaction()
         new = strategy.prepare(strategy.prepare_create(lean(kind, strategy.defaults(obj))), None)
         try:
@@ -67,7 +67,7 @@ class Registry:
     def update(
         self, kind: Kind, old: Json, new: Json, *, subresource: str = "", dry_run: bool = False
     ) -> PreparedObject:
-        """Prepare the replacement of `old`; with a subresource, no more than metadata and status is validated.
+        """Prepares the replacement of `old`; with a subresource, no more than metadata and status is validated.
 
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
@@ -99,26 +99,26 @@ class Registry:
         return prepared
 
     def stored(self, kind: Kind, obj: Json) -> None:
-        """Register a stored version: IPAddresses reserve addresses, ServiceCIDRs set ranges."""
+        """Registers a stored version: IPAddresses reserve addresses, ServiceCIDRs set ranges."""
         STRATEGIES[kind].stored(self.services, obj)
 
     def deleted(self, kind: Kind, obj: Json) -> None:
-        """Release what a deleted object held."""
+        """Releases what a deleted object held."""
         STRATEGIES[kind].deleted(self.services, obj)
 
     def restore(self, version: StoredObject) -> None:
-        """Allocate at start what a stored object has."""
+        """Allocates at start what a stored object has."""
         if restored := STRATEGIES[version.kind].restored:
             self.lost += [f"{'/'.join(version.key)}: {what}" for what in restored(self.services, version)]
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
-        """The object with the fields that older versions of kdns did not store."""
+        """Returns the object with the fields that older versions of kdns did not store."""
         fill = STRATEGIES[kind].on_read
         return fill(obj, self.config.families) if fill else obj
 
     @contextmanager
     def without_validation(self) -> Iterator[None]:
-        """Inside, validation has no effect: for the server's own objects, whose endpoints may be on loopback."""
+        """Disables validation inside: for the server's own objects, whose endpoints may be on loopback."""
         token = _TRUSTS.set(True)
         try:
             yield
@@ -135,6 +135,6 @@ def _at_once(work: Callable[[], None]) -> None:
 
 
 def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:
-    """The rules of updates of all kinds."""
+    """Checks the rules of updates that all kinds share."""
     marks = validate_meta(new, formats.path_segment, namespaced=kind.namespaced)
     return marks + validate_meta_update(old, new)

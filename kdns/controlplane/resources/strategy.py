@@ -185,8 +185,8 @@ class Allocate(Protocol):
 class OwnedObjects:
     """Objects of another kind that an object owns, one for each of its `names`.
 
-    `source` is what the names derive from, and cheap to compare. `make` returns a companion, `owner` the key of the
-    object that owns a companion.
+    `source` is the value from which the names derive; it is cheap to compare. `make` returns an owned object, `owner`
+    the key of its owner.
     """
 
     kind: Kind
@@ -269,7 +269,7 @@ class Strategy:
 
     stored: Callable[[ServiceAllocator, Json], None] = _nothing_stored
     deleted: Callable[[ServiceAllocator, Json], None] = _nothing_stored
-    """What a stored and a deleted object change in the allocations."""
+    """The effects of a stored and a deleted object on the allocations."""
 
     restored: Callable[[ServiceAllocator, StoredObject], list[str]] | None = None
     """Allocates at start what a stored object has; returns what is not available."""
@@ -299,11 +299,11 @@ def _restored_range(numbers: ServiceAllocator, version: StoredObject) -> list[st
 
 
 _NAMES: Final[dict[str, Format]] = {"rbac.authorization.k8s.io": formats.path_segment}
-"""API group → the format of its names, where that is not a DNS subdomain."""
+"""API group → the format of its names, if it is not a DNS subdomain."""
 
 
 def generic(kind: Kind) -> Strategy:
-    """The strategy of a kind that nothing acts on: beside its schema, metadata alone is validated."""
+    """Returns the strategy of a kind that nothing acts on: beside its schema, metadata alone is validated."""
     name = _NAMES.get(kind.group, formats.dns_subdomain)
 
     def validate(new: Json, old: Json | None) -> list[Cause]:

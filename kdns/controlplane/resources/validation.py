@@ -36,7 +36,7 @@ GATES = Gates()
 
 
 def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:
-    """Keys are qualified names, values label values."""
+    """Checks that keys are qualified names, and values label values."""
     causes = []
     for key, value in (labels or {}).items():
         causes += invalid_values(path, key, formats.qualified_name(key))
@@ -45,7 +45,7 @@ def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:
 
 
 def validate_meta(obj: Json, name: Format, *, namespaced: bool = True) -> list[Cause]:
-    """metadata: names, labels, annotations, owners and finalizers."""
+    """Validates metadata: names, labels, annotations, owners and finalizers."""
     meta = obj.get("metadata") or {}
     causes = []
     if prefix := meta.get("generateName"):
@@ -81,7 +81,7 @@ def _finalizers(finalizers: list[str]) -> list[Cause]:
 
 
 def finalizer_causes(path: str, name: str) -> list[Cause]:
-    """A finalizer is a qualified name, and has a domain unless it is a standard one."""
+    """Checks that a finalizer is a qualified name, and has a domain unless it is a standard one."""
     return invalid_values(path, name, formats.qualified_name(name)) + _unknown_finalizers(path, name)
 
 
@@ -102,7 +102,7 @@ def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
 
 
 def _owners(owners: list[Json]) -> list[Cause]:
-    """Paths lack the index of the owner, as in kube-apiserver."""
+    """Validates owner references. Paths lack the index of the owner, as in kube-apiserver."""
     path, causes, first = "metadata.ownerReferences", [], ""
     for owner in owners:
         group_version = owner.get("apiVersion") or ""
@@ -126,12 +126,12 @@ def _owners(owners: list[Json]) -> list[Cause]:
 
 
 def _version(group_version: str) -> str:
-    """The version in an apiVersion; "" if there is more than one slash."""
+    """Returns the version in an apiVersion; "" if there is more than one slash."""
     return group_version.rpartition("/")[2] if group_version.count("/") <= 1 else ""
 
 
 def validate_meta_update(old: Json, new: Json) -> list[Cause]:
-    """The identity is immutable, and an object that is being deleted gets no new finalizers."""
+    """Checks that the identity does not change, and that a terminating object gets no new finalizers."""
     before, after = old.get("metadata") or {}, new.get("metadata") or {}
     return _new_finalizers(before, after) + [
         immutable(f"metadata.{key}", after.get(key, ""), IMMUTABLE)

@@ -28,12 +28,12 @@ _CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-contr
 
 
 def inert(kind: Kind) -> str:
-    """The warning of a kind that nothing acts on."""
+    """Returns the warning of a kind that nothing acts on."""
     return f"{kind.kind} is stored, but nothing in this control plane acts on it"
 
 
 def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
-    """Ranges with addresses that no mode of the dataplane serves. Differs: kube-apiserver says nothing of them."""
+    """Warns of ranges with addresses that no mode of the dataplane serves. Differs: kube-apiserver does not warn."""
     for index, cidr in enumerate(service_cidr["spec"].get("cidrs") or ()):
         network = parse_network(cidr)
         if network and (what := unusable_addresses(network)):
@@ -43,7 +43,7 @@ def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
 
 
 def service_warnings(service: Json) -> Iterable[str]:
-    """Deprecated fields, fields that the type ignores, non-canonical addresses."""
+    """Warns of deprecated fields, fields that the type ignores, and non-canonical addresses."""
     spec, external = spec_of(service), spec_of(service).get("externalIPs") or []
     alias = type_of(service) == EXTERNAL_NAME
     headless = is_headless(service) and type_of(service) == CLUSTER_IP
@@ -73,7 +73,7 @@ def service_warnings(service: Json) -> Iterable[str]:
 
 
 def endpoints_warnings(endpoints: Json) -> Iterable[str]:
-    """Non-canonical addresses."""
+    """Warns of non-canonical addresses."""
     for number, subset in enumerate(endpoints.get("subsets") or []):
         for field in ("addresses", "notReadyAddresses"):
             for index, address in enumerate(subset.get(field) or []):
@@ -81,7 +81,7 @@ def endpoints_warnings(endpoints: Json) -> Iterable[str]:
 
 
 def endpoint_slice_warnings(endpoint_slice: Json) -> Iterable[str]:
-    """The deprecated address type, and non-canonical addresses that no controller wrote."""
+    """Yields the deprecated address type, and non-canonical addresses that no controller wrote."""
     labels = endpoint_slice["metadata"].get("labels") or {}
     if endpoint_slice.get("addressType") == "FQDN":
         yield "spec.addressType: FQDN endpoints are deprecated"
@@ -96,7 +96,7 @@ def _addresses(path: str, addresses: list[str]) -> Iterable[str]:
 
 
 def _address(path: str, text: str) -> Iterable[str]:
-    """An IPv6 address that is not in canonical form (RFC 5952)."""
+    """Yields an IPv6 address that is not in canonical form (RFC 5952)."""
     try:
         found = ip_address(text)
     except ValueError:  # not an address, or one that only older servers accept
@@ -106,7 +106,7 @@ def _address(path: str, text: str) -> Iterable[str]:
 
 
 def _cidr(path: str, text: str) -> Iterable[str]:
-    """An IPv6 network that is not in canonical form."""
+    """Yields an IPv6 network that is not in canonical form."""
     try:
         found = ip_network(text)
     except ValueError:

@@ -37,19 +37,19 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def unknown_fields(kind: Kind, obj: Json) -> list[str]:
-    """Paths such as `spec.ports[0].foo` of the fields that the kind does not have, in the order of the object."""
+    """Returns paths such as `spec.ports[0].foo` of fields that the kind does not have, in the object's order."""
     return [path.removeprefix(".") for path, is_unknown in _strict(type_of(kind), obj) if is_unknown]
 
 
 def unknown_field_errors(kind: Kind, obj: Json) -> list[tuple[str, str]]:
-    """The same paths, each with what is wrong."""
+    """Returns the same paths, each with its error."""
     return [(path, "unknown field") for path in unknown_fields(kind, obj)]
 
 
 def strict_errors(kind: Kind, tree: Any) -> list[str]:
-    """The errors of strict decoding in the order of the text: of each unknown field, and of each that occurs twice.
+    """Returns the errors of strict decoding in the order of the text: unknown fields, and fields that occur twice.
 
-    `tree` is the object, or its `Pairs`. What is in an unknown field has no errors of its own.
+    `tree` is the object, or its `Pairs`. Fields below an unknown field are not checked.
     """
     found = dict.fromkeys(_strict(type_of(kind), tree))
     return [
@@ -58,7 +58,7 @@ def strict_errors(kind: Kind, tree: Any) -> list[str]:
 
 
 def _strict(type_name: TypeName, obj: Any) -> Iterator[tuple[str, bool]]:
-    """Paths below `obj`, each with a leading dot, and whether the field is unknown, or else occurs again.
+    """Yields paths below `obj`, each with a leading dot, and whether the field is unknown, or else a duplicate.
 
     An object without such fields builds no strings.
     """
@@ -101,7 +101,7 @@ def _members(obj: Any) -> Iterable[tuple[str, Any]]:
 
 
 def prune(kind: Kind, obj: Json) -> Json:
-    """The object as it is stored: with quantities and times as Kubernetes writes them, so `1000m` is 1.
+    """Returns the object in its stored form: quantities and times are written as in Kubernetes, so `1000m` is 1.
 
     It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
     """
@@ -123,7 +123,10 @@ def _pruned(type_name: TypeName, obj: Any) -> Any:
 
 
 def _time_written(value: object, timespec: str, characters: int) -> object:
-    """A time as Kubernetes writes it: in UTC, with seconds or microseconds. What is no time is returned as it is."""
+    """Returns a time as Kubernetes writes it: in UTC, with seconds or microseconds.
+
+    Other values are returned unchanged.
+    """
     if not isinstance(value, str) or (len(value) == characters and value.endswith("Z")):
         return value
     try:
@@ -142,7 +145,7 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
 
 
 def _is_serialized(field: Field, value: Any) -> bool:
-    """Whether Go serializes a value that is null, empty or zero."""
+    """Returns whether Go serializes a value that is null, empty or zero."""
     zero: object = [] if field.list_of else {} if field.map_of else _ZEROS.get(field.type)
     return value is not None and (field.writes_zero or value != zero)
 
@@ -156,7 +159,7 @@ def _pruned_field(field: Field, value: Any) -> Any:
 
 
 def _pruned_element(type_name: TypeName, element: Any) -> Any:
-    """An element of a list or map; null becomes what Go decodes it to: the zero value, such as an empty object."""
+    """Returns an element of a list or map. null becomes Go's zero value, such as an empty object."""
     if element is None:
         if type_name == "strings":
             return []
@@ -172,22 +175,22 @@ class TypeMismatch(NamedTuple):
 
 
 def type_mismatches(kind: Kind, obj: Json) -> Iterator[TypeMismatch]:
-    """The values of the wrong JSON type, in the order of the object; null matches any type."""
+    """Returns the values of the wrong JSON type, in the order of the object; null matches any type."""
     return (each for _, each in _type_mismatches(type_of(kind), obj, ""))
 
 
 def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
-    """The decoder's errors, each with the path of its field, such as `spec.ports[0].port`."""
+    """Returns the decoder's errors, each with the path of its field, such as `spec.ports[0].port`."""
     return [(path.removeprefix("."), each.text) for path, each in _type_mismatches(type_of(kind), obj, "")]
 
 
 def delete_options_errors(options: Json) -> list[str]:
-    """The decoder's errors for values of the wrong JSON type in a DeleteOptions."""
+    """Returns the decoder's errors for values of the wrong JSON type in a DeleteOptions."""
     return [each.text for _, each in _type_mismatches(f"{META}.DeleteOptions", options, "")]
 
 
 def _type_mismatches(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, TypeMismatch]]:
-    """Misfits with the path of each below `obj`, with a leading dot. An object without any builds no such paths."""
+    """Yields type mismatches with their paths below `obj`, with a leading dot. Paths are built for mismatches only."""
     struct = type_name.rpartition(".")[2]
     type_fields = fields(type_name)
     for name, value in obj.items():
@@ -225,7 +228,10 @@ def _unmarshal_error(value: str, where: str, go_type: str) -> str:
 
 
 def _mismatch(value: Any, where: str, go_type: str, found: str = "") -> TypeMismatch:
-    """A scalar of the wrong type. The converter knows of numbers only that they are no strings, and the reverse not."""
+    """Returns the mismatch of a scalar.
+
+    In strategic merge patches, a number given for a string, or the reverse, has its own message.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_near = is_number and go_type in {"string", *_INT_RANGE}
     converted = f"cannot convert {kind_name(value)} to {go_type}" if is_near else f"unrecognized type: {go_type}"
@@ -233,7 +239,7 @@ def _mismatch(value: Any, where: str, go_type: str, found: str = "") -> TypeMism
 
 
 def _decoder_mismatch(value: Any, where: str, go_type: str) -> TypeMismatch:
-    """A value of the wrong type for a Go type that decodes itself."""
+    """Returns a value of the wrong type for a Go type that decodes itself."""
     return TypeMismatch(
         _unmarshal_error(json_name(value), where, go_type), unmarshal_error(value, f"value of type {go_type}")
     )
@@ -256,7 +262,7 @@ def _check_string(value: Any, where: str, type_name: str) -> Iterator[TypeMismat
 
 
 def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
-    """Base64 as Go decodes it: line breaks are skipped; an error gives the offset of the first illegal character."""
+    """Checks base64 as Go decodes it: line breaks are skipped; an error has the first illegal offset."""
     yield from _check_string(value, where, type_name)
     text = re.sub(r"[\r\n]", "", value) if isinstance(value, str) else ""
     if not _BASE64.fullmatch(text):
@@ -340,7 +346,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[TypeMismatch]]]] 
 
 
 def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
-    """400: the body is not an object of the kind."""
+    """Returns 400: the body is not an object of the kind."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {reason}')
 
 
@@ -349,7 +355,7 @@ _REGISTERED: Final = frozenset((kind.api_version, name) for kind in SERVED for n
 
 
 def another_type(kind: Kind, obj: Json) -> str:
-    """Why an object is not of a kind by its apiVersion and kind; "" for one that is, and for one that has neither."""
+    """Returns why apiVersion and kind of an object do not match a kind; "" if they match, and if both are absent."""
     api_version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
     if (api_version, name) == (kind.api_version, kind.kind):
         return ""

@@ -24,19 +24,22 @@ class Description:
 
 
 def type_description(type_name: TypeName) -> str:
-    """The text of a type; "" where there is none."""
+    """Returns the text of a type, or ""."""
     return _description(type_name).text
 
 
 def field_description(type_name: TypeName, name: str) -> str:
-    """The text of a type's field; "" where there is none."""
+    """Returns the text of a type's field, or ""."""
     own = _description(type_name)
     base = own.base or (_OBJECT if fields(type_name).keys() >= _COMMON else "")
     return own.fields.get(name) or _description(base).fields.get(name, "")
 
 
 def description_at(kind: Kind, path: str) -> str:
-    """The text of the field at a path such as `spec.ports`; "" where there is none. KeyError if the field is absent."""
+    """Returns the text of the field at a path such as `spec.ports`, or "".
+
+    Raises KeyError if the field does not exist.
+    """
     parent, _, name = path.rpartition(".")
     type_name = field_at(kind, parent).type if parent else type_of(kind)
     return field_description(type_name, fields(type_name)[name].name)
@@ -51,7 +54,7 @@ _NONE = Description()
 
 @cache
 def descriptions() -> Mapping[TypeName, Description]:
-    """All of descriptions.txt, by the full name of the type."""
+    """Returns all of descriptions.txt, by the full name of the type."""
     result: dict[TypeName, Description] = {}
     package = ""
     current = _NONE

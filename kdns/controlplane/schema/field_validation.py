@@ -44,7 +44,8 @@ class FieldValidator:
         self.warnings: list[str] = []
 
     def __call__(self, obj: Json) -> Json:
-        """The object without unknown fields. An error for values of the wrong type, and for such fields if strict.
+        """Returns the object without unknown fields. Raises an error for values of the wrong type, and for such fields
+        if strict.
 
         Without a `kind` or an `apiVersion` it is of this kind.
         """
@@ -89,7 +90,7 @@ def _unhandled(kind: Kind, reason: str) -> str:
 
 
 def with_duplicates(text: bytes) -> Pairs | None:
-    """A valid JSON object with the fields that it holds twice; None where there are none."""
+    """Returns a valid JSON object with the fields that occur twice; None if no field does."""
     has_duplicates = False
 
     def decoded(pairs: list[tuple[str, Any]]) -> Pairs:
@@ -102,7 +103,8 @@ def with_duplicates(text: bytes) -> Pairs | None:
 
 
 def duplicate_fields(tree: Any) -> list[str]:
-    """Paths such as `spec.ports[0].name` of fields that a JSON text holds twice; each path once, at most 100.
+    """Returns paths such as `spec.ports[0].name` of fields that occur twice in a JSON text; each path once, at most
+    100.
 
     A decoder keeps the last value of such a field.
     """

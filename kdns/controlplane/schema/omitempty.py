@@ -1,4 +1,4 @@
-"""What Go serializes of fields that have no value: null, {}, false, 0 and "".
+"""The values that Go serializes for absent fields: null, {}, false, 0 and "".
 
 encoding/json writes a field without omitempty whatever its value is, and a struct even with omitempty, unless it is a
 pointer: `ports: null` of an EndpointSlice, `status: {"loadBalancer": {}}` of a Service, `resources: {}` of a container.
@@ -30,7 +30,7 @@ EMPTY: Final[Json] = {}
 
 
 class _Shape(NamedTuple):
-    """What a type's objects need: zeros of absent fields, those that an empty value equals, fields with such below."""
+    """The rules for a type's objects: zeros of absent fields, zeros that equal empty values, and fields with rules."""
 
     zeros: Mapping[str, Any]
     emptied: frozenset[str]
@@ -38,19 +38,19 @@ class _Shape(NamedTuple):
 
 
 def filled(kind: Kind, obj: Json) -> Json:
-    """The object as Go serializes it, kind and apiVersion first. What needs no change is shared with `obj`."""
+    """Returns the object as Go serializes it, kind and apiVersion first. Unchanged parts are shared with `obj`."""
     return {"kind": kind.kind, "apiVersion": kind.api_version, **_filled(type_of(kind), obj)}
 
 
 def filled_differences(kind: Kind, one: Json, other: Json) -> tuple[Json, Json]:
-    """Both objects as Go serializes them, without their types and the top-level fields in which they are equal."""
+    """Returns both objects as Go serializes them, without their types and equal top-level fields."""
     differing = {name for name in {*one, *other} if one.get(name) != other.get(name)}
     first, second = ({name: obj[name] for name in differing if name in obj} for obj in (one, other))
     return _filled(type_of(kind), first), _filled(type_of(kind), second)
 
 
 def lean(kind: Kind, obj: Json, known: Json = EMPTY) -> Json:
-    """The object without the nulls and {} that `filled` adds. What needs no change is shared with `obj`.
+    """Returns the object without the nulls and {} that `filled` adds. Unchanged parts are shared with `obj`.
 
     The parts of the whole object, such as an empty status, stay. Top-level fields that are equal to those of `known`, a
     lean object, are shared with it and need no look.
@@ -64,12 +64,12 @@ def lean(kind: Kind, obj: Json, known: Json = EMPTY) -> Json:
 
 @cache
 def zero(type_name: TypeName) -> Json:
-    """What Go serializes of a type's zero value; the result is shared, so nobody may change it."""
+    """Returns the serialized zero value of a Go type. The result is shared, so it must not be changed."""
     return {field.name: value for field in fields(type_name).values() for value in _zeros(field)}
 
 
 def _zeros(field: Field) -> tuple[Any, ...]:
-    """The value of a field that is not set, in a tuple that is empty where nothing is written."""
+    """Returns the value of a field that is not set, in a tuple; an empty tuple if nothing is written."""
     if field.pointer or field.list_of or field.map_of:
         return (None,) if field.always else ()
     if field.type in _PLAIN:
@@ -92,7 +92,7 @@ def _shape(type_name: TypeName) -> _Shape:
 
 @cache
 def _needs(type_name: TypeName, above: frozenset[TypeName]) -> bool:
-    """Whether objects of a type, or objects in them, have fields that are written without a value."""
+    """Returns whether objects of a type, or objects in them, have fields that are written without a value."""
     if type_name in SCALARS or type_name in above:
         return False
     below = above | {type_name}
@@ -132,7 +132,7 @@ def _lean(type_name: TypeName, obj: Json, *, is_whole: bool = False) -> Json:
 
 
 def _each(change: Callable[[TypeName, Json], Json], field: Field, value: Any) -> Any:
-    """A field's value with each object in it changed; the value itself where nothing changes."""
+    """Returns a field's value with each object in it changed; the value itself if nothing changes."""
     if isinstance(value, list):
         new = [change(field.type, each) if isinstance(each, dict) else each for each in value]
         return value if all(map(is_, new, value)) else new

@@ -21,7 +21,7 @@ class PatchSchema:
     merge_key: str = ""
 
     def child(self, field: str) -> PatchSchema | None:
-        """The rules of a field, of the elements if this place is a list; None if the schema has no such field."""
+        """Returns the rules of a field, or of a list's elements; None if the schema has no such field."""
         if self.is_map:
             return PatchSchema(self.type)
         child = fields(self.type).get(field)
@@ -31,5 +31,5 @@ class PatchSchema:
 
 
 def patch_schema(kind: Kind) -> PatchSchema:
-    """The merge rules of a kind's objects."""
+    """Returns the merge rules of a kind's objects."""
     return PatchSchema(type_of(kind))

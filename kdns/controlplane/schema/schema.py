@@ -16,7 +16,7 @@ fields stand among those of the type; "-" means that a field has no number. Word
 
     pointer                  the Go field is a pointer: false, 0 and "" differ from an absent value
     always                   the Go field lacks omitempty: false, 0, "" and null are written
-    omitzero                 the Go field is a struct and not written where it is zero, unlike others
+    omitzero                 the Go field is a struct and not written if it is zero, unlike others
     patch=merge:key          strategic merge patch: strategies with commas between, and the key of a merged list
     list=map:key,key         list type (atomic, set, map) and the keys of a map list
     map=atomic               map type (atomic, granular) of the field's map or object; of all objects in a type's line
@@ -104,7 +104,7 @@ class Package(msgspec.Struct, frozen=True):
 
 
 def types() -> Mapping[TypeName, Type]:
-    """Every type by its full name. All data are read: what needs one type calls `type_named`."""
+    """Returns every type by its full name. Reads all data; for one type, `type_named` is faster."""
     files = sorted(file.name for file in _files().iterdir())
     packages = [_package(name.removesuffix(".txt")) for name in files]
     return {name: type_named(name) for each in packages for name in (f"{each.name}.{short}" for short in each.blocks)}
@@ -112,7 +112,7 @@ def types() -> Mapping[TypeName, Type]:
 
 @cache
 def type_named(type_name: TypeName) -> Type:
-    """The type of a full name, parsed at the first call. KeyError if there is none."""
+    """Returns the type of a full name, parsed at the first call. Raises KeyError if it does not exist."""
     name, _, short = type_name.rpartition(".")
     try:
         return parse_type(_package(_short_package(name)), short)
@@ -121,12 +121,12 @@ def type_named(type_name: TypeName) -> Type:
 
 
 def fields(type_name: TypeName) -> Mapping[str, Field]:
-    """The fields of a type by name; none for a scalar. KeyError if there is no such type."""
+    """Returns the fields of a type by name; none for a scalar. Raises KeyError for an unknown type."""
     return {} if type_name in SCALARS else type_named(type_name).fields
 
 
 def type_of(kind: Kind) -> TypeName:
-    """The type that objects of a kind have. KeyError if the release has none."""
+    """Returns the type that objects of a kind have. Raises KeyError if the release lacks it."""
     type_name = type_at(kind.api_version, kind.kind)
     if type_name is None:
         raise KeyError(f"the schema of Kubernetes {KUBERNETES_VERSION} has no {kind.kind} in {kind.api_version}")
@@ -135,7 +135,7 @@ def type_of(kind: Kind) -> TypeName:
 
 @cache
 def type_at(api_version: str, kind: str) -> TypeName | None:
-    """The type of objects with this apiVersion and kind; None if the release has none."""
+    """Returns the type of objects with this apiVersion and kind; None if the release lacks it."""
     group, _, version = api_version.rpartition("/")
     try:
         package = _package(f"{group.split('.')[0] or 'core'}.{version}")
@@ -147,7 +147,10 @@ def type_at(api_version: str, kind: str) -> TypeName | None:
 
 
 def field_at(kind: Kind, path: str) -> Field:
-    """The field at a path such as `spec.ports.nodePort`; lists and maps are looked through. KeyError if absent."""
+    """Returns the field at a path such as `spec.ports.nodePort`, through lists and maps.
+
+    Raises KeyError if it is absent.
+    """
     type_name = type_of(kind)
     for name in path.split("."):
         field = fields(type_name)[name]
@@ -156,7 +159,7 @@ def field_at(kind: Kind, path: str) -> Field:
 
 
 def _short_package(package: str) -> str:
-    """The end of a package's name, by which files and references call it: core.v1."""
+    """Returns the end of a package's name, by which files and references call it: core.v1."""
     return ".".join(package.split(".")[-2:])
 
 
@@ -166,12 +169,12 @@ def _files() -> Traversable:
 
 @cache
 def _package(short: str) -> Package:
-    """A file of the data. FileNotFoundError if there is none of the name."""
+    """Returns a file of the data. Raises FileNotFoundError if it does not exist."""
     return parse_package(_files().joinpath(f"{short}.txt").read_text("utf-8"))
 
 
 def parse_package(text: str) -> Package:
-    """The file's types, unparsed: most processes need few of them."""
+    """Returns the file's types, unparsed: most processes need few of them."""
     head, *blocks = text.rstrip("\n").split("\n\n")
     name = api_version = ""
     imports = {}
@@ -185,7 +188,7 @@ def parse_package(text: str) -> Package:
 
 
 def parse_type(package: Package, short: str) -> Type:
-    """One type of a file. KeyError if the file has none of the name."""
+    """Returns one type of a file. Raises KeyError if the file lacks it."""
     first, *rest = package.blocks[short].split("\n  ")
     words = dict(word.split("=", 1) for word in first.split(" ")[1:])
     unions = tuple(json.loads(words.get("unions", "[]")))
@@ -227,7 +230,7 @@ def _field(package: Package, line: str) -> Field:
 
 
 def _resolved(package: Package, reference: str) -> TypeName:
-    """The full name of a type that a file refers to."""
+    """Returns the full name of a type that a file refers to."""
     if reference in SCALARS:
         return reference
     other, _, short = reference.rpartition(".")

@@ -37,7 +37,7 @@ class Api:
     """One API server's state and rules.
 
     `backlog` is the work that follows from deletions. `grace_s(kind, obj, requested)`: how long a deleted object stays.
-    Differs: by default 0 also for Pods, since there are no containers to wait for.
+    Differs: by default 0 also for Pods, since no containers run.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Api:
         return copied(conversion.read(obj) if conversion else obj)
 
     def find(self, kind: Kind, namespace: str, name: str) -> StoredObject:
-        """The stored version, which is shared; 404 if there is none."""
+        """Returns the stored version, which is shared. Raises 404 if it does not exist."""
         version = self.store.get(kind, listing.key(kind, namespace, name))
         if version is None:
             raise not_found(kind, name)
@@ -115,7 +115,7 @@ class Api:
         limit: int = 0,
         served_version: Kind | None = None,
     ) -> Iterator[StoredObject]:
-        """The stored objects that the selectors of a list or watch look at, each after the one before was decoded."""
+        """Yields the stored objects that the selectors of a list or watch read, after decoding the previous one."""
         wanted, found = (
             listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version)),
             0,
@@ -139,7 +139,10 @@ class Api:
         send_initial: bool | None = None,
         served_version: Kind | None = None,
     ) -> Subscription:
-        """Events from a revision on; see listing.subscribe. The caller sends bookmarks, with `store.revision`."""
+        """Returns a watch from a revision on; see listing.subscribe.
+
+        The caller sends bookmarks, with `store.revision`.
+        """
         wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version))
         return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
 
@@ -174,7 +177,7 @@ class Api:
         field_manager: str = "",
         served_version: Kind | None = None,
     ) -> Json:
-        """Replace an object, or its status alone; 409 if it changed, or was recreated, since the caller read it."""
+        """Replaces an object, or its status alone. Raises 409 if it changed, or was recreated, since it was read."""
         object_meta.check_address(namespace, name, obj)
         version, uid = self.store.get(kind, listing.key(kind, namespace, name)), obj["metadata"].get("uid") or ""
         creates = STRATEGIES[kind].allow_create_on_update and not subresource
@@ -206,7 +209,7 @@ class Api:
         served_version: Kind | None = None,
         validate: Callable[[Json], Json] = _same,
     ) -> Json:
-        """Change an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
+        """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
         version, conversion = self.find(kind, namespace, name), conversion_of(subresource, served_version)
         writer = self._writes.writer(field_manager, subresource)
         if conversion is None:
@@ -239,7 +242,7 @@ class Api:
         served_version: Kind | None = None,
         validate: Callable[[Json], Json] = _same,
     ) -> Json:
-        """Server-side apply of a configuration to an object, which need not exist."""
+        """Applies a configuration to an object, which need not exist (server-side apply)."""
         version, conversion = (
             self.store.get(kind, listing.key(kind, namespace, name)),
             conversion_of(subresource, served_version),
@@ -275,7 +278,7 @@ class Api:
     def delete_all(
         self, kind: Kind, versions: Iterable[StoredObject], *, options: Json | None = None, dry_run: bool = False
     ) -> None:
-        """Delete the current versions of listed objects, as far as they still exist."""
+        """Deletes the current versions of listed objects, as far as they still exist."""
         for version in versions:
             if self.store.get(kind, version.key):
                 self.delete(kind, *version.key, options=options, dry_run=dry_run)
@@ -289,6 +292,6 @@ def _new_by_apply(kind: Kind, name: str, obj: Json) -> Json:
 
 
 def _without_revision(obj: Json) -> Json:
-    """A new object that came by a PUT or by server-side apply: any resourceVersion is accepted that is a number."""
+    """Returns a new object of a PUT or a server-side apply without its resourceVersion, which may be any number."""
     object_meta.sent_revision(obj)  # 500 for any other text
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}

@@ -69,13 +69,13 @@ def conversion_of(subresource: str, served_version: Kind | None = None) -> Conve
 
 
 def kind_at(kind: Kind, subresource: str) -> Kind:
-    """The kind that a subresource accepts and returns."""
+    """Returns the kind that a subresource accepts and returns."""
     conversion = conversion_of(subresource)
     return conversion.kind if conversion else POSTED.get(subresource, kind)
 
 
 def scale_of(obj: Json) -> Json:
-    """autoscaling/v1 Scale: desired and current replicas, and their selector."""
+    """Returns an autoscaling/v1 Scale: desired and current replicas, and their selector."""
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     shown = {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})}
     wanted = spec.get("replicas") or 0
@@ -110,7 +110,7 @@ def printer_of_kind(kind: Kind) -> Printer:
 
 
 def with_scale(obj: Json, scale: Json) -> Json:
-    """The object with the replicas of a Scale; 422 for a negative number."""
+    """Returns the object with the replicas of a Scale. Raises 422 for a negative number."""
     replicas = (scale.get("spec") or {}).get("replicas") or 0
     name = obj["metadata"]["name"]
     if replicas < 0:
@@ -120,7 +120,7 @@ def with_scale(obj: Json, scale: Json) -> Json:
 
 
 def scale_configuration(kind: Kind, scale: Json) -> Json:
-    """The configuration of an object from that of a Scale: its replicas alone."""
+    """Returns the configuration of an object from that of a Scale: its replicas alone."""
     spec = scale.get("spec") or {}
     wanted = {"spec": {"replicas": spec["replicas"]}} if "replicas" in spec else {}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}

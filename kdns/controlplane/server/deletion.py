@@ -30,12 +30,12 @@ GracePeriod: TypeAlias = Callable[[Kind, Json, int | None], int]
 
 
 def no_grace_s(_kind: Kind, _obj: Json, _requested_s: int | None) -> int:
-    """No object stays."""
+    """Returns 0: deleted objects are removed at once."""
     return 0
 
 
 def grace_period_s(kind: Kind, obj: Json, requested_s: int | None) -> int:
-    """The grace period according to the strategy of the kind."""
+    """Returns the grace period according to the strategy of the kind."""
     return STRATEGIES[kind].grace_s(obj, requested_s)
 
 
@@ -91,7 +91,7 @@ class Deletion:
         return self._store.get(kind, version.key) or version
 
     def _resume(self, version: StoredObject) -> None:
-        """Queue what follows once an object is being deleted."""
+        """Queues the work that follows after an object started terminating."""
         metadata = version.obj["metadata"]
         finalizers, uid = metadata.get("finalizers") or (), metadata["uid"]
         if STRATEGIES[version.kind].spec_finalizers:
@@ -118,7 +118,7 @@ class Deletion:
         return obj
 
     def _shorten(self, version: StoredObject, asked_s: int | None) -> StoredObject:
-        """A second deletion: only a shorter grace period has an effect."""
+        """Returns a second deletion: only a shorter grace period has an effect."""
         metadata = version.obj["metadata"]
         granted_s = metadata.get("deletionGracePeriodSeconds") or 0
         if asked_s is None or max(asked_s, 0) >= granted_s:
@@ -133,7 +133,7 @@ class Deletion:
         return self._objects.put(self._objects.draft(version.kind, obj), version)
 
     def remove(self, version: StoredObject) -> StoredObject:
-        """Remove an object from the store; then its dependents, and what waited for its removal."""
+        """Removes an object from the store; then its dependents, and what waited for its removal."""
         last = self._objects.remove(version)
         self._collect(version.obj["metadata"]["uid"], in_foreground=False)
         self.released(version.obj)
@@ -143,10 +143,10 @@ class Deletion:
         return last
 
     def owned(self, version: StoredObject) -> None:
-        """Check an object's new owners: without an existing one it is deleted; references to absent ones are removed.
+        """Checks an object's new owners: deletes an object without owners, removes references to absent ones.
 
         Owners of kinds that are not served count as existing.
-        Differs: owners in another namespace are absent like any other; there is no Event for them.
+        Differs: owners in another namespace are absent like any other, without an Event.
         """
         namespace, found = version.key[0], references(version.obj)
         if not found or any(owner_key(reference, namespace) is None for reference in found):
@@ -163,7 +163,7 @@ class Deletion:
             self.owned(version)
 
     def released(self, obj: Json) -> None:
-        """Owners deleted in the foreground no longer wait for an object in this state."""
+        """Queues the end of foreground deletions that waited for an object in this state."""
         namespace = obj["metadata"].get("namespace", "")
         for reference in references(obj):
             if blocks(reference):
@@ -171,21 +171,21 @@ class Deletion:
         self._backlog.begin()
 
     def _latest(self, version: StoredObject) -> StoredObject | None:
-        """The current version of the same object, by uid; None if it is gone."""
+        """Returns the current version of the same object, by uid; None if it is gone."""
         latest = self._store.get(version.kind, version.key)
         return latest if latest and latest.obj["metadata"]["uid"] == version.obj["metadata"]["uid"] else None
 
     def _blocking(self, uid: str) -> bool:
-        """Whether a deletion of the owner in the foreground has to wait for dependents."""
+        """Returns whether a deletion of the owner in the foreground has to wait for dependents."""
         found = (self._store.get(*each) for each in self._objects.owners.dependents(uid))
         return any(version is not None and _waits_for(version, uid) for version in found)
 
     def _collect(self, uid: str, *, in_foreground: bool) -> None:
-        """Delete the dependents without another owner; the references of the others are removed."""
+        """Deletes the dependents without another owner; the references of the others are removed."""
         self._each_dependent(uid, partial(self._collect_one, in_foreground=in_foreground))
 
     def _each_dependent(self, uid: str, do: Callable[[StoredObject, str], object]) -> None:
-        """Queue `do` for the then current version of each dependent."""
+        """Queues `do` for each dependent, with its version at that time."""
 
         def work(kind: Kind, key: Key) -> None:
             version = self._store.get(kind, key)
@@ -210,7 +210,7 @@ class Deletion:
         self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
 
     def _owner(self, reference: Json, namespace: str) -> StoredObject | None:
-        """The object that a reference in a namespace names, if it exists."""
+        """Returns the object that a reference in a namespace names, if it exists."""
         found = owner_key(reference, namespace)
         version = self._store.get(*found) if found else None
         return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None
@@ -219,7 +219,7 @@ class Deletion:
         self._finish(self._owner(reference, namespace))
 
     def _finish(self, owner: StoredObject | None) -> None:
-        """Remove the finalizers of an owner whose dependents are gone."""
+        """Removes the finalizers of an owner whose dependents are gone."""
         if owner is None or not owner.obj["metadata"].get("deletionTimestamp"):
             return
         uid, finalizers = owner.obj["metadata"]["uid"], owner.obj["metadata"].get("finalizers") or []
@@ -242,7 +242,7 @@ class Deletion:
             self.remove(owner)
 
     def _waits(self, kind: Kind, key: Key) -> bool:
-        """Whether the object is deleted in the foreground."""
+        """Returns whether the object is deleted in the foreground."""
         version = self._store.get(kind, key)
         return version is not None and FOREGROUND in (version.obj["metadata"].get("finalizers") or ())
 
@@ -264,7 +264,7 @@ class Deletion:
         self.released(version.obj)
 
     def _empty(self, namespace: str) -> None:
-        """Queue the deletion of the content of a namespace, then of the namespace itself.
+        """Queues the deletion of the content of a namespace, then of the namespace itself.
 
         Pods are deleted first: what they may need, such as a NetworkPolicy, stays until they are gone. Of the rest,
         objects for which controllers make further objects are first.
@@ -285,7 +285,7 @@ class Deletion:
         self._backlog.add_last(namespace, partial(self.finish_namespace, namespace))
 
     def finish_namespace(self, name: str) -> None:
-        """Delete a terminating namespace without content and finalizers; otherwise write its conditions.
+        """Deletes a terminating namespace without content and finalizers; otherwise write its conditions.
 
         A namespace without finalizers is deleted whatever its content is: the finalize subresource can force it.
         """
@@ -312,5 +312,5 @@ def _with_own_metadata(obj: Json) -> Json:
 
 
 def _waits_for(version: StoredObject, uid: str) -> bool:
-    """Whether an owner that is deleted in the foreground has to wait for this dependent."""
+    """Returns whether an owner that is deleted in the foreground has to wait for this dependent."""
     return any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)

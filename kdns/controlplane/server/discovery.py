@@ -16,7 +16,7 @@ CUSTOM_KIND: Final = Kind(
     *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
     *(False, ("crd", "crds"), (), ("api-extensions",)),
 )
-"""A kind of which there are no objects: clients read the empty list, and creating one is refused with the reason."""
+"""A kind without objects: clients read the empty list, and creating one is refused with the reason."""
 _ALL = (*SERVED, *REVIEWS, CUSTOM_KIND)
 # fmt: off
 _GROUPS = (
@@ -43,7 +43,7 @@ SUBRESOURCE_VERBS = {
 
 
 def version(build: str, platform: tuple[str, str]) -> Json:
-    """GET /version; `build` is kdns's own version, `platform` an operating system and an architecture."""
+    """Gets /version; `build` is kdns's own version, `platform` an operating system and an architecture."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     return {
         "major": major,
@@ -59,7 +59,7 @@ def version(build: str, platform: tuple[str, str]) -> Json:
 
 
 def verbs_of(kind: Kind) -> list[str]:
-    """The verbs of a kind and its collection."""
+    """Returns the verbs of a kind and its collection."""
     if kind in REVIEWS:
         return ["create"]
     if kind is CUSTOM_KIND:
@@ -69,20 +69,20 @@ def verbs_of(kind: Kind) -> list[str]:
 
 
 def group_versions() -> list[tuple[str, str]]:
-    """(group, version) of all served kinds; the core group is ""."""
+    """Returns (group, version) of all served kinds; the core group is ""."""
     served = dict.fromkeys((kind.group, kind.version) for kind in _ALL)
     return sorted(served, key=lambda each: _GROUPS.index(each[0]) if each[0] else -1)
 
 
 def core_versions(address: str) -> Json:
-    """GET /api."""
+    """Gets /api."""
     clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     versions = [version for group, version in group_versions() if not group]
     return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": clients}
 
 
 def group(name: str) -> Json | None:
-    """GET /apis/<group>, None for a group that is not served."""
+    """Gets /apis/<group>, None for a group that is not served."""
     versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions() if served == name]
     if not (name and versions):
         return None
@@ -96,14 +96,14 @@ def group(name: str) -> Json | None:
 
 
 def group_list() -> Json:
-    """GET /apis."""
+    """Gets /apis."""
     groups = [group(name) for name in dict.fromkeys(name for name, _ in group_versions() if name)]
     bare = [{key: value for key, value in (each or {}).items() if key not in {"kind", "apiVersion"}} for each in groups]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
 
 
 def custom_kinds() -> Json:
-    """The empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind."""
+    """Returns the empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind."""
     return {
         "kind": CUSTOM_KIND.list_kind,
         "apiVersion": CUSTOM_KIND.api_version,
@@ -113,7 +113,7 @@ def custom_kinds() -> Json:
 
 
 def resource_list(group_name: str, version_name: str) -> Json | None:
-    """GET /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
+    """Gets /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
     resources = [row for kind in _kinds(group_name, version_name) for row in _resources(kind)]
     if not resources:
         return None
@@ -122,7 +122,7 @@ def resource_list(group_name: str, version_name: str) -> Json | None:
 
 
 def _kinds(group_name: str, version_name: str) -> list[Kind]:
-    """The kinds of a group and version, by plural."""
+    """Returns the kinds of a group and version, by plural."""
     kinds = (kind for kind in _ALL if (kind.group, kind.version) == (group_name, version_name))
     return sorted(kinds, key=lambda kind: kind.plural)
 
@@ -153,14 +153,14 @@ def _resources(kind: Kind) -> list[Json]:
 
 
 def storage_version_hash(kind: Kind) -> str:
-    """What changes with the version in which a kind is stored: a hash of group, version and kind."""
+    """Returns a hash that changes with the stored version of a kind: of group, version and kind."""
     stored = STORED_KINDS.get(kind, kind)
     text = f"{stored.group}/{_STORED_VERSIONS.get(kind.kind, stored.version)}/{kind.kind}"
     return b64encode(sha256(text.encode()).digest()[:8]).decode()
 
 
 def _shown(kind: Kind, subresource: str) -> Json:
-    """The kind of a subresource's objects, with group and version if it differs."""
+    """Returns the kind of a subresource's objects, with group and version if it differs."""
     shown = kind_at(kind, subresource)
     if shown == kind or shown.api_version == kind.api_version:
         return {"kind": shown.kind}
@@ -168,7 +168,7 @@ def _shown(kind: Kind, subresource: str) -> Json:
 
 
 def aggregated(*, core: bool) -> Json:
-    """All of /api (core) or /apis in one answer: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
+    """Returns all of /api (core) or /apis in one answer: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
     items = []
     for name in dict.fromkeys(name for name, _ in group_versions() if (not name) is core):
         versions = [
@@ -185,7 +185,7 @@ def aggregated(*, core: bool) -> Json:
 
 
 def _aggregated(kind: Kind) -> Json:
-    """One resource; group and version of a kind are empty where they are those of the resource."""
+    """Returns one resource; group and version of a kind are empty if they equal those of the resource."""
     response_kind: Json = {"group": "", "version": "", "kind": kind.kind}
     optional: Json = {
         "shortNames": list(kind.short_names),

@@ -41,16 +41,16 @@ def _terminating(kind: Kind, namespace: str, name: str) -> StatusError:
 
 
 def is_namespace_terminating(error: Exception) -> bool:
-    """Whether a write was refused because its namespace is being deleted, so that a retry is useless."""
+    """Returns whether a write was refused because its namespace is being deleted, so that a retry is useless."""
     causes = ((error.details or {}).get("causes") or ()) if isinstance(error, StatusError) else ()
     return any(cause.get("reason") == _TERMINATING for cause in causes)
 
 
 @dataclass(slots=True)
 class NamespaceContent:
-    """Objects and finalizers left in a namespace; of each kind, the finalizers of the first objects.
+    """Remaining objects and finalizers of a namespace; for each kind, the finalizers of the first objects.
 
-    `is_to_delete`: not all of them are being deleted.
+    `is_to_delete`: some of them are not terminating yet.
     """
 
     objects: dict[Kind, int] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class NamespaceContent:
 
 
 def content(store: Store, namespace: str) -> NamespaceContent:
-    """The content of a namespace: its Pods, and once there are none, everything else.
+    """Returns the content of a namespace: its Pods; after their deletion, everything else.
 
-    Differs: while Pods are left, the conditions of kube-controller-manager say that nothing is.
+    Differs: while Pods remain, the conditions of kube-controller-manager report no remaining content.
     """
     found = NamespaceContent()
     for kind in (POD, *NAMESPACED):
@@ -77,7 +77,10 @@ def content(store: Store, namespace: str) -> NamespaceContent:
 
 
 def terminating(namespace: Json, left: NamespaceContent, now: str) -> Json:
-    """A terminating Namespace with the conditions of its content; once empty, without the content's finalizer."""
+    """Returns a terminating Namespace with the conditions of its content.
+
+    The content's finalizer is removed once it is empty.
+    """
     spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
     held = [each for each in namespace_finalizers(namespace) if each != CONTENT_FINALIZER or left.objects]
     before = {row.get("type"): row for row in status.get("conditions") or ()}
@@ -99,7 +102,7 @@ _ORDER = ("type", "status", "lastTransitionTime", "reason", "message")
 
 
 def _conditions(left: NamespaceContent) -> dict[str, tuple[bool, str, str]]:
-    """type → (status, reason, message), as the namespace controller writes them."""
+    """Returns (status, reason, message) by type, as the namespace controller writes them."""
     some = ", ".join(
         sorted(f"{kind.plural}.{kind.group} has {count} resource instances" for kind, count in left.objects.items())
     )

@@ -1,4 +1,4 @@
-"""The store together with the allocations, owners and companions of its objects.
+"""The store together with the allocations, owners and owned objects of its objects.
 
 All writes and deletions go through it.
 """
@@ -29,8 +29,8 @@ class InterruptedDeletions:
 class ObjectStore:
     """Keeps store, registry and owners consistent. The objects in the store at start are registered at once.
 
-    Companions (the IPAddresses of a Service) are made and removed together with their object; `begin` sets their
-    metadata. The journal writes what one step commits as one transaction: after a crash there are both or neither.
+    Owned objects (the IPAddresses of a Service) are made and removed together with their owner; `begin` sets their
+    metadata. The journal writes what one step commits as one transaction: after a crash both exist, or neither.
     """
 
     def __init__(self, store: Store, registry: Registry, begin: Callable[[Kind, Json], None]) -> None:
@@ -50,7 +50,7 @@ class ObjectStore:
         for kind in KINDS:
             owned_objects = STRATEGIES[kind].owned_objects
             if owned_objects and not store.page(owned_objects.kind, Filter(), limit=1).items:
-                for version in store.page(kind, Filter()).items:  # stored by a version without companions
+                for version in store.page(kind, Filter()).items:  # stored by a release without owned objects
                     self._accompany(owned_objects, version.key, None, version.obj)
 
     def draft(self, kind: Kind, obj: Json) -> StoredObject:
@@ -74,7 +74,7 @@ class ObjectStore:
         return version
 
     def remove(self, version: StoredObject) -> StoredObject:
-        """Remove an object and release what it held; returns its last state."""
+        """Removes an object and release what it held; returns its last state."""
         last = self.store.delete(version)
         self.owners.track(version, None)
         self.registry.deleted(version.kind, version.obj)
@@ -83,7 +83,7 @@ class ObjectStore:
         return last
 
     def _accompany(self, owned_objects: OwnedObjects, owner: Key, old: Json | None, new: Json | None) -> None:
-        """Make the companions that an object gained, and remove those that it lost.
+        """Makes the owned objects that an object gained, and removes those that it lost.
 
         One that is held by a finalizer, or that belongs to another object, stays; the repair loop checks it.
         """

@@ -43,7 +43,7 @@ def write_options(
     force: bool | None = None,
     applies: bool = False,
 ) -> WriteOptions:
-    """The options of a POST, PUT or PATCH; 422 for invalid values."""
+    """Returns the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
     causes = []
     if force is not None and method == "PATCH" and not applies:
         causes.append(forbidden("force", "may not be specified for non-apply patch"))
@@ -60,14 +60,14 @@ def write_options(
 
 
 def checked_dry_run(method: str, values: Sequence[str]) -> bool:
-    """Whether dryRun is All; 422 for any other value."""
+    """Returns whether dryRun is All. Raises 422 for any other value."""
     if causes := _dry_run_causes(values):
         raise _invalid(method, causes)
     return bool(values)
 
 
 def manager_of(user_agent: str) -> str:
-    """The manager of a client that names none: the printable part of its User-Agent up to the first slash.
+    """Returns the manager of a client that names none: the printable part of its User-Agent up to the first slash.
 
     Differs: kube-apiserver gives a client without User-Agent an entry without a name.
     """
@@ -109,7 +109,10 @@ _DELETE_OPTIONS: Final = Kind("meta.k8s.io", "v1", "DeleteOptions", "deleteoptio
 
 
 def checked_policy(options: Json) -> str | None:
-    """propagationPolicy of DeleteOptions; 422 for an unknown one, and for one beside orphanDependents."""
+    """Returns propagationPolicy of DeleteOptions.
+
+    Raises 422 for an unknown one, and for one beside orphanDependents.
+    """
     policy, orphans = options.get("propagationPolicy"), options.get("orphanDependents")
     if policy is not None and orphans is not None:
         both = "orphanDependents and deletionPropagation cannot be both set"
@@ -122,7 +125,7 @@ def checked_policy(options: Json) -> str | None:
 
 
 def propagation(version: StoredObject, options: Json) -> str:
-    """Orphan, Background or Foreground, for options that are valid."""
+    """Returns Orphan, Background or Foreground, for valid options."""
     if policy := checked_policy(options):
         return policy
     orphans = options.get("orphanDependents")

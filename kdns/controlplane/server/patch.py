@@ -34,7 +34,7 @@ _DROP = "$deleteFromPrimitiveList"
 
 
 class PatchNode(Protocol):
-    """What a schema says about merging one field: `strategy` holds "merge", "replace", "retainKeys" or nothing."""
+    """The merge rules of one field in a schema: `strategy` holds "merge", "replace", "retainKeys" or nothing."""
 
     @property
     def merge_key(self) -> str:
@@ -47,12 +47,12 @@ class PatchNode(Protocol):
         ...
 
     def child(self, field: str) -> PatchNode | None:
-        """The node of a field, or of a field of a list's elements; None where the schema has no field."""
+        """Returns the node of a field, or of a field of a list's elements; None if the schema has no field."""
         ...
 
 
 def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | None) -> Json:
-    """The object after the patch; `patch` is the decoded body."""
+    """Returns the object after the patch; `patch` is the decoded body."""
     if patch_type == JSON_PATCH:
         return json_patched(original, patch)
     if patch is None and patch_type == STRATEGIC_MERGE_PATCH:
@@ -67,12 +67,12 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
         return strategic_patched(original, {**patch, **{name: original[name] for name in of_type}}, schema)
     wanted = ", ".join(PATCH_TYPES)
     raise StatusError(
-        415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; wanted one of {wanted}"
+        415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; expected one of {wanted}"
     )
 
 
 def json_patched(original: Json, operations: Any) -> Json:
-    """RFC 6902; a failing operation is 422, a malformed patch 400."""
+    """Applies a JSON patch (RFC 6902). Raises 422 if an operation fails, 400 for a malformed patch."""
     if operations is None:
         return original  # to Go, null is a list without elements
     if not isinstance(operations, list):
@@ -97,7 +97,7 @@ def json_patched(original: Json, operations: Any) -> Json:
 
 
 def _operated(document: Any, operations: list[Json]) -> Any:
-    """The document after all operations; the size that copies reach is limited."""
+    """Returns the document after all operations; the size that copies reach is limited."""
     copied_bytes = 0
     for operation in operations:
         source = operation.get("from")
@@ -110,7 +110,7 @@ def _operated(document: Any, operations: list[Json]) -> Any:
 
 
 def _as_in_go(document: Any, operation: Json) -> Json:
-    """An operation as kube-apiserver's library takes it: no value is null, and `replace` adds an absent field."""
+    """Returns an operation as kube-apiserver's library reads it: no value is null; `replace` adds an absent field."""
     name, path = operation.get("op"), operation.get("path")
     if name in {"add", "replace", "test"}:
         operation = {"value": None, **operation}
@@ -123,7 +123,7 @@ def _as_in_go(document: Any, operation: Json) -> Json:
 
 
 def merge_patched(original: Any, patch: Json) -> Json:
-    """RFC 7396 §2: null deletes, objects merge, everything else replaces."""
+    """Applies a merge patch (RFC 7396 §2): null deletes, objects merge, other values replace."""
     merged: Json = original if isinstance(original, dict) else {}
     for name, value in patch.items():
         if value is None:
@@ -136,7 +136,7 @@ def merge_patched(original: Any, patch: Json) -> Json:
 
 
 def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Json:
-    """Objects merge, lists merge by the key their schema names or are replaced, `$` directives are obeyed."""
+    """Applies a strategic merge patch: lists merge by their key or are replaced, `$` directives apply."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {name: _plain(value) for name, value in patch.items() if name != "$patch" and value is not None}
@@ -167,14 +167,14 @@ def _child(node: PatchNode | None, field: str) -> PatchNode | None:
 
 
 def _list_directives(original: Json, patch: Json, node: PatchNode | None) -> None:
-    """The directives that delete scalars from lists, and those that only reorder a list."""
+    """Applies the directives that delete scalars from lists, and those that only reorder a list."""
     for directive, value in patch.items():
         prefix, _, field = directive.partition("/")
         items = original.get(field)
         if prefix not in {_DROP, _ORDER} or not isinstance(items, list):
             continue
         if not isinstance(value, list):
-            raise bad_request(f"invalid patch format of {directive}: wanted a list")
+            raise bad_request(f"invalid patch format of {directive}: expected a list")
         if prefix == _DROP:
             dropped = {_hashable(item) for item in value}
             original[field] = [item for item in items if _hashable(item) not in dropped]
@@ -187,10 +187,10 @@ def _retain_keys(original: Json, patch: Json) -> None:
     if retain is None:
         return
     if not isinstance(retain, list) or not all(isinstance(name, str) for name in retain):
-        raise bad_request("invalid patch format of retainKeys: wanted a list of field names")
+        raise bad_request("invalid patch format of retainKeys: expected a list of field names")
     present = {name for name, value in patch.items() if value is not None and not name.startswith("$")}
     if not present <= set(retain):
-        raise bad_request("invalid patch format of retainKeys: it must hold every field of the patch")
+        raise bad_request("invalid patch format of retainKeys: it must have every field of the patch")
     for name in set(original) - set(retain):
         del original[name]
 
@@ -254,7 +254,10 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _identity(item: Any, key: str) -> Hashable:
-    """The merge key's value, or the scalar itself without a key; 500 where it is missing, as kube-apiserver answers."""
+    """Returns the merge key's value, or the scalar itself without a key.
+
+    Raises 500 if it is missing, as kube-apiserver does.
+    """
     if not key:
         return _hashable(item)
     if not isinstance(item, dict) or key not in item:
@@ -267,7 +270,8 @@ def _scalars(items: list[Any]) -> bool:
 
 
 def _ordered(elements: list[_Element], wanted: list[Hashable]) -> list[Any]:
-    """Elements of the patch in its order, the others in the server's; the server's order decides between the two.
+    """Returns elements of the patch in its order, the others in the server's; the server's order decides between the
+    two.
 
     If only one of a pair was on the server, the patch's element comes first.
     """
@@ -285,7 +289,7 @@ def _ordered(elements: list[_Element], wanted: list[Hashable]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A patch's value as a new value: without nulls and directives."""
+    """Returns a patch's value as a new value: without nulls and directives."""
     if isinstance(value, dict):
         if value.get("$patch") == "delete":
             return {}
@@ -296,6 +300,6 @@ def _plain(value: Any) -> Any:
 
 
 def _is_directive(item: Any) -> bool:
-    """Whether an element of a list is a directive."""
+    """Returns whether an element of a list is a directive."""
     directive = item.get("$patch") if isinstance(item, dict) else None
     return isinstance(directive, str) and directive in {"delete", "replace"}

@@ -58,7 +58,7 @@ class MediaRange:
 
 
 def media_ranges(accept: str) -> list[MediaRange]:
-    """The header's elements, best first, equals in their order (RFC 9110 §12.5.1); those of quality 0 are omitted."""
+    """Returns the header's elements, best first (RFC 9110 §12.5.1), without those of quality 0."""
     ranges = []
     for element in accept.split(","):
         media_type, *rest = (part.strip() for part in element.split(";"))
@@ -79,7 +79,7 @@ def _quality(text: str) -> float:
 def representation(
     accept: str, *, has_forms: bool = True, streams: bool = False, has_protobuf: bool = True
 ) -> Representation:
-    """The best representation the client accepts, of a watch if it `streams`; 406 if there is none."""
+    """Returns the best representation the client accepts, of a watch if it `streams`. Raises 406 if there is none."""
     if not accept:
         return Representation()
     ranges = media_ranges(accept)
@@ -103,7 +103,7 @@ def _matches(media_range: str, media_type: str) -> bool:
 
 
 def _transformed(parameters: dict[str, str], media_type: str, *, has_forms: bool) -> Representation | None:
-    """The representation that the parameters of a media type request, None for one that there is not."""
+    """Returns the representation that the parameters of a media type request, or None."""
     stream = parameters.get("stream", "")
     if stream and (stream != "watch" or media_type not in _STREAMED):
         return None
@@ -121,7 +121,7 @@ def _not_acceptable(accepted: Iterable[str]) -> StatusError:
 
 
 def wants_aggregated_discovery(accept: str) -> bool:
-    """Whether the client prefers apidiscovery.k8s.io/v2 to the separate documents."""
+    """Returns whether the client prefers apidiscovery.k8s.io/v2 to the separate documents."""
     for each in media_ranges(accept):
         if each.media_type != JSON:
             continue
@@ -146,7 +146,7 @@ def table(
     metadata: Json | None = None,
     api_version: str = "meta.k8s.io/v1",
 ) -> Json:
-    """The objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
+    """Returns the objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
     stored = STORED_KINDS.get(kind, kind)
     printer, conversion = printer_of_kind(kind), VERSION_CONVERSIONS.get(kind)
     rows = []
@@ -183,12 +183,15 @@ encoded = msgspec.json.encode
 
 
 def serialized(obj: Json, media_type: str) -> bytes:
-    """An object of any kind for a media type; YAML is made of the JSON."""
+    """Returns an object of any kind for a media type; YAML is made of the JSON."""
     return encoding.encoded(obj) if media_type == PROTOBUF else encoded(obj)
 
 
 def plain_representation(accept: str, obj: Json) -> Representation:
-    """The representation of an object that has no other form, such as a Status; 406 if the client accepts none."""
+    """Returns the representation of an object without other forms, such as a Status.
+
+    Raises 406 if the client accepts none.
+    """
     has_protobuf = encoding.is_encodable(obj.get("apiVersion", ""), obj["kind"])
     return representation(accept, has_forms=False, has_protobuf=has_protobuf)
 
@@ -207,16 +210,16 @@ class Renderer:
         return not self.shape.form and self.shape.media_type != PROTOBUF and self.kind not in VERSION_CONVERSIONS
 
     def shown(self, obj: Json) -> Json:
-        """A stored object as the kind of the request."""
+        """Returns a stored object as the kind of the request."""
         conversion = VERSION_CONVERSIONS.get(self.kind)
         return conversion.read(obj) if conversion else obj
 
     def one(self, obj: Json, now_s: float) -> bytes:
-        """A single object."""
+        """Returns a single object."""
         return self._serialized(self._formed(obj, now_s))
 
     def many(self, found: ListResult, now_s: float) -> bytes:
-        """A page of a list."""
+        """Returns a page of a list."""
         metadata: Json = {"resourceVersion": found.resource_version}
         if found.continue_token:
             metadata["continue"] = found.continue_token
@@ -238,14 +241,14 @@ class Renderer:
         return self._list((kind.api_version, kind.list_kind), metadata, (kind.api_version, kind.kind), shown)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
-        """An event of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
+        """Returns an event of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
         if self.sends_stored:
             return event.line
         line = _shared_line if len(event.stored.encoded) <= _SHARED_BYTES_MAX else _line
         return line(self, event, int(now_s), first=first)
 
     def bookmark(self, revision: int, now_s: float, *, ends_initial: bool, first: bool) -> bytes:
-        """A BOOKMARK: everything up to `revision` has been sent."""
+        """Returns a BOOKMARK: everything up to `revision` has been sent."""
         metadata: Json = {"resourceVersion": str(revision)}
         if ends_initial:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -253,14 +256,14 @@ class Renderer:
         return self.line("BOOKMARK", obj, now_s, first=first)
 
     def line(self, event_type: str, obj: Json, now_s: float, *, first: bool) -> bytes:
-        """An event of any type."""
+        """Returns an event of any type."""
         shown = self._formed(obj, now_s)
         if self.shape.form == "Table" and not first:
             shown["columnDefinitions"] = None
         return self._event(event_type, shown)
 
     def error(self, status: Json) -> bytes:
-        """An ERROR event with a Status."""
+        """Returns an ERROR event with a Status."""
         return self._event("ERROR", status)
 
     def _event(self, event_type: str, obj: Json) -> bytes:
@@ -272,7 +275,7 @@ class Renderer:
         return serialized(obj, self.shape.media_type)
 
     def _formed(self, obj: Json, now_s: float) -> Json:
-        """An object of the kind in the form of the representation."""
+        """Returns an object of the kind in the form of the representation."""
         match self.shape.form:
             case "Table":
                 return self._table([obj], now_s, {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
@@ -286,7 +289,7 @@ class Renderer:
     def _list(
         self, list_type: tuple[str, str], metadata: Json, item_type: tuple[str, str], items: Iterable[Json]
     ) -> bytes:
-        """A list; types are apiVersion and kind. Bare metadata has its type in each item, objects have not."""
+        """Returns a list; types are apiVersion and kind. Bare metadata has its type in each item, objects have not."""
         api_version, kind = list_type
         if self.shape.media_type == PROTOBUF:
             return encoding.encoded_list(api_version, kind, metadata, item_type, items)
@@ -294,7 +297,7 @@ class Renderer:
         return _json_list(kind, api_version, metadata, b",".join(map(encoded, shown)))
 
     def _item(self, obj: Json) -> Json:
-        """An object as an item of a list of its kind, which has neither kind nor apiVersion."""
+        """Returns an object as an item of a list of its kind, which has neither kind nor apiVersion."""
         return {name: value for name, value in filled(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
 
     def _table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
@@ -313,7 +316,7 @@ def _no_form(form: str, why: str) -> StatusError:
 
 
 def _go_type(kind: Kind) -> str:
-    """The internal Go type of a kind's objects, which errors name."""
+    """Returns the internal Go type of a kind's objects, which errors name."""
     stored = STORED_KINDS.get(kind, kind)
     return f"*{stored.group.partition('.')[0] or 'core'}.{stored.kind}"
 
@@ -331,7 +334,7 @@ def _json_list(kind: str, api_version: str, metadata: Json, items: bytes) -> byt
 
 
 def deleted(kind: Kind, obj: Json) -> Json:
-    """The Status that answers a DELETE which does not return the object."""
+    """Returns the Status that answers a DELETE which does not return the object."""
     metadata = obj["metadata"]
     details = {"name": metadata["name"], "group": kind.group, "kind": kind.plural, "uid": metadata["uid"]}
     shown = {name: value for name, value in details.items() if value}

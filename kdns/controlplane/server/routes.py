@@ -32,12 +32,12 @@ class Target:
 
 
 def unknown_path() -> StatusError:
-    """404 for an unknown path."""
+    """Returns 404 for an unknown path."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def target(path: str) -> Target:
-    """The resource that a decoded path below /api or /apis names; 404 if there is none."""
+    """Returns the resource that a decoded path below /api or /apis names. Raises 404 for an unknown one."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             api_version = version

@@ -1,7 +1,7 @@
 """Subresources that act: pods/eviction, pods/binding, and those that are refused.
 
-Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404. So are those
-for tokens of ServiceAccounts.
+Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404. Requests
+for tokens of ServiceAccounts are refused too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budg
 
 
 def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool) -> None:
-    """Delete the Pod if its disruption budget allows it; 429 otherwise."""
+    """Deletes the Pod if its disruption budget allows it. Raises 429 otherwise."""
     _check_name("Eviction", eviction, name)
     options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
     if dry_run and options.get("dryRun") not in (None, [], ["All"]):
@@ -47,13 +47,13 @@ def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool)
 
 
 def _is_free(pod: Json) -> bool:
-    """Whether no budget applies: the Pod has finished, is pending or is terminating."""
+    """Returns whether no budget applies: the Pod has finished, is pending or is terminating."""
     phase = (pod.get("status") or {}).get("phase") or "Pending"
     return is_finished(pod) or phase == "Pending" or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _budget(api: Api, pod: Json) -> Json | None:
-    """The Pod's budget with one disruption less; 429 if none is left."""
+    """Returns the Pod's budget with one disruption less. Raises 429 if none is left."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     labels = pod["metadata"].get("labels") or {}
     found = [
@@ -80,7 +80,7 @@ def _budget(api: Api, pod: Json) -> Json | None:
 
 
 def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -> None:
-    """Bind the Pod to the node that a scheduler chose; 409 if it has a node, or waits or goes."""
+    """Binds the Pod to a scheduler's node. Raises 409 if the Pod is bound, terminating or has scheduling gates."""
     _check_name("Binding", binding, name)
     target, metadata = binding.get("target") or {}, binding.get("metadata") or {}
     if (target.get("kind") or "Node") != "Node":
@@ -104,7 +104,7 @@ def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -
 
 
 def _unbindable(pod: Json, name: str) -> str:
-    """Why the Pod cannot be bound; "" where it can."""
+    """Returns why the Pod cannot be bound; "" if it can."""
     if is_terminating(pod):
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if node := node_of(pod):
@@ -113,7 +113,7 @@ def _unbindable(pod: Json, name: str) -> str:
 
 
 def _unwrapped(cause: Cause) -> StatusError:
-    """A violated rule as kube-apiserver tells those of a Binding: with 500, and without the object."""
+    """Returns the error of a violated rule of a Binding: 500 without the object, as from kube-apiserver."""
     return StatusError(500, "", f"{cause.field}: {cause.message}")
 
 
@@ -126,7 +126,7 @@ class Post(Protocol):
     """Handles a POST to a subresource of a Pod."""
 
     def __call__(self, api: Api, namespace: str, name: str, body: Json, /, *, dry_run: bool) -> None:
-        """With `dry_run`, nothing is stored."""
+        """Handles the request; stores nothing with `dry_run`."""
         ...
 
 
@@ -143,7 +143,10 @@ _REFUSED: dict[tuple[Kind, str], str] = {
     (POD, "proxy"): f'pod "{{}}" cannot be connected to: {_SIMULATED}',
     (SERVICE, "proxy"): f'service "{{}}" cannot be connected to: {_SIMULATED}',
     (NODE, "proxy"): f'node "{{}}" cannot be connected to: {_SIMULATED}, and there is no kubelet',
-    (SERVICE_ACCOUNT, "token"): 'serviceaccount "{}" gets no token: users log in by --token-file or --client-ca-file',
+    (
+        SERVICE_ACCOUNT,
+        "token",
+    ): 'serviceaccount "{}": TokenRequest is not supported; authenticate with --token-file or --client-ca-file',
 }
 _KINDS = {kind.plural: kind for kind in (NODE, POD, SERVICE, SERVICE_ACCOUNT)}
 

@@ -3,8 +3,8 @@
 Type and metadata → managedFields → registry (defaults, allocation, validation) → store → allocation committed, or
 reverted if anything failed.
 
-All up to the store may run in any thread: it reads versions, which nobody changes. The store changes in its owner's
-turn, and refuses with 409 what was made of a version that is no longer the latest.
+All steps before the store may run in any thread: they read versions, which are never changed. The store changes in its
+owner's turn, and refuses with 409 an object that was made of an outdated version.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class InTurn(Protocol):
     """Runs work that changes the store in the thread that owns it."""
 
     def __call__(self, work: Callable[[], T], /) -> T:
-        """The result of the work."""
+        """Returns the result of the work."""
         ...
 
 
 def _at_once(work: Callable[[], T]) -> T:
-    """The turns of an owner that makes all writes itself."""
+    """Returns the turns of an owner that makes all writes itself."""
     return work()
 
 
@@ -62,13 +62,13 @@ class Writes:
         self._now_s, self._new_uid, self._random_suffix = now_s, new_uid, random_suffix
 
     def writer(self, name: str, subresource: str = "") -> Writer:
-        """The writer of a request, with the current time."""
+        """Returns the writer of a request, with the current time."""
         return Writer(name, subresource, object_meta.timestamp(self._now_s()))
 
     def create(
         self, kind: Kind, namespace: str, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
     ) -> Json:
-        """Store a new object; `entries` are its managedFields if they are known."""
+        """Stores a new object; `entries` are its managedFields if they are known."""
         store, strategy = self._objects.store, STRATEGIES[kind]
         check_size(obj)
         obj = object_meta.typed(kind, obj)
@@ -123,7 +123,7 @@ class Writes:
     def update(
         self, version: StoredObject, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
     ) -> Json:
-        """Replace a version; `entries` as for a create. Without a change there is no commit."""
+        """Replaces a version; `entries` as for a create. An unchanged object is not committed."""
         kind, (namespace, name) = version.kind, version.key
         strategy = STRATEGIES[kind]
         check_size(obj)
@@ -181,7 +181,7 @@ def _manage(obj: Json, entries: Entries) -> None:
 
 
 def _keep_times(new: Json, old: Json) -> None:
-    """Managers that wrote the same fields again keep their old time."""
+    """Keeps the old times of managers that wrote the same fields again."""
     before, now = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
     if not (before and now) or before == now or not managed_fields.same_but_for_times(before, now):
         return
@@ -197,7 +197,7 @@ _INNER_FIELDS = {"approval": "conditions", "ephemeralcontainers": "ephemeralCont
 
 
 def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
-    """The new object with all that the (sub)resource may not change from the old one."""
+    """Returns the new object with all that the (sub)resource may not change from the old one."""
     if field := _FIELDS.get(subresource):
         metadata = {name: value for name, value in new["metadata"].items() if name != "generateName"}
         if "generateName" in old["metadata"]:
@@ -214,7 +214,7 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
 
 
 def _may_go(kind: Kind, obj: Json) -> bool:
-    """Whether an object that is being deleted has neither finalizers nor a grace period left."""
+    """Returns whether an object that is being deleted has neither finalizers nor a grace period left."""
     metadata = obj["metadata"]
     waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
     return bool(metadata.get("deletionTimestamp")) and not waits and not STRATEGIES[kind].spec_finalizers

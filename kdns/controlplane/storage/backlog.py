@@ -35,15 +35,15 @@ class Backlog:
         return bool(self._works or self._last)
 
     def add(self, work: Work) -> None:
-        """Queue work; `begin` starts it."""
+        """Queues work; `begin` starts it."""
         self._works.append(work)
 
     def add_last(self, name: str, work: Work) -> None:
-        """Queue work that runs when nothing else is queued; a later call with the same name replaces it."""
+        """Queues work that runs when nothing else is queued; a later call with the same name replaces it."""
         self._last[name] = work
 
     def begin(self) -> None:
-        """Run the first part of the queue; no effect while the queue is running, also further up the stack."""
+        """Runs the first part of the queue; no effect while the queue is running, also further up the stack."""
         if self.is_held or self._is_working or (self._waits and self.wake):
             return
         try:
@@ -54,7 +54,7 @@ class Backlog:
                 self.wake()
 
     def go_on(self, most: int) -> None:
-        """Run at most `most` items."""
+        """Runs at most `most` items."""
         self._run(most)
 
     def _run(self, most: int | None) -> None:

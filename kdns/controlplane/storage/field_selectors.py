@@ -27,27 +27,27 @@ def _at(path: tuple[str, ...], obj: Json) -> str:
 
 
 def fields(*paths: str) -> dict[str, Getter]:
-    """Path → the value there as text, "" where there is none."""
+    """Returns a getter for each path: the value as text, or "" if it is absent."""
     return {path: partial(_at, tuple(path.split("."))) for path in paths}
 
 
 def flag(path: str) -> Getter:
-    """A boolean, false where there is none."""
+    """Returns a boolean, false if it is absent."""
     return lambda obj: _at(tuple(path.split(".")), obj) or "false"
 
 
 def count(path: str) -> Getter:
-    """A number, 0 where there is none."""
+    """Returns a number, 0 if it is absent."""
     return lambda obj: _at(tuple(path.split(".")), obj) or "0"
 
 
 def no_value(_obj: Json) -> str:
-    """The value of a field that may be named but is never set, such as status.podIPs."""
+    """Returns the value of a field that may be named but is never set, such as status.podIPs."""
     return ""
 
 
 def component_of(event: Json) -> str:
-    """`source` of an Event: the component that reported it."""
+    """Returns `source` of an Event: the component that reported it."""
     return _at(("source", "component"), event) or _at(("reportingComponent",), event)
 
 
@@ -86,7 +86,7 @@ class FieldSelector:
     name: str = ""
 
     def matches(self, obj: Json) -> bool:
-        """Whether the object is selected; an absent field reads as ""."""
+        """Returns whether the object is selected; an absent field reads as ""."""
         return all((term.getter(obj) == term.value) == term.equal for term in self.terms)
 
 
@@ -97,7 +97,7 @@ _ESCAPED = re.compile(r"\\(?P<escaped>.?)|=", re.DOTALL)
 
 
 def parse(labels: FieldLabels, text: str) -> FieldSelector:
-    """The selector that `text` spells; blank text selects everything.
+    """Returns the selector that `text` spells; blank text selects everything.
 
     Raises StatusError 400 for a text that cannot be parsed and for a field that is not among `labels`.
     """

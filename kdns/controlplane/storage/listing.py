@@ -79,7 +79,7 @@ def filter_of(
     field_selector: str = "",
     field_labels: FieldLabels = field_selectors.OBJECT_META,
 ) -> Filter:
-    """The filter of a list or watch; 400 for malformed selectors."""
+    """Returns the filter of a list or watch. Raises 400 for malformed selectors."""
     try:
         labels = selectors.parse(label_selector)
     except selectors.SelectorError as error:
@@ -90,7 +90,7 @@ def filter_of(
 def page(
     store: Store, kind: Kind, wanted: Filter, *, limit: int, continue_token: str, resource_version: str, match: str
 ) -> ListResult:
-    """One page of a list. All pages are of the snapshot of the first."""
+    """Returns one page of a list. All pages are of the snapshot of the first."""
     revision, start = 0, ("", "")
     check_options(watch=False, match=match, resource_version=resource_version, continue_token=continue_token)
     if continue_token:
@@ -114,7 +114,7 @@ def page(
 
 
 def _snapshot(store: Store, limit: int, resource_version: str, match: str) -> int:
-    """The exact revision a list must show, 0 for the present."""
+    """Returns the exact revision a list must show, 0 for the present."""
     try:
         revision = parsed_revision(resource_version or "0")
     except ValueError as error:
@@ -125,7 +125,7 @@ def _snapshot(store: Store, limit: int, resource_version: str, match: str) -> in
 
 
 def check_present(store: Store, resource_version: str) -> None:
-    """Check the resourceVersion of a GET of one object: 500 for one that is no number, 504 for one still to come.
+    """Checks the resourceVersion of a GET of one object: 500 for one that is not a number, 504 for a future one.
 
     Any other is satisfied: the answer is the present state.
     """
@@ -147,7 +147,7 @@ def _not_a_revision(text: str, error: ValueError) -> str:
 def subscribe(
     store: Store, kind: Kind, wanted: Filter, *, resource_version: str, send_initial: bool | None
 ) -> Subscription:
-    """A watch. Without a revision, or with "0", it starts with an ADDED event for each existing object.
+    """Returns a watch. Without a revision, or with "0", it starts with an ADDED event for each existing object.
 
     `send_initial` is sendInitialEvents: True requests those events with any revision, False suppresses them.
     A future revision closes the watch at once; one older than the history is 410.
@@ -163,7 +163,7 @@ def subscribe(
 
 
 def key(kind: Kind, namespace: str, name: str) -> Key:
-    """The key of an object in the store."""
+    """Returns the key of an object in the store."""
     return (namespace if kind.namespaced else "", name)
 
 

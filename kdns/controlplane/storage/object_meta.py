@@ -26,18 +26,18 @@ _CLIENT_MAY_NOT_SET = (*_OURS, "selfLink")
 
 
 def is_terminating(obj: Json) -> bool:
-    """Whether the object is being deleted: metadata.deletionTimestamp is set."""
+    """Returns whether the object is being deleted: metadata.deletionTimestamp is set."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def copied(obj: Json) -> Json:
-    """A deep copy of a JSON object."""
+    """Returns a deep copy of a JSON object."""
     copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
     return copy
 
 
 def timestamp(now_s: float) -> str:
-    """Seconds since the epoch as meta/v1 Time: RFC 3339, UTC, whole seconds."""
+    """Returns seconds since the epoch as meta/v1 Time: RFC 3339, UTC, whole seconds."""
     return _timestamp(math.floor(now_s))
 
 
@@ -47,7 +47,7 @@ def _timestamp(second: int) -> str:
 
 
 def typed(kind: Kind, obj: Json) -> Json:
-    """The object with apiVersion and kind first; 400 if it has another type."""
+    """Returns the object with apiVersion and kind first. Raises 400 if it has another type."""
     if why := another_type(kind, obj):
         raise bad_request(why)
     metadata = obj.get("metadata") or {}
@@ -56,7 +56,7 @@ def typed(kind: Kind, obj: Json) -> Json:
     for field in ("labels", "annotations"):
         values = metadata.get(field) or {}
         if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):
-            raise bad_request(f"metadata.{field}: wanted an object of texts; numbers and booleans need quotes")
+            raise bad_request(f"metadata.{field}: must be a map of strings; quote numbers and booleans")
     rest = {field: value for field, value in obj.items() if field not in {"apiVersion", "kind", "metadata"}}
     return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata, **rest}
 
@@ -79,7 +79,7 @@ def _check_namespace(namespace: str, metadata: Json) -> None:
 
 
 def place(kind: Kind, namespace: str, obj: Json) -> None:
-    """Set the request's namespace; 400 if the object names another. Labels and annotations that are empty go."""
+    """Sets the request's namespace, and removes empty labels and annotations. Raises 400 for another namespace."""
     metadata = obj["metadata"]
     for field in ("labels", "annotations"):
         if field in metadata and not metadata[field]:
@@ -92,7 +92,7 @@ def place(kind: Kind, namespace: str, obj: Json) -> None:
 
 
 def name_new(obj: Json, suffix: str) -> str:
-    """The object's name. Without one: generateName and `suffix`; without both: "", which is invalid."""
+    """Returns the object's name. Without one: generateName and `suffix`; without both: "", which is invalid."""
     metadata = obj["metadata"]
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
     if not name and base:
@@ -101,7 +101,7 @@ def name_new(obj: Json, suffix: str) -> str:
 
 
 def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
-    """Set the metadata that the server owns; 500 for a resourceVersion, though not for one that is no number."""
+    """Sets the metadata that the server owns; raises 500 for a resourceVersion that is a number."""
     metadata = obj["metadata"]
     with suppress(ValueError):
         if parsed_revision(metadata.get("resourceVersion") or "0"):
@@ -115,7 +115,7 @@ def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
 
 
 def carry(old: Json, new: Json) -> None:
-    """Carry over the metadata that the server owns. Another uid stays, and is invalid."""
+    """Carries over the metadata that the server owns. A changed uid is kept, and is invalid."""
     for field in _CLIENT_MAY_NOT_SET:
         if field == "uid" and new["metadata"].get(field):
             continue
@@ -125,7 +125,7 @@ def carry(old: Json, new: Json) -> None:
 
 
 def sent_revision(obj: Json) -> int:
-    """The resourceVersion that a client sent, 0 without one; 500 for one that is no number."""
+    """Returns the resourceVersion that a client sent, 0 if it is absent. Raises 500 if it is not a number."""
     text = (obj.get("metadata") or {}).get("resourceVersion") or "0"
     try:
         return parsed_revision(text)
@@ -159,7 +159,7 @@ _STORED: Final = {
     "replicationcontrollers": "controllers",
     "services": "services/specs",
 }
-"""Resource → what kube-apiserver's keys in etcd call it, where that is not its plural."""
+"""Resource → its name in kube-apiserver's keys in etcd, if that is not its plural."""
 
 
 def check_uid_of_view(kind: Kind, subresource: str, name: str, wanted: str, old: Json) -> None:
@@ -172,7 +172,7 @@ def check_uid_of_view(kind: Kind, subresource: str, name: str, wanted: str, old:
 def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
     """Raises 409 if an object that is to be deleted is not the one that the preconditions name.
 
-    The message names the kind, where others name the resource; that about a Namespace has another text.
+    The message names the kind; other messages name the resource. The text for a Namespace differs.
     """
     found = obj["metadata"]
     for field, what, why in (
@@ -193,17 +193,17 @@ def _precondition_failed(what: str, wanted: str, found: str) -> str:
 
 
 def content(obj: Json) -> Json:
-    """The object without metadata and status. metadata.generation counts its changes."""
+    """Returns the object without metadata and status. metadata.generation counts its changes."""
     return {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
 
 
 def content_and_labels(obj: Json) -> Json:
-    """The content and the labels, which metadata.generation of an EndpointSlice counts too."""
+    """Returns the content and the labels, which metadata.generation of an EndpointSlice counts too."""
     return {**content(obj), "labels": obj["metadata"].get("labels") or {}}
 
 
 def bump(kind: Kind, old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
-    """Increment metadata.generation if the part of the object that is `counted` changed, as it is sent."""
+    """Increments metadata.generation if the part of the object that is `counted` changed, as it is sent."""
     if not counted or counted(old) == counted(new):
         return
     before, after = filled_differences(kind, old, new)
@@ -212,6 +212,6 @@ def bump(kind: Kind, old: Json, new: Json, counted: Callable[[Json], Json] | Non
 
 
 def with_metadata_of(new: Json, old: Json, fields: Iterable[str]) -> Json:
-    """The object with these fields of the old one's metadata."""
+    """Returns the object with these fields of the old one's metadata."""
     kept = {name: value for name, value in new["metadata"].items() if name not in fields}
     return {**new, "metadata": kept | {name: old["metadata"][name] for name in fields if name in old["metadata"]}}

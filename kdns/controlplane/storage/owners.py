@@ -14,7 +14,7 @@ from kdns.controlplane.storage.watch import StoredObject
 
 
 def references(obj: Json) -> list[Json]:
-    """metadata.ownerReferences, never None."""
+    """Returns metadata.ownerReferences, never None."""
     found: Any = obj["metadata"].get("ownerReferences") or []
     return list(found)
 
@@ -48,14 +48,14 @@ class Owners:
         self._dependents: dict[str, dict[tuple[Kind, Key], None]] = {}
 
     def learn(self, version: StoredObject) -> OwnerMetadata:
-        """Add an object that exists at start; returns its metadata."""
+        """Adds an object that exists at start; returns its metadata."""
         metadata = _metadata_of(version)
         for reference in metadata.owner_references or ():
             self._gain(reference.get("uid", ""), (version.kind, version.key))
         return metadata
 
     def track(self, old: StoredObject | None, new: StoredObject | None) -> None:
-        """Update for one commit."""
+        """Updates for one commit."""
         if old:
             for reference in references(old.obj):
                 self._lose(reference.get("uid", ""), (old.kind, old.key))
@@ -73,26 +73,26 @@ class Owners:
             self._dependents.pop(uid, None)
 
     def dependents(self, uid: str) -> list[tuple[Kind, Key]]:
-        """(kind, key) of every object that names `uid` as an owner."""
+        """Returns (kind, key) of every object that names `uid` as an owner."""
         return list(self._dependents.get(uid, ()))
 
     def has_dependents(self, uid: str) -> bool:
-        """Whether any object names `uid` as an owner."""
+        """Returns whether any object names `uid` as an owner."""
         return uid in self._dependents
 
     def ownerless(self, uids: AbstractSet[str]) -> list[tuple[Kind, Key]]:
-        """Every object that has an owner whose uid is not in `uids`."""
+        """Returns every object that has an owner whose uid is not in `uids`."""
         lost = [dependents for uid, dependents in self._dependents.items() if uid not in uids]
         return list(dict.fromkeys(chain.from_iterable(lost)))
 
 
 def without_owner(obj: Json, uid: str) -> list[Json]:
-    """The references without that to the owner `uid`."""
+    """Returns the references without that to the owner `uid`."""
     return [reference for reference in references(obj) if reference.get("uid") != uid]
 
 
 def blocks(reference: Json) -> bool:
-    """Whether a deletion of the owner in the foreground waits for the object with this reference."""
+    """Returns whether a deletion of the owner in the foreground waits for the object with this reference."""
     return bool(reference.get("blockOwnerDeletion"))
 
 
@@ -100,7 +100,9 @@ _KINDS = {(kind.api_version, kind.kind): kind for kind in KINDS}
 
 
 def owner_key(reference: Json, namespace: str) -> tuple[Kind, Key] | None:
-    """Kind and key of the owner of an object in `namespace`; None if the kind is not served, or has no namespace."""
+    """Returns kind and key of the owner of an object in `namespace`; None if the kind is not served or needs a
+    namespace.
+    """
     kind = _KINDS.get((reference.get("apiVersion", ""), reference.get("kind", "")))
     if kind is None or (kind.namespaced and not namespace):
         return None

@@ -1,8 +1,8 @@
 """Objects, revisions and history in memory, with etcd's semantics as the API shows them.
 
 One counter numbers all commits. A commit first goes to `persist`, which may reject it by raising; then it becomes
-visible to readers and is queued for watchers, in one step. The history is bounded: in commits for each kind, in bytes
-for all kinds together, where the kind with the most bytes loses its oldest commits. A watch or paged list resumes from
+visible to readers and is queued for watchers, in one step. The history is bounded: in commits for each kind, and in
+bytes for all kinds together: the kind with the most bytes loses its oldest commits. A watch or paged list resumes from
 any revision in the history, also after a restart; an older one is 410 Expired.
 """
 
@@ -42,7 +42,7 @@ _DECODED_COMMITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list: `next_key` is where the following page starts, None after the last.
+    """A part of a list: `next_key` is the first key of the following page, None after the last.
 
     `remaining` is the number of objects that follow; None if selectors make it unknown.
     """
@@ -80,7 +80,7 @@ class _Collection:
             watcher.feed(commit)
 
     def remember(self, commit: Commit) -> None:
-        """Append a commit to the history."""
+        """Appends a commit to the history."""
         history = self.history
         history.append(commit)
         self.history_bytes += commit.size
@@ -88,20 +88,20 @@ class _Collection:
             old.rest()
 
     def forget(self) -> Commit:
-        """Drop the oldest commit of the history."""
+        """Drops the oldest commit of the history."""
         forgotten = self.history.popleft()
         self.history_bytes -= forgotten.size
         self.floor = forgotten.revision
         return forgotten
 
     def since(self, revision: int) -> list[Commit]:
-        """Commits after `revision`, oldest first; 410 if some were dropped."""
+        """Commits after `revision`, oldest first. Raises 410 if some were dropped."""
         if revision < self.floor:
             raise gone(f"too old resource version: {revision} ({self.floor})")
         return list(self.history)[bisect_right(self.history, revision, key=lambda commit: commit.revision) :]
 
     def at(self, revision: int) -> tuple[dict[Key, StoredObject], Sequence[Key]]:
-        """Objects and sorted keys as of `revision`: the current ones with later commits undone."""
+        """Returns objects and sorted keys as of `revision`: the current ones with later commits undone."""
         before = {commit.key: commit.old for commit in reversed(self.since(revision))}
         if not before:
             return self.objects, self.keys
@@ -149,7 +149,7 @@ class Store:
         self._compact()
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
-        """The latest version, or None."""
+        """Returns the latest version, or None."""
         return self._collection(kind).objects.get(key)
 
     def put(self, kind: Kind, key: Key, obj: Json, replaces: StoredObject | None) -> StoredObject:
@@ -167,14 +167,14 @@ class Store:
         return new
 
     def delete(self, version: StoredObject) -> StoredObject:
-        """Commit a deletion; returns the last state with the revision of the deletion. 409 as in `put`."""
+        """Commits a deletion; returns the last state with the revision of the deletion. 409 as in `put`."""
         self._is_latest(version.kind, version.key, version)
         commit = Commit(self.revision + 1, version.kind, version.key, version, None)
         self._commit(commit)
         return commit.lost.stored
 
     def page(self, kind: Kind, wanted: Filter, *, revision: int = 0, start: Key = ("", ""), limit: int = 0) -> Page:
-        """Objects in key order from `start`, at most `limit` (0: all), as of `revision` (0: the current one)."""
+        """Returns objects in key order from `start`, at most `limit` (0: all), as of `revision` (0: now)."""
         revision = revision or self.revision
         objects, keys = self._collection(kind).at(revision)
         namespace, name = wanted.namespace, wanted.fields.name
@@ -203,7 +203,7 @@ class Store:
         limit: int = QUEUE_EVENTS,
         limit_bytes: int = QUEUE_BYTES,
     ) -> Subscription:
-        """A watcher of every commit after `since` (None: of new commits); 410 if the history is too short.
+        """Returns a watcher of every commit after `since` (None: new ones). Raises 410 if the history is too short.
 
         `initial` first queues an ADDED event for each object; `since` is then ignored.
         """
@@ -218,7 +218,7 @@ class Store:
         return subscription
 
     def oldest(self, kind: Kind) -> int:
-        """The oldest revision a watch of `kind` can resume from."""
+        """Returns the oldest revision a watch of `kind` can resume from."""
         return self._collection(kind).floor
 
     def _collection(self, kind: Kind) -> _Collection:
@@ -238,7 +238,7 @@ class Store:
         self._compact()
 
     def _compact(self) -> None:
-        """Drop the oldest commits beyond the bounds."""
+        """Drops the oldest commits beyond the bounds."""
         collections = self._collections.values()
         for collection in collections:
             while len(collection.history) > self._commits_max:
@@ -258,7 +258,7 @@ def _unsubscribe(collection: _Collection, watcher: Subscription) -> None:
 
 
 def parsed_revision(text: str) -> int:
-    """A resourceVersion as a number; ValueError with Go's message for other text and for more than 64 bits."""
+    """Returns a resourceVersion as a number; ValueError with Go's message for other text and for more than 64 bits."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
     digits = text.lstrip("0") or "0"
@@ -268,7 +268,7 @@ def parsed_revision(text: str) -> int:
 
 
 def too_large(revision: int, current: int) -> StatusError:
-    """504: the requested revision does not exist yet; clients retry after a second."""
+    """Returns 504: the requested revision does not exist yet; clients retry after a second."""
     message = f"Timeout: Too large resource version: {revision}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})

@@ -49,7 +49,7 @@ class StoredObject:
         return self._obj is not None
 
     def rest(self) -> None:
-        """Drop the decoded object; `obj` decodes it again."""
+        """Drops the decoded object; `obj` decodes it again."""
         self._obj = None
 
     def at(self, revision: int) -> StoredObject:
@@ -83,13 +83,16 @@ class StoredObject:
 
 
 def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
-    """`obj` with its resourceVersion, encoded. The values of top-level fields are shared with `obj`, not copied."""
+    """Returns `obj` with its resourceVersion, encoded.
+
+    The values of top-level fields are shared with `obj`, not copied.
+    """
     versioned = lean(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
     return StoredObject(kind, key, revision, versioned, msgspec.json.encode(filled(kind, versioned)))
 
 
 def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
-    """Objects as the items of a list have them, without kind and apiVersion, with commas between."""
+    """Returns objects as the items of a list: without kind and apiVersion, separated by commas."""
     if not versions:
         return b""
     head = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
@@ -156,7 +159,7 @@ class Filter:
         return bool(self.labels.requirements or self.fields.terms or self.fields.name)
 
     def matches(self, version: StoredObject | None) -> bool:
-        """Whether this version of an object is selected."""
+        """Returns whether this version of an object is selected."""
         if version is None or (self.namespace is not None and version.key[0] != self.namespace):
             return False
         if self.fields.name not in {"", version.key[1]}:
@@ -166,7 +169,9 @@ class Filter:
         return self.labels.matches(version.obj["metadata"].get("labels")) and self.fields.matches(version.obj)
 
     def event(self, commit: Commit) -> WatchEvent | None:
-        """The event of a commit: an object that starts to match is ADDED, one that ceases to match is DELETED."""
+        """Returns the event of a commit: ADDED for an object that starts to match, DELETED for one that ceases to
+        match.
+        """
         before, now = self.matches(commit.old), self.matches(commit.new)
         if now and commit.new:
             return commit.event if before or not commit.old else WatchEvent("ADDED", commit.new)
@@ -200,12 +205,12 @@ class Subscription:
         return len(self._events)
 
     def start(self, events: Iterable[WatchEvent]) -> None:
-        """Queue the events of the start; they do not count against the limits."""
+        """Queues the initial events; they do not count against the limits."""
         self._events.extend(events)
         self._to_catch_up = len(self._events)
 
     def feed(self, commit: Commit) -> None:
-        """Queue the event of a commit, if there is one for this watcher."""
+        """Queues the event of a commit, if this watcher has one."""
         event = self.wanted.event(commit)
         if event is None:
             return
@@ -219,7 +224,7 @@ class Subscription:
         self.wake()
 
     def take(self, most_bytes: int | None = None) -> list[WatchEvent]:
-        """Remove and return queued events, oldest first: all, or as many as reach `most_bytes`."""
+        """Removes and returns queued events, oldest first: all, or as many as reach `most_bytes`."""
         if most_bytes is None:
             events = list(self._events)
             self._events.clear()
@@ -238,7 +243,7 @@ class Subscription:
         return events
 
     def close(self) -> None:
-        """End the watch; queued events can still be taken."""
+        """Ends the watch; queued events can still be taken."""
         if not self.closed:
             self.closed = True
             self._leave(self)

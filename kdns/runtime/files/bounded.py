@@ -16,7 +16,7 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 def bounded_text(
     path: Path | str, characters_max: int | None = None, *, encoding: str = "utf-8", errors: str = "strict"
 ) -> str:
-    """The text of a file, of CHARACTERS_MAX at most where no other bound is given.
+    """Returns the text of a file, at most `characters_max` of it.
 
     Raises OSError, with EFBIG for a file that is too large, and UnicodeDecodeError.
     """
@@ -29,7 +29,7 @@ def bounded_text(
 
 
 def text_of(path: Path) -> str:
-    """The text of a file; ManifestError if it cannot be read, is too large or is not UTF-8."""
+    """Returns the text of a file. Raises ManifestError if it cannot be read, is too large or is not UTF-8."""
     try:
         with path.open("rb") as file:
             return decoded(path, file)
@@ -38,10 +38,10 @@ def text_of(path: Path) -> str:
 
 
 def decoded(path: Path, file: BinaryIO) -> str:
-    """The text of an open file; ManifestError if it is too large or not UTF-8."""
+    """Returns the text of an open file. Raises ManifestError if it is too large or not UTF-8."""
     content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:
-        raise ManifestError(str(path), 0, "", f"too large, wanted at most {BYTES_MAX >> 20} MiB")
+        raise ManifestError(str(path), 0, "", f"too large, expected at most {BYTES_MAX >> 20} MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -50,5 +50,5 @@ def decoded(path: Path, file: BinaryIO) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> ManifestError:
-    """The error of a file that cannot be read."""
+    """Returns the error of a file that cannot be read."""
     return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")

@@ -24,7 +24,7 @@ log = logs.get(__name__)
 class WatchedFile:
     """One file: `kind` is what it is called in messages; `read` takes what `parse` makes of its text, in a thread.
 
-    Both may raise CorefileError. A file that `is_optional` is empty where it is not there.
+    Both may raise CorefileError. A file that `is_optional` is empty if it does not exist.
     A file that is parsed may be large: `begin` reads and parses it in a thread. Others are read when this is made,
     by the loop, and so have SMALL_CHARACTERS_MAX at most. Raises CorefileError for one that cannot be read or used.
     """
@@ -42,15 +42,15 @@ class WatchedFile:
             self.read(self._load_first())
 
     async def begin(self) -> None:
-        """Read and parse a file that is parsed; CorefileError for one that cannot be read or used."""
+        """Reads and parses a file that is parsed. Raises CorefileError for one that cannot be read or used."""
         if self.parse is not None:
             text = await in_daemon_thread(self._load_first)
             self.read(await in_daemon_thread(partial(self.parse, text)))
 
     async def follow(self) -> None:
-        """Look at the file every `every_s` seconds and give a changed text to `read`; never returns.
+        """Looks at the file every `every_s` seconds and gives a changed text to `read`; never returns.
 
-        A file that became unusable is logged, once, and what was read last counts on.
+        A file that became unusable is logged, once, and the last content stays in use.
         """
         logged = ""
         while True:
@@ -62,7 +62,7 @@ class WatchedFile:
                     self.read(parsed)
             except CorefileError as error:
                 if str(error) != logged:
-                    log.warning("watched file not usable", kind=self.kind, error=str(error), answers="as before")
+                    log.warning("watched file unusable", kind=self.kind, error=str(error), answers="as before")
                 logged = str(error)
                 continue
             logged = ""
@@ -73,14 +73,14 @@ class WatchedFile:
     def _load_first(self) -> str:
         self._text = self._load()
         if self.is_optional and not Path(self.path).exists():
-            log.warning("watched file is not there", kind=self.kind, path=self.path)
+            log.warning("watched file missing", kind=self.kind, path=self.path)
         return self._text
 
     def _load(self) -> str:
         path = Path(self.path)
         try:
             if path.is_fifo() or path.is_socket():  # what is written into it may never come
-                raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is no regular file")
+                raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is not a regular file")
             return bounded_text(path, CHARACTERS_MAX if self.parse else SMALL_CHARACTERS_MAX)
         except FileNotFoundError as error:
             if self.is_optional:

@@ -82,23 +82,23 @@ class Document:
 
 
 def documents(path: str, text: str, repeated: list[tuple[int, str]] | None = None) -> tuple[Document, ...]:
-    """The objects of a file, those of lists (List, ServiceList …) one by one. ManifestError for invalid YAML.
+    """Returns the objects of a file, those of lists (List, ServiceList …) one by one. ManifestError for invalid YAML.
 
-    With `repeated`, duplicate keys are no error: the last one counts, and line and key of each are added there.
+    With `repeated`, duplicate keys are not an error: the last one is used, and line and key of each are added there.
     """
     return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, repeated))
 
 
 def all_documents(path: str, text: str, mistakes: list[ManifestError]) -> tuple[Document, ...]:
-    """The objects of a file that can be read. Every mistake in the YAML is added to the list.
+    """Returns the objects of a file that can be read. Every mistake in the YAML is added to the list.
 
-    After a mistake, the text is read on at the next `---`. A key that is given twice makes its document no other one.
+    After a mistake, the text is read on at the next `---`. A duplicate key is recorded; the document is still returned.
     """
     return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, None, mistakes))
 
 
 def dumped(value: Any, *, sort_keys: bool = False) -> str:
-    """The JSON value as one YAML document, in block style."""
+    """Returns the JSON value as one YAML document, in block style."""
     text = StringIO()
     emitter = yaml.CSafeDumper(text, allow_unicode=True)
     emitter.emit(yaml.StreamStartEvent())
@@ -131,17 +131,17 @@ def _emit(emit: Callable[[_Event], None], value: Any, *, sort_keys: bool) -> Non
 
 
 def _reads_as_text(text: str) -> bool:
-    """Whether a text needs no quotes, here and where YAML 1.1 is read, as by PyYAML."""
+    """Returns whether a text needs no quotes, here and where YAML 1.1 is read, as by PyYAML."""
     return isinstance(_plain_value(text), str) and _tag_in_yaml_1_1(yaml.ScalarNode, text, (True, False)) == _TEXT_TAG
 
 
 def field_line(path: str, text: str, object_line: int, field: str) -> int:
-    """The line of `spec.ports[0].port` in the object at `object_line`, or of its deepest existing parent."""
+    """Returns the line of `spec.ports[0].port` in the object at `object_line`, or of its deepest existing parent."""
     return field_lines(path, text, [(object_line, field)])[object_line, field]
 
 
 def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict[tuple[int, str], int]:
-    """The line of each of these fields, given with the line of its object, in one pass: see `field_line`.
+    """Returns the line of each of these fields, given with the line of its object, in one pass: see `field_line`.
 
     A field in brackets may be a key with dots, such as `metadata.labels[example.com/name]`.
     """
@@ -156,7 +156,7 @@ def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict
 
 
 def block_line(path: str, text: str, object_line: int, field: str) -> int | None:
-    """The line where the text of a literal block scalar (`|`) begins; None for a field that is written otherwise."""
+    """Returns the first line of the text of a literal block scalar (`|`); None for a field in another style."""
     for node, _ in _expanded(path, text, None, []):
         if node.line == object_line:
             _, rest, found = _deepest(node, field)
@@ -182,7 +182,7 @@ class _Node(NamedTuple):
 
 
 def _deepest(node: _Node, field: str) -> tuple[int, str, _Node]:
-    """The line of the deepest part of a path that exists, what is left of the path, and the part's node."""
+    """Returns the line of the deepest part of a path that exists, the remaining path, and the part's node."""
     line, rest = node.line, field
     while rest:
         if rest.startswith("["):
@@ -208,7 +208,7 @@ def _expanded(
             continue
         items = next(child for _, key, child in reversed(node.parts) if key == "items")
         if not isinstance(items.value, list):
-            error = ManifestError(path, items.line, "items", "wanted a list of objects")
+            error = ManifestError(path, items.line, "items", "expected a list of objects")
             if mistakes is None:
                 raise error
             mistakes.append(error)
@@ -220,7 +220,7 @@ def _expanded(
 
 
 def _readable_roots(path: str, text: str, mistakes: list[ManifestError]) -> Iterator[_Node]:
-    """The documents that can be read; the mistakes in the others are added to the list."""
+    """Yields the documents that can be read; mistakes in others are added to the list."""
     lines: list[str] = []
     skipped, most = 0, len(mistakes) + _MISTAKES_MAX
     while len(mistakes) < most:
@@ -242,13 +242,13 @@ def _readable_roots(path: str, text: str, mistakes: list[ManifestError]) -> Iter
 
 
 def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iterator[_Node]:
-    """The documents that are not null."""
+    """Yields the documents that are not null."""
     yield from _composed(path, text, _Composer(path, text, repeated))
 
 
 def _composed(path: str, text: str, composer: _Composer) -> Iterator[_Node]:
     if sum(1 for _ in _TAG_DIRECTIVE.finditer(text)) > _TAG_DIRECTIVES_MAX:  # libyaml compares each with all before
-        raise ManifestError(path, 0, "", f"not YAML: wanted at most {_TAG_DIRECTIVES_MAX} %TAG directives")
+        raise ManifestError(path, 0, "", f"not YAML: expected at most {_TAG_DIRECTIVES_MAX} %TAG directives")
     try:
         yield from (node for node in composer.documents() if node.value is not None)
     except yaml.MarkedYAMLError as error:
@@ -285,7 +285,7 @@ class _Composer:
         self._names: list[str] = []
 
     def documents(self) -> Iterator[_Node]:
-        """The root of each document."""
+        """Yields the root of each document."""
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors.clear()
@@ -308,13 +308,13 @@ class _Composer:
         return node
 
     def _aliased(self, event: _Event) -> _Node:
-        """A copy of the anchor's node; a few lines of nested aliases can stand for gigabytes."""
+        """Returns a copy of the anchor's node; a few lines of nested aliases can stand for gigabytes."""
         line, name = self._line(event), event.anchor[:_SHOWN_CHARACTERS]
         if event.anchor not in self._anchors:
             raise self._error(line, f"not YAML: found undefined alias {name!r}")
         node = self._anchors[event.anchor]
         if node is None:
-            raise self._error(line, f"alias {name!r} holds itself")
+            raise self._error(line, f"alias {name!r} contains itself")
         self._check_depth(line, node.height)
         self._room -= node.size
         if self._room < 0:
@@ -323,7 +323,7 @@ class _Composer:
 
     def _check_depth(self, line: int, height: int) -> None:
         if len(self._names) + height > DEPTH_MAX:
-            raise self._error(line, f"nested too deeply, wanted at most {DEPTH_MAX} levels")
+            raise self._error(line, f"nested too deeply, expected at most {DEPTH_MAX} levels")
 
     def _scalar(self, event: _Event) -> _Node:
         text: str = event.value
@@ -381,7 +381,7 @@ class _Composer:
         return _collection(line, {key: node.value for _, key, node in parts}, parts)
 
     def _key(self, event: _Event, keys: set[str]) -> tuple[int, str]:
-        """Line and text of a key, which is added to `keys`."""
+        """Returns line and text of a key, and adds it to `keys`."""
         line = self._line(event)
         key: str | None = None
         if isinstance(event, yaml.ScalarEvent) and event.anchor is None:
@@ -394,17 +394,17 @@ class _Composer:
             if self._repeated is not None:
                 self._repeated.append((line, key))
             elif self._mistakes is not None:
-                self._mistakes.append(self._error(line, "given twice", key))
+                self._mistakes.append(self._error(line, "duplicate key", key))
             else:
-                raise self._error(line, "given twice", key)
+                raise self._error(line, "duplicate key", key)
         keys.add(key)
         return line, key
 
     def _merged(self, node: _Node) -> list[tuple[int, str, _Node]]:
-        """The fields of the value of a merge key `<<`: an object or a list of objects, of which earlier ones win."""
+        """Returns the fields of a merge key `<<`: an object or a list of objects; earlier ones take precedence."""
         objects = [part for _, _, part in node.parts] if isinstance(node.value, list) else [node]
         if not all(isinstance(each.value, dict) for each in objects):
-            raise self._error(node.line, "wanted an object or a list of objects to merge")
+            raise self._error(node.line, "expected an object or a list of objects to merge")
         return [part for each in reversed(objects) for part in each.parts]
 
     def _line(self, event: _Event) -> int:
@@ -422,7 +422,7 @@ def _collection(line: int, value: Any, parts: list[tuple[int, str, _Node]]) -> _
 
 
 def _copied(node: _Node) -> _Node:
-    """The node with a value of its own: objects that are patched in place must not be shared."""
+    """Returns the node with a value of its own: objects that are patched in place must not be shared."""
     if node.text is not None:
         return node
     parts = tuple((line, name, _copied(part)) for line, name, part in node.parts)
@@ -432,7 +432,7 @@ def _copied(node: _Node) -> _Node:
 
 
 def _plain_value(text: str) -> Any:
-    """The value of an unquoted scalar: YAML's core schema, and words and numbers of older YAML that kubectl reads.
+    """Returns the value of an unquoted scalar: YAML's core schema, and words and numbers of older YAML in kubectl.
 
     0644 is octal and 1_000 is 1000, but 1:30 is text. An integer of more than 64 bits becomes a float, and 80.0 is 80,
     as JSON of Go has them.

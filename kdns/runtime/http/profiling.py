@@ -32,13 +32,13 @@ OTHER: Final = "(other stacks)"
 
 
 def profiles() -> dict[str, Handler]:
-    """The handlers, by path."""
+    """Returns the handlers, by path."""
     gate = threading.Lock()
 
     async def profile(request: web.BaseRequest) -> web.Response:
         text = request.query.get("seconds", str(DEFAULT_S))
         if text not in map(str, SECONDS):
-            raise web.HTTPBadRequest(text=f"seconds: wanted {SECONDS.start} to {SECONDS.stop - 1}, found {text!r}\n")
+            raise web.HTTPBadRequest(text=f"seconds: expected {SECONDS.start} to {SECONDS.stop - 1}, got {text!r}\n")
         if not gate.acquire(blocking=False):
             return web.Response(text="a profile is already running\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         over = threading.Event()
@@ -59,12 +59,12 @@ def profiles() -> dict[str, Handler]:
 
 
 def sampled(seconds: float, over: threading.Event) -> Counter[str]:
-    """Stacks of all other threads with their counts, sampled for `seconds` or until `over` is set."""
+    """Returns the stacks of all other threads with their counts, sampled for `seconds` or until `over` is set."""
     found: Counter[str] = Counter()
     own = threading.get_ident()
     until_s = time.monotonic() + seconds
     while True:
-        for ident, frame in sys._current_frames().items():  # noqa: SLF001 - there is no public function
+        for ident, frame in sys._current_frames().items():  # noqa: SLF001 - no public function does this
             if ident != own:
                 stack = ";".join(reversed([_name(each) for each in _callers(frame)]))
                 found[stack if stack in found or len(found) < MAX_STACKS else OTHER] += 1
@@ -95,7 +95,7 @@ async def _stacks(_request: web.BaseRequest) -> web.Response:
 
 
 def _dump(tasks: set[asyncio.Task[Any]]) -> Iterator[str]:
-    frames = sys._current_frames()  # noqa: SLF001 - there is no public function
+    frames = sys._current_frames()  # noqa: SLF001 - no public function does this
     names = {each.ident: each.name for each in threading.enumerate()}
     yield f"{len(tasks)} tasks, {len(frames)} threads"
     for ident, frame in frames.items():
@@ -107,7 +107,7 @@ def _dump(tasks: set[asyncio.Task[Any]]) -> Iterator[str]:
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame and its callers, innermost first."""
+    """Yields the frame and its callers, innermost first."""
     for _ in range(MAX_FRAMES):
         if frame is None:
             return
@@ -116,7 +116,7 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _awaited(waiting: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of what it awaits, innermost first."""
+    """Returns the frames of a coroutine and its awaited objects, innermost first."""
     frames: list[FrameType] = []
     while waiting is not None and len(frames) < MAX_FRAMES:
         kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(waiting, f"{kind}_frame")), "")

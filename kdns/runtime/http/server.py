@@ -30,14 +30,14 @@ HEAD_BYTES_MAX: Final = 32 * 1024
 """How much a connection may send before its first answer, beside a body."""
 READ_BUFFER_BYTES: Final = 16 * 1024
 RECEIVE_BYTES: Final = 256 * 1024
-"""What asyncio receives at a time. As much of a body may be there before it is known whether it is read."""
+"""Bytes that asyncio receives at a time. So much of a body may arrive before its request is admitted."""
 SHUTDOWN_S: Final = 2.0
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpConnection(web.RequestHandler):
-    """The connection of a client, which counts as idle while none of its requests is handled."""
+    """The connection of a client, which is idle while none of its requests is handled."""
 
     def __init__(self, server: HttpServer, connections: Connections, bytes_max: int, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
@@ -47,7 +47,7 @@ class HttpConnection(web.RequestHandler):
         self.is_admitted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection and wait for its first request."""
+        """Counts the connection and waits for its first request."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         super().connection_made(transport)
         self._transport = transport
@@ -58,13 +58,13 @@ class HttpConnection(web.RequestHandler):
             transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection."""
+        """Forgets the connection."""
         self._pool.remove(self)
         self._end_wait()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends, so long as it is not too much for a new one."""
+        """Takes what the client sends, so long as it is not too much for a new one."""
         if not self.is_admitted:
             self._bytes_left -= len(data)
             if self._bytes_left < 0:
@@ -73,7 +73,7 @@ class HttpConnection(web.RequestHandler):
         super().data_received(data)
 
     def admit(self, connections: Connections) -> bool:
-        """Count it among others from now on, with any number of requests; False where these are taken and at work."""
+        """Counts it among others from now on, with any number of requests; False if these are taken and at work."""
         if not self.is_admitted:
             if not connections.add(self, self._address, self._transport.abort):
                 return False
@@ -83,16 +83,16 @@ class HttpConnection(web.RequestHandler):
         return True
 
     def occupy(self) -> None:
-        """A request is handled."""
+        """Marks the connection as busy: a request is handled."""
         self._end_wait()
         self._pool.occupy(self)
 
     def release(self) -> None:
-        """The request was handled."""
+        """Marks the connection as idle: the request was handled."""
         self._pool.touch(self)
 
     def end(self, response: web.StreamResponse) -> None:
-        """Take no further request: this is the last response."""
+        """Takes no further request: this is the last response."""
         response.force_close()
         self.close()
 
@@ -110,7 +110,7 @@ class HttpConnection(web.RequestHandler):
 class HttpServer(web.Server):
     """An HTTP server. A new connection counts among `connections`.
 
-    A body arrives as it was sent: nothing is inflated. One of more than `body_bytes_max` cannot be read, and where that
+    A body arrives as it was sent: nothing is inflated. One of more than `body_bytes_max` cannot be read; if that
     is 0, a request with a body is refused with 413.
     """
 
@@ -122,7 +122,7 @@ class HttpServer(web.Server):
         self._listeners: list[Listener] = []
 
     def __call__(self) -> HttpConnection:
-        """A new connection."""
+        """Returns a new connection."""
         return HttpConnection(
             self,
             self._pool,
@@ -146,7 +146,7 @@ class HttpServer(web.Server):
         return [listener.socket for listener in self._listeners]
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, is_shared: bool = False) -> None:
-        """Listen on an address ("" is all addresses); ListenError where it cannot be bound.
+        """Listens on an address ("" is all addresses). Raises ListenError if it cannot be bound.
 
         Under TLS, handshakes count as connections. With `is_shared` the port may be that of sockets that are to be
         closed: see connections.shared_ports.
@@ -164,7 +164,7 @@ class HttpServer(web.Server):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     async def close(self) -> None:
-        """Stop listening, and finish the requests in flight."""
+        """Stops listening, and finishes the requests in flight."""
         while self._listeners:
             self._listeners.pop().close()
         await asyncio.sleep(0)
@@ -203,14 +203,14 @@ class HttpServer(web.Server):
 
 
 def connection_of(request: web.BaseRequest) -> HttpConnection:
-    """The connection of a request to an HttpServer."""
+    """Returns the connection of a request to an HttpServer."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection)  # noqa: S101 - the server makes no others
     return connection
 
 
 def _check_coding(request: web.BaseRequest) -> None:
-    """Raise HTTPNotImplemented for a body in any other coding than chunks of HTTP/1.1 (RFC 9112 §6.1).
+    """Raises HTTPNotImplemented for a body in any other coding than chunks of HTTP/1.1 (RFC 9112 §6.1).
 
     A proxy in front may see the end of such a body elsewhere, so the connection must not be used again.
     """

@@ -26,7 +26,7 @@ ANY_PATH: Final = "*"
 
 
 def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
-    """The handler of a page that is made of a status and a text."""
+    """Returns the handler of a page that is made of a status and a text."""
 
     async def answer(_request: web.BaseRequest) -> web.Response:
         status, text = page()
@@ -36,7 +36,7 @@ def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
 
 
 def exposition(registry: CollectorRegistry) -> Handler:
-    """The handler of /metrics: all metrics in the format that the scraper accepts."""
+    """Returns the handler of /metrics: all metrics in the format that the scraper accepts."""
     turns = asyncio.Lock()
 
     async def metrics(request: web.BaseRequest) -> web.Response:
@@ -48,13 +48,13 @@ def exposition(registry: CollectorRegistry) -> Handler:
 
 
 def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
-    """A response with the current metrics."""
+    """Returns a response with the current metrics."""
     encode, content_type = choose_encoder(accept)
     return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
 
 def slis(checks: HealthChecks) -> Handler:
-    """The handler of /metrics/slis: results of health checks, in the form of k8s.io/component-base."""
+    """Returns the handler of /metrics/slis: results of health checks, in the form of k8s.io/component-base."""
     rows, registry = Gauges(), CollectorRegistry()
     registry.register(rows)
     text, labels = "Whether a health check passed the last time.", ("name", "type")
@@ -80,7 +80,7 @@ class HealthProbe:
         self.failures = 0
 
     async def run(self, own: HostPort, path: str) -> None:
-        """Send requests until cancelled."""
+        """Sends requests until cancelled."""
         timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
@@ -97,7 +97,7 @@ class HealthProbe:
 async def start_site(
     host: str, port: int, paths: Mapping[str, Handler], connections: Connections, *, is_shared: bool = False
 ) -> HttpServer:
-    """A site on this address ("" is all addresses); ListenError where it cannot be bound.
+    """Returns a site on this address ("" is all addresses). Raises ListenError if it cannot be bound.
 
     Its connections are counted among `connections`. `paths` are looked up at each request: they may change. The handler
     of ANY_PATH gets what has no path of its own.
@@ -129,7 +129,8 @@ class Sites:
         self._connections = Connections(Kind.SITES)
 
     async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
-        """Listeners for those addresses that have none, without pages yet; ListenError where one cannot be had.
+        """Returns listeners for addresses without one, without pages yet. Raises ListenError if an address cannot be
+        bound.
 
         One may have the port of a listener whose address is not among them.
         """
@@ -151,13 +152,13 @@ class Sites:
         return bound
 
     async def unbind(self, bound: Mapping[HostPort, HttpServer]) -> None:
-        """Close what was bound and will not be used."""
+        """Closes what was bound and will not be used."""
         for address, site in bound.items():
             del self._pages[address]
             await site.close()
 
     def use(self, pages: Pages, bound: Mapping[HostPort, HttpServer]) -> list[HttpServer]:
-        """Serve these pages from now on; the listeners that have none any more are returned, and are to be closed."""
+        """Serves these pages from now on; the listeners that have none any more are returned, and are to be closed."""
         self._sites |= bound
         for address, handlers in pages.items():
             self._pages[address].clear()
@@ -169,14 +170,14 @@ class Sites:
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
-        """Where each page is served, by its path."""
+        """The address of each page, by its path."""
         return {path: site.address for address, site in self._sites.items() for path in self._pages[address]}
 
     def address(self, of: HostPort) -> tuple[str, int]:
-        """Where an address of a Corefile is served: its port may have been 0."""
+        """Returns the bound address of an address of a Corefile, whose port may be 0."""
         return self._sites[of].address
 
     async def close(self) -> None:
-        """Finish what is being answered, then close."""
+        """Finishes what is being answered, then closes."""
         for site in self._sites.values():
             await site.close()

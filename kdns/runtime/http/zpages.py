@@ -41,12 +41,12 @@ class HealthChecks:
     """Whether a check passed the last time, by check and type."""
 
     def add(self, name: str, of: str, *, passes: bool) -> None:
-        """Count a result."""
+        """Counts a result."""
         self.results[name, "success" if passes else "error", of] += 1
         self.passes[name, of] = passes
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
-        """The response: `ping` always passes."""
+        """Returns the response: `ping` always passes."""
         self.add("ping", "healthz", passes=True)
         text = "[+]ping ok\nhealthz check passed\n" if "verbose" in request.query else "ok"
         return web.Response(text=text, headers={"X-Content-Type-Options": "nosniff"})
@@ -55,7 +55,7 @@ class HealthChecks:
 def zpages(
     flags: Mapping[str, str], paths: Callable[[], Iterable[str]], now_s: Callable[[], float] = time.time
 ) -> dict[str, Handler]:
-    """The handlers by path. The process started now; `paths` are its other paths."""
+    """Returns the handlers by path. The process started now; `paths` are its other paths."""
     started_s = now_s()
 
     def status() -> tuple[Mapping[str, Any], Iterator[str]]:
@@ -95,7 +95,7 @@ async def _answer(
     version = wanted(request.headers.get("Accept", ""), kind)
     if version is None:
         types = ", ".join(("text/plain", *(f"application/json;v={each};g={GROUP};as={kind}" for each in VERSIONS)))
-        return web.Response(text=f"wanted one of these types: {types}\n", status=HTTPStatus.NOT_ACCEPTABLE)
+        return web.Response(text=f"expected one of these types: {types}\n", status=HTTPStatus.NOT_ACCEPTABLE)
     fields, lines = pages()
     if version:
         head = {"kind": kind, "apiVersion": f"{GROUP}/{version}", "metadata": {"name": NAME}}
@@ -104,7 +104,7 @@ async def _answer(
 
 
 def wanted(accept: str, kind: str) -> str | None:
-    """The requested version of the JSON, "" for text, None where nothing acceptable is served."""
+    """Returns the requested version of the JSON, "" for text, None if nothing acceptable is served."""
     for each in accept.split(",") if accept.strip() else ["*/*"]:
         media, *rest = (part.strip() for part in each.split(";"))
         if media in {"*/*", "text/*", "text/plain"}:

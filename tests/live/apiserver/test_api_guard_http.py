@@ -42,11 +42,11 @@ async def test_tokens() -> None:
 @pytest.mark.parametrize(
     ("config", "missing"),
     [
-        (RestConfig("0.0.0.0", 0), "wanted --token-file or --client-ca-file and --tls-cert"),
-        (RestConfig("0.0.0.0", 0, tokens={"t": ADMIN}), "--api 0.0.0.0: wanted --tls-cert with it"),
+        (RestConfig("0.0.0.0", 0), "set --token-file or --client-ca-file and --tls-cert"),
+        (RestConfig("0.0.0.0", 0, tokens={"t": ADMIN}), "--api 0.0.0.0: set --tls-cert too"),
         (
             RestConfig("::", 0, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
-            "wanted --token-file or --client-ca",
+            "set --token-file or --client-ca",
         ),
         (RestConfig(port=0, tokens={"good": ADMIN, "": ADMIN}), "empty token"),
     ],

@@ -66,7 +66,7 @@ async def forbidden(_: web.Request) -> web.Response:
         (in_pages, ["a", "b", "kubernetes"], ""),
         (without_master, [], ""),
         (without_namespace, [], "^--namespace shop: http://.* has no such namespace$"),
-        (of_another_kind, [], "found kind Pod of v1, wanted Service of v1"),
+        (of_another_kind, [], "expected Service of v1, got kind Pod of v1"),
         (no_kubernetes, [], "not the answer of a Kubernetes API"),
         (forbidden, [], "403 you may not"),
     ],

@@ -95,11 +95,11 @@ async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping
         assert firsts(await ask(server, times=10)) == {"10.96.0.3": 8, "10.96.0.1": 1, "10.96.0.2": 1}
 
         replace(path, f"{NAME}\n10.96.0.3 many\n")
-        await until(lambda: any(line["event"] == "watched file not usable" for line in logs))
+        await until(lambda: any(line["event"] == "watched file unusable" for line in logs))
         path.unlink()
-        await until(lambda: sum(line["event"] == "watched file not usable" for line in logs) == 2)
+        await until(lambda: sum(line["event"] == "watched file unusable" for line in logs) == 2)
         assert firsts(await ask(server, times=10)) == {"10.96.0.3": 8, "10.96.0.1": 1, "10.96.0.2": 1}
-        problems = [line["error"] for line in logs if line["event"] == "watched file not usable"]
+        problems = [line["error"] for line in logs if line["event"] == "watched file unusable"]
         assert problems == [
             f"{path}:2: not a whole number from 1 to 255 (at 'many')",
             f"{path}: the weight file cannot be read: No such file or directory",

@@ -275,11 +275,11 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
         (made.corefile().replace(str(made.key), "none.pem"), "no certificate and key in .* and none.pem: No such file"),
         (
             made.corefile().replace(str(made.key), str(locked)),
-            "no certificate and key in .* and .*locked.pem: wanted a certificate .* without a password",
+            "no certificate and key in .* and .*locked.pem: expected a certificate .* without a password",
         ),
         (
             made.corefile().replace("tls://.:0 https://.:0 ", "").replace(str(made.key), str(locked)),
-            "no certificate and key in .* and .*locked.pem: wanted a certificate .* without a password",
+            "no certificate and key in .* and .*locked.pem: expected a certificate .* without a password",
         ),
         (
             made.corefile().replace(f"{made.key}\n", f"{made.key} none.pem\n"),
@@ -287,7 +287,7 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
         ),
         (
             made.corefile().replace(f"{made.key}\n", f"{made.key} {made.key}\n"),
-            r"no certificates in .*: wanted certificates \(PEM\)",
+            r"no certificates in .*: expected certificates \(PEM\)",
         ),
         (
             made.corefile().replace(f"{made.key}\n", f"{made.key} {made.cert} {{\nclient_auth require\n}}\n"),

@@ -102,7 +102,7 @@ async def test_a_refused_refresh_is_told(provider: Provider) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, "missing or has expired; wanted: a fresh id-token, or refresh-token"),
+        ({}, "missing or has expired; expected a fresh id-token, or refresh-token"),
         ({"id-token": jwt(exp=1)}, "missing or has expired"),
         ({"id-token": "abc"}, "id-token cannot be read"),
         ({"id-token": "a.b.c"}, "id-token cannot be read"),

@@ -58,7 +58,7 @@ CANNOT: list[tuple[str, str]] = [
     ("logs seen", f'pod "seen" has no log: {NO_CONTAINER}'),
     (
         "create token default",
-        'serviceaccount "default" gets no token: users log in by --token-file or --client-ca-file',
+        'serviceaccount "default": TokenRequest is not supported; authenticate with --token-file or --client-ca-file',
     ),
     ("exec seen -- ls", f'pod "seen" cannot execute commands: {NO_CONTAINER}'),
     ("attach seen", f'pod "seen" cannot be attached to: {NO_CONTAINER}'),

@@ -227,14 +227,14 @@ def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: st
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--api", "0.0.0.0:0"), "--api 0.0.0.0: wanted --token-file or --client-ca-file and --tls-cert with it"),
-        (("--dns", "nonsense"), "wanted HOST:PORT"),
+        (("--api", "0.0.0.0:0"), "--api 0.0.0.0: set --token-file or --client-ca-file and --tls-cert too"),
+        (("--dns", "nonsense"), "expected HOST:PORT"),
         (("--service-cidr", "10.96.0.0"), "too small"),
-        (("--node-port-range", "9-1"), "wanted FROM-TO"),
+        (("--node-port-range", "9-1"), "expected FROM-TO"),
         (("/no/such/folder",), "/no/such/folder"),
         (("--kubeconfig", "/proc/kdns"), "--kubeconfig /proc/kdns: cannot be written"),
         (("--tls-cert", "/no/such.pem"), "--tls-cert /no/such.pem: No such file or directory"),
-        (("--tls-key", "/no/such.pem"), "wanted --tls-cert too"),
+        (("--tls-key", "/no/such.pem"), "set --tls-cert too"),
         (("--corefile", "/no/such/Corefile"), "/no/such/Corefile: cannot be read"),
     ],
 )
@@ -254,5 +254,5 @@ def test_files_that_are_open_to_all_are_warned_of(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("s3cret\n")
     (tmp_path / "tokens").chmod(0o644)
     with kdns_up(tmp_path, "--data", "data", "--token-file", "tokens") as running:
-        running.wait_for("--token-file tokens: all users of this machine may read it .mode 0644.; wanted: chmod 600")
-        running.wait_for("--data data: all users of this machine may write there .mode 0777.; wanted: chmod 700")
+        running.wait_for("--token-file tokens: all users of this machine may read it .mode 0644.; run chmod 600")
+        running.wait_for("--data data: all users of this machine may write there .mode 0777.; run chmod 700")

@@ -144,7 +144,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
     (
         "a.yaml",
         SETTINGS + "---\n" + SERVICE,
-        ["a.yaml:1: KubeProxyConfiguration is one of 2 documents; `kdns proxy --config` wants a file of its own"],
+        ["a.yaml:1: KubeProxyConfiguration is one of 2 documents; `kdns proxy --config` needs a file of its own"],
     ),
     ("a.yaml", SERVICE, []),
     ("a.yaml", "# nothing\n", []),
@@ -155,15 +155,15 @@ TABLE: list[tuple[str, str, list[str]]] = [
             "a.yaml:4: kind: skipped: v2 Pod is not served, Pod is served as v1",
             "a.yaml:11: spec.typ: unknown field",
             "a.yaml:14: not YAML",
-            "a.yaml:15: Service web is already defined at a.yaml:6, which counts",
-            "a.yaml:21: apiVersion: found nothing, wanted text",
+            "a.yaml:15: Service web is already defined at a.yaml:6; that definition is used",
+            "a.yaml:21: apiVersion: expected a string, got nothing",
         ],
     ),
     (
         "a.yaml",
         FIELDS,
         [
-            "a.yaml:6: metadata.labels.on.example/x: found true, wanted text: put it in quotes",
+            "a.yaml:6: metadata.labels.on.example/x: expected a string, got true; put it in quotes",
             'a.yaml:8: spec.clusterIPs: Invalid value: ["10.1.1.1"]: failed to allocate IP 10.1.1.1',
             'a.yaml:11: spec.ports[0].targetPort: Invalid value: "a b"',
         ],
@@ -181,7 +181,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
         JSON_MAP,
         ["cm.json:3: line 2 of data.Corefile: unknown directive `x`"],
     ),
-    ("x", "hello world\n", [f"x:1: is not known for what it is; {WANTED}"]),
+    ("x", "hello world\n", [f"x:1: has an unknown format; {WANTED}"]),
     ("x", "", [f"x: is empty; {WANTED}"]),
     ("a.yaml", " \n", [f"a.yaml: is empty; {WANTED}"]),
     ("x", "# nothing\n", [f"x: has only comments; {WANTED}"]),
@@ -231,12 +231,12 @@ def test_files_folders_and_standard_input_together(folder: Path) -> None:
     assert (code, found) == (
         2,
         [
-            f"m/values.yaml:1: is not known for what it is; {WANTED}",
-            "-:1: Service web is already defined at m/a.yaml:1, which counts",
+            f"m/values.yaml:1: has an unknown format; {WANTED}",
+            "-:1: Service web is already defined at m/a.yaml:1; that definition is used",
             "-:10: spec.ports: Required value",
             "-:12: spec.portz: unknown field",
             "bin:1: not UTF-8: byte 0xff",
-            "m/pipe.yaml: cannot be read: it is no regular file",
+            "m/pipe.yaml: cannot be read: it is not a regular file",
             "none: no such file or folder",
         ],
     )
@@ -275,7 +275,7 @@ def test_overlays_are_alternatives_and_patches_no_manifests(folder: Path) -> Non
     broken, clash = result.stdout.splitlines()
     assert broken.startswith("dev/broken.yaml:1: not YAML: ")
     assert clash.startswith(
-        "prod/cart.yaml:6: spec.clusterIP: cluster IP 10.96.0.9 is asked for by Service default/web"
+        "prod/cart.yaml:6: spec.clusterIP: cluster IP 10.96.0.9 is also requested by Service default/web"
     )
     assert result.stderr == (
         "Warning: dev/kustomization.yaml:1: kind: skipped: kdns builds no kustomizations, and leaves patches out; "
@@ -328,7 +328,7 @@ def test_files_that_a_corefile_names_are_read_and_nothing_is_started(folder: Pat
     os.mkfifo(folder / "zones" / "pipe")
     expected = [
         "Corefile:2: unknown directive `redy`; did you mean `ready`? (at 'redy')",
-        "Corefile:5: kube.conf: No such file or directory; wanted: a kubeconfig file that can be read",
+        "Corefile:5: kube.conf: No such file or directory; expected a kubeconfig file that can be read",
         "Corefile:12: zones/pipe: cannot be read: it is no regular file",
         "Corefile:13: zones/none: cannot be read: No such file or directory",
         "Corefile:15: zones/nowhere: cannot be read: No such file or directory",
@@ -439,7 +439,11 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         ],
     ),
     ("Corefile", ".:53 {\nforward . 192.0.2.1 127.0.0.53 127.0.0.1:1053\n}\n", []),
-    ("Corefile", ".:53 {\nforward . 192.0.2.1 127.0.0.1\n}\n", ["`forward` to 127.0.0.1, port 53, asks this server"]),
+    (
+        "Corefile",
+        ".:53 {\nforward . 192.0.2.1 127.0.0.1\n}\n",
+        ["`forward` to 127.0.0.1, port 53, queries this server"],
+    ),
     ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 192.0.2.1\n}\n", ["`forward` to 192.0.2.1, port 53, asks this"]),
     ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 127.0.0.1\n}\n", []),
     ("Corefile", ".:53 {\nforward . tls://127.0.0.1\n}\n", []),

@@ -39,7 +39,7 @@ def test_host_and_port(text: str, expected: HostPort | None) -> None:
     if expected:
         assert flags.host_port("--dns", text) == expected
     else:
-        with pytest.raises(InputError, match=r"^--dns .*wanted HOST:PORT"):
+        with pytest.raises(InputError, match=r"^--dns .*expected HOST:PORT"):
             flags.host_port("--dns", text)
 
 
@@ -49,18 +49,18 @@ def test_host_and_port(text: str, expected: HostPort | None) -> None:
         ("10.96.0.0/29", ""),
         ("10.96.0.0/16, fd00::/64", ""),
         ("fd00::/112,10.96.0.0/12", ""),
-        ("10.96.0.0/30", "too small; wanted networks of at least 8 addresses"),
+        ("10.96.0.0/30", "too small; expected networks of at least 8 addresses"),
         ("10.96.0.0/16,fd00::/127", "too small"),
-        ("fd00::/48", "too large; wanted an IPv6 network of /64 or longer"),
-        ("10.96.0.0/16,10.97.0.0/16", "wanted at most one network of each IP family"),
-        ("10.96.0.0/16,fd00::/112,10.97.0.0/16", "wanted at most one network of each IP family"),
+        ("fd00::/48", "too large; expected an IPv6 network of /64 or longer"),
+        ("10.96.0.0/16,10.97.0.0/16", "expected at most one network of each IP family"),
+        ("10.96.0.0/16,fd00::/112,10.97.0.0/16", "expected at most one network of each IP family"),
         ("127.96.0.0/16", ""),
         ("127.0.0.0/24", "has the address of this machine itself; expected a range without"),
         ("169.254.0.0/20", "has link-local addresses"),
         ("224.0.0.0/8", "has multicast addresses"),
         ("fe80::/64", "has link-local addresses"),
-        ("10.96.0.1/16", "has host bits set; wanted CIDR[,CIDR]"),
-        ("", "wanted CIDR[,CIDR], such as 10.96.0.0/16"),
+        ("10.96.0.1/16", "has host bits set; expected CIDR[,CIDR]"),
+        ("", "expected CIDR[,CIDR], such as 10.96.0.0/16"),
     ],
 )
 def test_service_ranges(text: str, problem: str) -> None:
@@ -86,9 +86,9 @@ def test_service_ranges(text: str, problem: str) -> None:
             "10.96.0.0/16",
             "10.244.0.0/16",
             "192.0.2.0/28,192.0.2.9-192.0.2.99",
-            "--lb-pool '192.0.2.9-192.0.2.99': overlaps 192.0.2.0/28 of --lb-pool; wanted addresses of its own",
+            "--lb-pool '192.0.2.9-192.0.2.99': overlaps 192.0.2.0/28 of --lb-pool; expected disjoint ranges",
         ),
-        ("10.96.0.0/16", "fd01::/64", "", "--pod-cidr 'fd01::/64': wanted a network for IPv4 as in --service-cidr"),
+        ("10.96.0.0/16", "fd01::/64", "", "--pod-cidr 'fd01::/64': expected a network for IPv4 as in --service-cidr"),
     ],
 )
 def test_ranges_that_overlap_are_refused_naming_both(service: str, pods: str, pool: str, says: str) -> None:
@@ -112,7 +112,7 @@ def test_a_mode_serves_the_range_of_cluster_ips(mode: str, says: str) -> None:
 def test_a_token_file_is_text(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"tokens: not text; wanted one token a line$"):
+    with pytest.raises(InputError, match=r"tokens: not text; expected one token per line$"):
         read_tokens(path)
     path.write_text('# ours\n\n one \ntwo, ann ,7,"a, b"\nthree,bob,\none,eve,\n')
     assert {token: user.info for token, user in read_tokens(path).items()} == {
@@ -122,7 +122,7 @@ def test_a_token_file_is_text(tmp_path: Path) -> None:
     }
     for wrong in ("one,two", ",bob,1", "t,,1"):
         path.write_text(f"first\n{wrong}\n")
-        with pytest.raises(InputError, match=r'tokens:2: wanted a token, or token,user,uid,"group,group"$'):
+        with pytest.raises(InputError, match=r'tokens:2: expected a token, or token,user,uid,"group,group"$'):
             read_tokens(path)
 
 

@@ -88,8 +88,8 @@ def test_bash_completes_commands() -> None:
         ("up -conf Corefile", "No such option '-conf': it is --corefile."),
         ("check -fx", "No such option '-f': files and folders are given without an option, as in `kdns check PATH`."),
         ("serve --kubeconfig=x", "the Corefile has it: `kubernetes cluster.local { kubeconfig FILE }`."),
-        ("--data x up", "it stands behind the command, as in `kdns COMMAND --data …`; `kdns up` has it."),
-        ("serve --log-format json", "it stands before the command, as in `kdns --log-format … serve`."),
+        ("--data x up", "write it after the command, as in `kdns COMMAND --data …`; `kdns up` has it."),
+        ("serve --log-format json", "write it before the command, as in `kdns --log-format … serve`."),
         ("up --dna x", "No such option '--dna'. (Did you mean one of: '--api', '--data', '--dns'?)"),
     ],
 )
@@ -122,12 +122,12 @@ def test_an_option_of_another_command_is_never_just_missing(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("render examples/", "Got unexpected argument 'examples/': wanted --manifests PATH for files."),
-        ("serve Corefile", "Got unexpected argument 'Corefile': wanted --conf FILE for the Corefile."),
-        ("version x", "Got unexpected argument 'x': wanted options only."),
+        ("render examples/", "Got unexpected argument 'examples/': expected --manifests PATH for files."),
+        ("serve Corefile", "Got unexpected argument 'Corefile': expected --conf FILE for the Corefile."),
+        ("version x", "Got unexpected argument 'x': expected options only."),
         ("upp", "No such command 'upp': did you mean `kdns up`?"),
-        ("help serve", "No such command 'help': wanted `kdns serve --help`"),
-        ("apply", "No such command 'apply': wanted check, env, proxy, render, serve, trace, up, version"),
+        ("help serve", "No such command 'help': expected `kdns serve --help`"),
+        ("apply", "No such command 'apply': expected check, env, proxy, render, serve, trace, up, version"),
     ],
 )
 def test_an_argument_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:

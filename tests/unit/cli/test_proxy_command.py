@@ -124,7 +124,7 @@ async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -
 
 
 def test_a_master_that_is_no_url_is_told_of_by_its_flag() -> None:
-    with pytest.raises(InputError, match=r"^--master: 'nonsense' is no address of an API server"):
+    with pytest.raises(InputError, match=r"^--master: 'nonsense' is not an address of an API server"):
         api_source(Settings(), "nonsense")
 
 

@@ -92,6 +92,6 @@ def test_what_cannot_be_written_is_said_and_the_rest_is_there() -> None:
     establish(cluster.api, cluster.registry, initial_objects(cluster.config, NOW))
     cluster.create("first", "10.96.0.1")
     cluster.create("second", "10.96.0.2")
-    names = [problem.partition(" is not as it should be: ")[0] for problem in cluster.begin()]
+    names = [problem.partition(" could not be reconciled: ")[0] for problem in cluster.begin()]
     assert names == ["Service default/kubernetes", "Service kube-system/kube-dns"]
     assert cluster.api.get(ENDPOINTS, "default", "kubernetes")["subsets"]

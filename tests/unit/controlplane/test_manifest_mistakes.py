@@ -143,21 +143,21 @@ def test_the_mistakes_of_one_object(given: dict[str, Any], says: list[str]) -> N
 @pytest.mark.parametrize(
     ("objects", "says"),
     [
-        ([service("a"), service("a")], ["a : Service a is already defined at f:1, which counts"]),
+        ([service("a"), service("a")], ["a : Service a is already defined at f:1; that definition is used"]),
         (
             [service("a", clusterIP="10.96.0.9"), service("b", clusterIP="10.96.0.9", clusterIPs=["10.96.0.9"])],
-            ["b spec.clusterIP: cluster IP 10.96.0.9 is asked for by Service default/a at f:1 too"],
+            ["b spec.clusterIP: cluster IP 10.96.0.9 is also requested by Service default/a at f:1"],
         ),
         (
             [service("a", clusterIP="10.96.0.9", sessionAffinity="x"), node_port("b", 30080, clusterIP="10.96.0.9")],
             [
                 'a spec.sessionAffinity: Unsupported value: "x": supported values: "ClientIP", "None"',
-                "b spec.clusterIP: cluster IP 10.96.0.9 is asked for by Service default/a at f:1 too",
+                "b spec.clusterIP: cluster IP 10.96.0.9 is also requested by Service default/a at f:1",
             ],
         ),
         (
             [node_port("a", 30080), node_port("b", 30080)],
-            ["b spec.ports[0].nodePort: node port 30080 is asked for by Service default/a at f:1 too"],
+            ["b spec.ports[0].nodePort: node port 30080 is also requested by Service default/a at f:1"],
         ),
         # a number that another Service was given is no clash
         ([service("a", type="NodePort"), *(node_port(f"p{n}", n) for n in range(30086, 30090))], []),

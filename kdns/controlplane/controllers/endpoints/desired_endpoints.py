@@ -26,7 +26,7 @@ PortKey: TypeAlias = tuple[tuple[str, str, int, str], ...]
 
 
 def identity(endpoint: Json) -> str:
-    """A text that is equal for two states of one endpoint, whatever their conditions (endpointset.go)."""
+    """Returns a text that is equal for two states of one endpoint, whatever their conditions (endpointset.go)."""
     ref = endpoint.get("targetRef") or {}
     addresses = endpoint.get("addresses") or []
     at = addresses[0] if len(addresses) == 1 else ",".join(sorted(addresses))
@@ -34,7 +34,7 @@ def identity(endpoint: Json) -> str:
 
 
 def port_key(ports: Iterable[Json] | None) -> PortKey:
-    """A value that is equal for equal sets of ports, whatever their order."""
+    """Returns a value that is equal for equal sets of ports, whatever their order."""
     rows = (
         (port.get("name") or "", port.get("protocol") or "TCP", port.get("port") or 0, port.get("appProtocol") or "")
         for port in ports or []
@@ -96,7 +96,7 @@ class DesiredEndpoints:
         self._stored: dict[str, tuple[Json, PortKey, StoredEndpoints]] = {}
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Set a Pod; None for one that the Service does not select."""
+        """Sets a Pod; None for one that the Service does not select."""
         self.skipped.pop(key, None)
         old = self._rows.pop(key, None)
         if pod and has_endpoint(pod, terminating=True):
@@ -111,7 +111,7 @@ class DesiredEndpoints:
             self._remove(old)
 
     def stored(self, each: Json) -> tuple[PortKey, StoredEndpoints]:
-        """The ports and endpoints of a stored slice, cached."""
+        """Returns the ports and endpoints of a stored slice, cached."""
         name = each["metadata"]["name"]
         cached = self._stored.get(name)
         if cached is None or cached[0] is not each:
@@ -123,7 +123,7 @@ class DesiredEndpoints:
         return cached[1:]
 
     def forget_slices(self, names: Iterable[str]) -> None:
-        """Drop the cached contents of slices other than `names`."""
+        """Drops the cached contents of slices other than `names`."""
         for name in self._stored.keys() - set(names):
             del self._stored[name]
 
@@ -138,7 +138,7 @@ class DesiredEndpoints:
             del self.groups[row.ports]
 
     def _endpoints(self, key: Key, pod: Json) -> tuple[tuple[str, str, Json], ...]:
-        """Family, identity and endpoint of the Pod, for each family; none for a Pod without a node."""
+        """Returns family, identity and endpoint of the Pod, for each family; nothing for a Pod without a node."""
         service = self._service
         node_name = (pod.get("spec") or {}).get("nodeName") or ""
         if node_name not in self._nodes and not publishes_not_ready(service):
@@ -166,7 +166,7 @@ class DesiredEndpoints:
 
 
 def hint_fields(service: Json, options: SliceOptions) -> tuple[str, ...]:
-    """The fields that become hints by spec.trafficDistribution; the topology annotation overrides it."""
+    """Returns the fields that become hints by spec.trafficDistribution; the topology annotation overrides it."""
     if is_auto(service):
         return ()
     fields = {"PreferClose": ("zone",), "PreferSameZone": ("zone",), "PreferSameNode": ("zone", "nodeName")}

@@ -41,7 +41,7 @@ MANAGED_BY: Final = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"
 
 
 class EndpointsController:
-    """Endpoints of Services with a selector. Subjects are Services by namespace and name, existing or not.
+    """Endpoints of Services with a selector. Requests are Services by namespace and name, existing or not.
 
     Endpoints hold all addresses in one object, so a rollout of a thousand Pods would write a thousand addresses a
     thousand times: Endpoints of more than `LARGE` addresses are written at most every `PAUSE_S`, the first change at
@@ -59,7 +59,7 @@ class EndpointsController:
         self._next_s: dict[Key, float] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the object; the Services that it affects."""
+        """Indexes the object; the Services that it affects."""
         if kind == SERVICE:
             self._deleted_at.pop(key, None)
             if obj is None:
@@ -67,7 +67,7 @@ class EndpointsController:
         return self._addresses.touch(self._index.observe(kind, key, obj, revision))
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Write the Endpoints, or delete those of a deleted Service; Endpoints written after its deletion are kept.
+        """Writes the Endpoints, or deletes those of a deleted Service; Endpoints written after its deletion are kept.
 
         Differs: at its start, kube-controller-manager deletes all Endpoints without a Service; here only managed ones.
         """
@@ -93,7 +93,7 @@ class EndpointsController:
         return Result((Action("update" if existing else "create", ENDPOINTS, desired),)) if desired else Result()
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """FailedToCreateEndpoint or FailedToUpdateEndpoint."""
+        """Returns FailedToCreateEndpoint or FailedToUpdateEndpoint."""
         key = request[0], request[1]
         existing, where = self._index.endpoints.get(key), "/".join(request)
         about = existing or {"metadata": {"name": key[1], "namespace": key[0]}}
@@ -109,7 +109,7 @@ def _is_managed(existing: Json) -> bool:
 
 
 def endpoints_to_write(service: Json, addresses: Addresses, existing: Json | None, trigger: str) -> Json | None:
-    """The Endpoints to write, or None when `existing` is equal to them.
+    """Returns the Endpoints to write, or None when `existing` is equal to them.
 
     `trigger` is the time of the change that led here (RFC 3339); "" leaves no annotation.
     """
@@ -162,7 +162,7 @@ class Addresses:
         return len(self._row_of)
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Set a Pod; None for one that the Service does not select."""
+        """Sets a Pod; None for one that the Service does not select."""
         new = self._row(key, pod) if pod else None
         old = self._row_of.pop(key, None)
         if old:
@@ -175,7 +175,7 @@ class Addresses:
             self._row_of[key] = text, is_up, row
 
     def subsets(self) -> list[Json]:
-        """The EndpointSubsets, one for each set of ports."""
+        """Returns the EndpointSubsets, one for each set of ports."""
         subsets = []
         for _, group in sorted(self._groups.items()):
             fields = {
@@ -210,7 +210,9 @@ def _order(row: _Row) -> tuple[str, Key]:
 
 
 def _address(service: Json, pod: Json) -> Json | None:
-    """The EndpointAddress of a Pod; None when it is no endpoint or has no address of the Service's first family."""
+    """Returns the EndpointAddress of a Pod; None if it is not an endpoint or has no address of the Service's first
+    family.
+    """
     if not has_endpoint(pod, terminating=publishes_not_ready(service)):
         return None
     family = families_of(service)[0]
@@ -236,7 +238,7 @@ def _text(value: object) -> bytes:
 
 
 def _is_equal(stored: list[Json], subsets: list[Json]) -> bool:
-    """Whether two lists differ in order and empty fields only; the cheap comparisons come first."""
+    """Returns whether two lists differ in order and empty fields only; the cheap comparisons come first."""
     if stored == subsets:
         return True
     return _ip_addresses(stored) == _ip_addresses(subsets) and _canonical(stored) == _canonical(subsets)
@@ -249,7 +251,7 @@ def _ip_addresses(subsets: list[Json]) -> list[tuple[list[str], list[str]]]:
 
 
 def _canonical(subsets: list[Json]) -> list[bytes]:
-    """Subsets as sorted JSON texts, which are equal when the subsets differ in order and empty fields only."""
+    """Returns the subsets as sorted JSON texts. Subsets that differ in order or empty fields only have equal texts."""
     texts = []
     for subset in subsets:
         rows = {
@@ -267,7 +269,9 @@ def _significant(row: Json) -> Json:
 
 
 def _truncated(subsets: list[Json]) -> tuple[list[Json], bool]:
-    """At most `CAPACITY` addresses, ready ones first, from each subset in proportion; and whether any are left out."""
+    """Returns at most `CAPACITY` addresses, ready ones first, from each subset in proportion, and whether some are
+    omitted.
+    """
     ready = sum(len(subset.get("addresses") or []) for subset in subsets)
     not_ready = sum(len(subset.get("notReadyAddresses") or []) for subset in subsets)
     if ready + not_ready <= CAPACITY:

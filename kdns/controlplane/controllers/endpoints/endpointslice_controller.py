@@ -18,7 +18,7 @@ from kdns.controlplane.storage.object_meta import is_terminating
 
 
 class EndpointSliceController:
-    """EndpointSlices of Services with a selector. Subjects are Services by namespace and name, existing or not.
+    """EndpointSlices of Services with a selector. Requests are Services by namespace and name, existing or not.
 
     Differs: when a Service loses its selector or becomes an ExternalName, kube-controller-manager keeps its slices,
     which grow stale beside the mirrored ones; here they are deleted.
@@ -39,7 +39,7 @@ class EndpointSliceController:
         self._allocated: dict[Key, dict[str, Mapping[str, int]]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the object; the Services that it affects."""
+        """Indexes the object; the Services that it affects."""
         services = self._endpoints.touch(self._index.observe(kind, key, obj, revision))
         if kind == NODE:
             self._shares = None
@@ -48,7 +48,7 @@ class EndpointSliceController:
         return services
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Write the slices; Events name the Pods that are skipped, and say when topology hints begin or end."""
+        """Writes the slices. Events name skipped Pods, and report the beginning and end of topology hints."""
         _ = since_s, now_s
         key = request[0], request[1]
         service = self._index.services.get(key)
@@ -67,7 +67,7 @@ class EndpointSliceController:
         return Result(plan.actions, events)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """FailedToUpdateEndpointSlices of the Service."""
+        """Returns FailedToUpdateEndpointSlices for the Service."""
         key = request[0], request[1]
         service = self._index.services.get(key)
         if service is None:
@@ -85,13 +85,13 @@ class EndpointSliceController:
         return self._shares
 
     def _overloaded(self) -> set[Key]:
-        """Services whose hints overload a zone by the present Nodes."""
+        """Returns the Services whose hints overload a zone, given the present Nodes."""
         self._shares = shares = topology_hints.zone_shares(self._index.nodes.values())
         rows = self._allocated.items()
         return {key for key, by in rows if any(topology_hints.is_overloaded(each, shares) for each in by.values())}
 
     def _hint_events(self, key: Key, service: Json, families: Iterable[str], plan: SlicePlan) -> Iterable[Event]:
-        """The Events of k8s.io/endpointslice when the hints of a Service begin or end."""
+        """Yields the Events of k8s.io/endpointslice when the hints of a Service begin or end."""
         for family in families:
             had = key in self._allocated
             if plan.allocated.get(family):

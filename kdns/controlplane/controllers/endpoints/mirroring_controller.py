@@ -32,7 +32,7 @@ _Address: TypeAlias = tuple[str, str]
 
 
 class MirroringController:
-    """Mirrors Endpoints into EndpointSlices. Subjects are Endpoints by namespace and name, existing or not."""
+    """Mirrors Endpoints into EndpointSlices. Requests are Endpoints by namespace and name, existing or not."""
 
     name = "endpointslicemirroring-controller"
     watches = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)
@@ -42,11 +42,11 @@ class MirroringController:
         self._index = index
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the object; the Endpoints that it affects."""
+        """Indexes the object; the Endpoints that it affects."""
         return {service for service, _ in self._index.observe(kind, key, obj, revision)}
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Write the slices; Events name the addresses that are not mirrored."""
+        """Writes the slices; Events name the addresses that are not mirrored."""
         _ = since_s, now_s
         key = request[0], request[1]
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
@@ -58,20 +58,22 @@ class MirroringController:
         return Result(plan_mirror(endpoints, mirrored, mine).actions, events)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event; the manager logs it."""
+        """Returns no Event; the manager logs the error."""
         _ = request, error
         return None
 
 
 def is_mirrored(endpoints: Json, service: Json | None) -> bool:
-    """Whether Endpoints are mirrored: their Service has no selector, and they neither opt out nor are a leader lock."""
+    """Returns whether Endpoints are mirrored: their Service has no selector, and they are neither opted out nor a
+    leader lock.
+    """
     meta = endpoints["metadata"]
     opted_out = (meta.get("labels") or {}).get(SKIP) == "true" or LEADER in (meta.get("annotations") or {})
     return service is not None and spec_of(service).get("selector") is None and not opted_out
 
 
 def plan_mirror(endpoints: Json, mirrored: MirroredEndpoints, existing: Sequence[Json]) -> SlicePlan:
-    """The writes that make the mirrored slices equal to `mirrored`: one slice for each family and set of ports."""
+    """Returns the writes that make the mirrored slices equal to `mirrored`: one slice per family and set of ports."""
     plan = SlicePlan()
     labels, annotations = _labels(endpoints), _annotations(endpoints)
     spare = [each for each in existing if is_owned(each, ENDPOINTS, endpoints)]
@@ -116,7 +118,7 @@ class MirroredEndpoints:
 
 
 def mirrored_endpoints(endpoints: Json) -> MirroredEndpoints:
-    """The endpoints of the mirrored slices: at most 1,000 for each repacked subset, ready ones first."""
+    """Returns the endpoints of the mirrored slices: at most 1,000 for each repacked subset, ready ones first."""
     mirrored = MirroredEndpoints()
     for ports, addresses in repacked(endpoints.get("subsets") or []):
         added = 0
@@ -137,7 +139,7 @@ def mirrored_endpoints(endpoints: Json) -> MirroredEndpoints:
 
 
 def repacked(subsets: Iterable[Json]) -> Iterator[tuple[list[Json], list[tuple[Json, bool]]]]:
-    """The subsets in canonical form, as sets of ports and of addresses, each address with whether it is ready.
+    """Yields the subsets in canonical form, as sets of ports and of addresses, each address with whether it is ready.
 
     Ports of the same addresses in the same states are one subset. An address that is both ready and not ready at a port
     is not ready there; its hostname and node are those of its first occurrence (pkg/api/v1/endpoints: RepackSubsets).
@@ -163,7 +165,7 @@ def repacked(subsets: Iterable[Json]) -> Iterator[tuple[list[Json], list[tuple[J
 
 
 def unmirrored(mirrored: MirroredEndpoints) -> Iterable[tuple[str, str]]:
-    """Reason and message of the Events about addresses that are not mirrored."""
+    """Yields reason and message of the Events about addresses that are not mirrored."""
     if mirrored.invalid:
         message = f"Skipped {mirrored.invalid} invalid IP addresses when mirroring to EndpointSlices"
         yield "InvalidIPAddress", message

@@ -25,41 +25,41 @@ TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 
 
 def has_selector(service: Json) -> bool:
-    """Whether controllers make the endpoints of this Service from Pods."""
+    """Returns whether controllers make the endpoints of this Service from Pods."""
     return spec_of(service).get("selector") is not None and type_of(service) != EXTERNAL_NAME
 
 
 def publishes_not_ready(service: Json) -> bool:
-    """spec.publishNotReadyAddresses."""
+    """Returns spec.publishNotReadyAddresses."""
     return bool(spec_of(service).get("publishNotReadyAddresses"))
 
 
 def has_endpoint(pod: Json, *, terminating: bool) -> bool:
-    """Whether the Pod has an address and has not finished; a terminating Pod is an endpoint with `terminating` only."""
+    """Returns whether the Pod has an address and has not finished. A terminating Pod counts with `terminating` only."""
     return not is_finished(pod) and bool(pod_ips(pod)) and (terminating or not is_terminating(pod))
 
 
 def addresses_in(pod: Json, family: str) -> list[str]:
-    """The Pod's addresses of one family in canonical form."""
+    """Returns the Pod's addresses of one family in canonical form."""
     parsed = map(parse_address, pod_ips(pod))
     return [_text(address) for address in parsed if address and family_of(address) == family]
 
 
 @lru_cache(maxsize=4096)
 def _text(address: Address) -> str:
-    """The canonical form of an address; cached, since each Pod is read several times in a row."""
+    """Returns the canonical form of an address; cached, since each Pod is read several times in a row."""
     return str(address)
 
 
 def hostname_in(pod: Json, service: Json) -> str:
-    """The hostname of a Pod whose subdomain is the name of the Service, else ""."""
+    """Returns the hostname of a Pod whose subdomain is the name of the Service, else ""."""
     spec, mine = pod.get("spec") or {}, service["metadata"]
     belongs = spec.get("subdomain") == mine["name"] and pod["metadata"].get("namespace") == mine.get("namespace")
     return (spec.get("hostname") or "") if belongs else ""
 
 
 def target_ports(pod: Json, service: Json) -> list[Json]:
-    """The EndpointPort of each Service port whose target port the Pod has."""
+    """Returns the EndpointPort of each Service port whose target port the Pod has."""
     ports = []
     for port in ports_of(service):
         number = _target(pod, port)
@@ -81,7 +81,7 @@ def _target(pod: Json, port: Json) -> int | None:
 
 
 def _container_ports(pod: Json) -> Iterable[Json]:
-    """Ports of containers, then of sidecars (init containers with restartPolicy Always)."""
+    """Yields the ports of containers, then of sidecars (init containers with restartPolicy Always)."""
     spec = pod.get("spec") or {}
     sidecars = [each for each in spec.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
     for container in [*(spec.get("containers") or []), *sidecars]:
@@ -89,17 +89,17 @@ def _container_ports(pod: Json) -> Iterable[Json]:
 
 
 def is_portless(service: Json) -> bool:
-    """Whether the Service is headless and has no ports."""
+    """Returns whether the Service is headless and has no ports."""
     return not ports_of(service) and spec_of(service).get("clusterIP") == NONE
 
 
 def wants_headless_label(service: Json) -> bool:
-    """Whether the Service has no cluster IP, so that its Endpoints and slices get the headless label."""
+    """Returns whether the Service has no cluster IP, so that its Endpoints and slices get the headless label."""
     return spec_of(service).get("clusterIP") in {None, "", NONE}
 
 
 def families_of(service: Json) -> list[str]:
-    """spec.ipFamilies; where they are not set, the family of clusterIP, or both for a headless Service."""
+    """Returns spec.ipFamilies. If they are absent: the family of clusterIP, or both families for a headless Service."""
     if listed := ip_families(service):
         return listed
     ip = spec_of(service).get("clusterIP") or NONE
@@ -107,7 +107,7 @@ def families_of(service: Json) -> list[str]:
 
 
 def target_ref(pod: Json) -> Json:
-    """The reference from an endpoint to its Pod."""
+    """Returns the reference from an endpoint to its Pod."""
     meta = pod["metadata"]
     row = {"kind": "Pod", "namespace": meta.get("namespace", ""), "name": meta["name"], "uid": meta.get("uid", "")}
     return {key: value for key, value in row.items() if value}

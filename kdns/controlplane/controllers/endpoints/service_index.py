@@ -19,10 +19,10 @@ from kdns.controlplane.resources.service.spec import spec_of
 
 K = TypeVar("K")
 Pair: TypeAlias = tuple[str, str, str]
-"""(namespace, label, value); ("ns", "", "") stands for every Pod of the namespace."""
+"""(namespace, label, value); ("ns", "", "") means every Pod of the namespace."""
 
 Concern: TypeAlias = tuple[Key, Key | None]
-"""A Service that a change affects, and the changed Pod, None where the change is not of a Pod."""
+"""A Service that a change affects, and the changed Pod, None if no Pod changed."""
 
 
 @dataclass(slots=True)
@@ -42,14 +42,17 @@ class ServiceIndex:
     _concerned: tuple[Concern, ...] = ()
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> tuple[Concern, ...]:
-        """`apply` for the first controller that passes on an event; the same result for the others."""
+        """Returns the result of `apply`.
+
+        The first controller that observes an event applies it, the others get its result.
+        """
         latest = (kind, key, revision)
         if latest != self._latest:
             self._latest, self._concerned = latest, tuple(self.apply(kind, key, obj))
         return self._concerned
 
     def apply(self, kind: Kind, key: Key, obj: Json | None) -> set[Concern]:
-        """Set an object, None for a deleted one; the Services that this affects."""
+        """Sets an object, None for a deleted one; the Services that this affects."""
         if kind == SERVICE:
             _reindex(self._services_by_pair, key, _selector_pair(self.services.get(key)), _selector_pair(obj))
             _swap(self.services, key, obj)
@@ -71,7 +74,7 @@ class ServiceIndex:
         return set()
 
     def pods_of(self, service: Json) -> list[Key]:
-        """The keys of the Pods that the Service selects, sorted."""
+        """Returns the keys of the Pods that the Service selects, sorted."""
         namespace = service["metadata"].get("namespace", "")
         selector = spec_of(service).get("selector") or {}
         pairs = [(namespace, label, value) for label, value in selector.items()] or [(namespace, "", "")]
@@ -79,12 +82,12 @@ class ServiceIndex:
         return [key for key in sorted(candidates) if _selects(selector, self.pods[key])]
 
     def selected(self, service: Json, key: Key) -> Json | None:
-        """The Pod if it exists and the Service selects it."""
+        """Returns the Pod if it exists and the Service selects it."""
         pod = self.pods.get(key)
         return pod if pod and _selects(spec_of(service).get("selector") or {}, pod) else None
 
     def slices_of(self, key: Key) -> list[Json]:
-        """All EndpointSlices of this Service, of any manager."""
+        """Returns all EndpointSlices of this Service, of any manager."""
         return [self.slices[name] for name in self._slices_of.get(key, ())]
 
     def _services_selecting(self, pod: Json) -> Iterator[Key]:
@@ -94,7 +97,7 @@ class ServiceIndex:
                     yield key
 
     def _node(self, name: str, obj: Json | None) -> set[Concern]:
-        """A Node that is added, deleted or changes its zone affects the Services of its Pods."""
+        """Returns the changed Services: a Node that is added, deleted or changes its zone affects those of its Pods."""
         old = _swap(self.nodes, name, obj)
         if old and obj and _zone(old) == _zone(obj):
             return set()
@@ -103,10 +106,10 @@ class ServiceIndex:
 
 
 class PodView(Protocol):
-    """What a controller computes from the Pods of one Service."""
+    """The state that a controller computes from the Pods of one Service."""
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Set a Pod; None for one that the Service does not select."""
+        """Sets a Pod; None for one that the Service does not select."""
         ...
 
 
@@ -121,9 +124,9 @@ class _CachedView(Generic[V]):
 
 
 class PodViews(Generic[V]):
-    """One view for each Service, kept between reconciles: a change costs what changed, not what exists.
+    """One view for each Service, kept between reconciles: its cost is proportional to the changes, not to all Pods.
 
-    `depends_on(service)` is what of a Service its view depends on: when it changes, the view is computed anew.
+    `depends_on(service)` returns the Service fields the view depends on: when they change, the view is computed again.
     `empty(service)` is a view without Pods.
     """
 
@@ -133,7 +136,7 @@ class PodViews(Generic[V]):
         self._changed_pods: dict[Key, dict[Key, None]] = {}
 
     def touch(self, concerns: Iterable[Concern]) -> set[Key]:
-        """Record which Pods have changed; the Services to reconcile."""
+        """Records which Pods have changed; the Services to reconcile."""
         services = set()
         for service, pod in concerns:
             services.add(service)
@@ -142,7 +145,7 @@ class PodViews(Generic[V]):
         return services
 
     def view(self, key: Key, service: Json) -> tuple[V, str]:
-        """The present view of a Service's Pods, and the trigger time since the last call (RFC 3339, "" for none)."""
+        """Returns the present view of a Service's Pods, and the trigger time since the last call (RFC 3339, or "")."""
         cached, depends_on = self._views.get(key), self._depends_on(service)
         changed: Iterable[Key] = self._changed_pods.pop(key, {})
         if cached is None or cached.depends_on != depends_on:
@@ -156,7 +159,7 @@ class PodViews(Generic[V]):
         return cached.view, cached.times.take(service)
 
     def drop(self, key: Key) -> None:
-        """Remove a Service."""
+        """Removes a Service."""
         self._views.pop(key, None)
         self._changed_pods.pop(key, None)
 
@@ -190,7 +193,7 @@ def _nodes(pod: Json | None) -> list[str]:
 
 
 def _selector_pair(service: Json | None) -> list[Pair]:
-    """The pair that a Service is indexed by; none for a Service without selector."""
+    """Returns the pair that a Service is indexed by; none for a Service without selector."""
     if service is None or not has_selector(service):
         return []
     selector = spec_of(service)["selector"]

@@ -42,7 +42,7 @@ class SlicePlan:
     """The slices to create, to update and to delete.
 
     `allocated` has, by family, the number of endpoints that topology hints allocate to each zone; `problems` has, by
-    family, the reason why a Service that asks for hints has none.
+    family, the reason why a Service that requests hints has no hints.
     """
 
     create: list[Json] = field(default_factory=list)
@@ -70,7 +70,8 @@ def plan_slices(
     options: SliceOptions = OPTIONS,
     shares: Shares | None = None,
 ) -> SlicePlan:
-    """The writes that make `existing`, the slices of this Service that the controller manages, hold `endpoints`.
+    """Returns the writes after which `existing`, the slices that the controller manages for this Service, hold
+    `endpoints`.
 
     `trigger` is the trigger time (RFC 3339), "" for no annotation. `shares` are the zones' shares of CPU.
     """
@@ -122,7 +123,7 @@ def _plan_family(
 def _packed(
     service: Json, family: str, endpoints: DesiredEndpoints, existing: list[Json], options: SliceOptions
 ) -> tuple[list[Json], list[Json], list[Json]]:
-    """Slices to create, to update and to delete."""
+    """Returns the slices to create, to update and to delete."""
     by_ports: dict[PortKey, list[tuple[Json, StoredEndpoints]]] = {}
     for each in existing:
         if is_owned(each, SERVICE, service):
@@ -151,13 +152,13 @@ def _packed(
 
 
 def managed_by(each: Json) -> str | None:
-    """The controller that manages the slice."""
+    """Returns the controller that manages the slice."""
     manager: str | None = (each["metadata"].get("labels") or {}).get(MANAGED_BY)
     return manager
 
 
 def reuse(create: list[Json], delete: Iterable[Json]) -> dict[str, Json]:
-    """Turn pairs of slices to delete and to create into updates, by name; those are removed from `create`."""
+    """Turns pairs of slices to delete and to create into updates, by name; those are removed from `create`."""
     updates = {}
     for old in delete:
         new = next((each for each in reversed(create) if each["addressType"] == old["addressType"]), None)
@@ -179,18 +180,18 @@ def _rewritten(old: Json, labels: Json, endpoints: list[Json]) -> Json:
 
 
 def _copied_labels(obj: Json) -> dict[str, str]:
-    """The labels that are copied from a Service to its slices."""
+    """Returns the labels that are copied from a Service to its slices."""
     return {key: value for key, value in (obj["metadata"].get("labels") or {}).items() if key not in _RESERVED}
 
 
 def slice_labels(service: Json) -> dict[str, str]:
-    """The labels of a Service's slices."""
+    """Returns the labels of a Service's slices."""
     labels = _copied_labels(service) | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: CONTROLLER}
     return {**labels, HEADLESS: ""} if wants_headless_label(service) else labels
 
 
 def new_slice(service: Json, family: str, ports: list[Json], endpoints: list[Json]) -> Json:
-    """A new slice of the Service, named by the API (generateName)."""
+    """Returns a new slice of the Service, named by the API (generateName)."""
     meta = service["metadata"]
     metadata: Json = {
         "generateName": f"{meta['name']}-",
@@ -206,7 +207,7 @@ def new_slice(service: Json, family: str, ports: list[Json], endpoints: list[Jso
 class Packing:
     """The new contents of the existing slices by name, and of slices to create; the sets hold names.
 
-    A `filled` slice only got more endpoints; a `changed` one lost some or has new labels; an `emptied` one has none.
+    A `filled` slice only got more endpoints. A `changed` one lost some or has new labels. An `emptied` one is empty.
     """
 
     endpoints: dict[str, list[Json]] = field(default_factory=dict)
@@ -219,7 +220,7 @@ class Packing:
 def pack(
     existing: Sequence[StoredEndpoints], desired: Mapping[str, Json], relabelled: Container[str], most: int
 ) -> Packing:
-    """Pack `desired`, endpoints by identity, into `existing` slices and new ones of at most `most` endpoints.
+    """Packs `desired`, endpoints by identity, into `existing` slices and new ones of at most `most` endpoints.
 
     `relabelled` are the names of slices whose labels change, so that they are written anyway.
     """
@@ -256,7 +257,7 @@ def _pack_rest(rest: list[Json], packing: Packing, most: int) -> None:
 
 
 def _best_fit(packing: Packing, count: int, most: int) -> str | None:
-    """The unchanged slice with room for all `count` endpoints that has the least room."""
+    """Returns the unchanged slice with room for all `count` endpoints that has the least room."""
     if count >= most:
         return None
     written = packing.changed | packing.emptied

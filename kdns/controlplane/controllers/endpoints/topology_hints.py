@@ -1,7 +1,7 @@
 """Topology hints of Services with topology-mode Auto (k8s.io/endpointslice, topologycache).
 
 Endpoints are allocated to zones in proportion to the CPU of their nodes: each to its own zone first, then zones with
-too many give some to zones with too few. Where a zone would be overloaded there are no hints, and an Event says why.
+too many give some to zones with too few. If a zone would be overloaded, no hints are set, and an Event reports it.
 
 Differs: of two zones with equal numbers, the first by name is taken; kube-controller-manager takes either.
 """
@@ -32,12 +32,12 @@ NONE_ALLOCATED: Final = "No hints allocated for zones"
 _EXCLUDED: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 Shares = Mapping[str, float]
-"""Zone → its share of the cluster's CPU; empty where a node lacks a zone or allocatable CPU."""
+"""Zone → its share of the cluster's CPU; empty if a node lacks a zone or allocatable CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Slices with their hints. `allocated` has the number of endpoints by zone; `problem` says why there are none."""
+    """Slices with their hints. `allocated` has the number of endpoints by zone; `problem` says why some lack."""
 
     create: list[Json]
     update: list[Json]
@@ -46,14 +46,14 @@ class Hints:
 
 
 def is_auto(service: Json) -> bool:
-    """Whether the annotation of the Service asks for hints; it overrides spec.trafficDistribution."""
+    """Returns whether the annotation of the Service asks for hints; it overrides spec.trafficDistribution."""
     annotations = service["metadata"].get("annotations") or {}
     values = [annotations[name] for name in ANNOTATIONS if name in annotations]
     return bool(values) and values[0] in {"Auto", "auto"}
 
 
 def zone_shares(nodes: Iterable[Json]) -> Shares:
-    """The zones' shares of the CPU of ready nodes; empty for fewer than two zones and where a node lacks a value."""
+    """Returns the zones' shares of the CPU of ready nodes; empty for fewer than two zones or a missing value."""
     by_zone: dict[str, int] = {}
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
@@ -68,19 +68,19 @@ def zone_shares(nodes: Iterable[Json]) -> Shares:
 
 
 def is_node_ready(node: Json) -> bool:
-    """Whether the node's Ready condition is True."""
+    """Returns whether the node's Ready condition is True."""
     conditions = (node.get("status") or {}).get("conditions") or []
     return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def node_cpu(node: Json) -> int:
-    """Allocatable CPU in millicores, rounded up; 0 when it is missing."""
+    """Returns the allocatable CPU in millicores, rounded up; 0 if it is missing."""
     cpu = quantity(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or "")
     return max(math.ceil(cpu * 1000), 0) if cpu else 0
 
 
 def is_overloaded(allocated: Mapping[str, int], shares: Shares) -> bool:
-    """Whether a zone has fewer of the allocated endpoints than the nodes' present CPU needs."""
+    """Returns whether a zone has fewer of the allocated endpoints than the nodes' present CPU needs."""
     total = sum(allocated.values())
     return bool(allocated) and (
         not shares or any(allocated.get(zone, 0) < _least(total * share) for zone, share in shares.items())
@@ -88,7 +88,7 @@ def is_overloaded(allocated: Mapping[str, int], shares: Shares) -> bool:
 
 
 def with_hints(create: Sequence[Json], update: Sequence[Json], unchanged: Sequence[Json], shares: Shares) -> Hints:
-    """The slices with hints; those of `unchanged` whose hints are wrong are added to the updates.
+    """Returns the slices with hints; those of `unchanged` whose hints are wrong are added to the updates.
 
     All slices are of one family. Those of `create` and `update` have no hints yet.
     """
@@ -119,7 +119,7 @@ def with_hints(create: Sequence[Json], update: Sequence[Json], unchanged: Sequen
 
 
 def without_hints(create: Sequence[Json], update: Sequence[Json], unchanged: Sequence[Json], problem: str) -> Hints:
-    """The slices without hints; those of `unchanged` that have hints are added to the updates."""
+    """Returns the slices without hints; those of `unchanged` that have hints are added to the updates."""
     stale = [each for each in unchanged if any(endpoint.get("hints") for endpoint in _endpoints(each))]
     bare = [_rewritten(each, [""] * len(_endpoints(each))) for each in (*create, *update, *stale)]
     return Hints(bare[: len(create)], bare[len(create) :], problem=problem)
@@ -154,7 +154,7 @@ def _least(desired: float) -> int:
 
 
 def is_ready(endpoint: Json) -> bool:
-    """Whether the endpoint's ready condition is true."""
+    """Returns whether the endpoint's ready condition is true."""
     return bool((endpoint.get("conditions") or {}).get("ready"))
 
 
@@ -163,14 +163,16 @@ def _endpoints(each: Json) -> list[Json]:
 
 
 def _zones(each: Json) -> list[str]:
-    """The zone of each endpoint that can have a hint; "" for the others."""
+    """Returns the zone of each endpoint that can have a hint; "" for the others."""
     return [endpoint["zone"] if is_ready(endpoint) else "" for endpoint in _endpoints(each)]
 
 
 def _hints_by_zone(
     each: Json, allocated: Mapping[str, int], allocations: Mapping[str, _Allocation]
 ) -> dict[str, int] | None:
-    """The number of a slice's hints by zone; None when an endpoint has none or a wrong one, or a zone has too many."""
+    """Returns the number of a slice's hints by zone; None if an endpoint has no hint or a wrong one, or a zone has too
+    many.
+    """
     counted: dict[str, int] = {}
     for endpoint in _endpoints(each):
         if not is_ready(endpoint):
@@ -188,7 +190,7 @@ def _hints_by_zone(
 def _surplus_and_deficit(
     allocations: Mapping[str, _Allocation], allocated: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """How many endpoints zones give, and how many they take."""
+    """Returns how many endpoints zones give, and how many they take."""
     over = {zone: allocated.get(zone, 0) - each.desired for zone, each in allocations.items()}
     gives = {zone: by for zone, by in over.items() if by > 0}
     takes = {zone: -by for zone, by in over.items() if by < 0}
@@ -208,7 +210,7 @@ def _surplus_and_deficit(
 def _redistribute(
     zones_of: list[list[str]], giving: dict[str, int], receiving: dict[str, int], allocated: dict[str, int]
 ) -> None:
-    """Move hints in `zones_of` from giving zones to receiving ones, and update the counts in `allocated`."""
+    """Moves hints in `zones_of` from giving zones to receiving ones, and updates the counts in `allocated`."""
     for zones in zones_of:
         for index, zone in enumerate(zones):
             if not receiving:

@@ -24,7 +24,7 @@ class TriggerTimeTracker:
     _earliest: datetime | None = None
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Set a Pod; None for one that the Service does not select."""
+        """Sets a Pod; None for one that the Service does not select."""
         changed = _time((ready_condition(pod) or {}).get("lastTransitionTime")) if pod else None
         before = self._pods.pop(key, None)
         if changed is None:
@@ -34,7 +34,10 @@ class TriggerTimeTracker:
             self._earliest = min(self._earliest or changed, changed)
 
     def take(self, service: Json) -> str:
-        """The trigger time since the last call (RFC 3339), "" for none; at the first call the Service's creation."""
+        """Returns the trigger time since the last call (RFC 3339), or "".
+
+        The first call returns the Service's creation.
+        """
         created = _time(service["metadata"].get("creationTimestamp"))
         trigger = self._earliest
         if created and (self._service is None or created > self._service):

@@ -1,9 +1,9 @@
 """Runs the controllers in the process of the API server, in the event loop iteration of each change.
 
-A change wakes the manager once per iteration. It passes on all events, then reconciles subjects until the queue is
+A change wakes the manager once per iteration. It passes on all events, then reconciles requests until the queue is
 empty or the time slice is used up, also in the middle of what one reconcile writes, so that large queues and large
-workloads do not starve the clients of the API. A large object is made beside the loop, where the API is shared with
-other threads, and nothing else is learnt or reconciled until it is written. When the queue is empty, it deletes
+workloads do not starve the clients of the API. A large object is made in a thread, if the API is shared with
+other threads, and nothing else is observed or reconciled until it is written. When the queue is empty, it deletes
 dependents of deleted objects, a few at a time.
 """
 
@@ -41,7 +41,7 @@ _PIECE_BYTES = 64 * 1024
 """How much of a subscription is read between two checks of the time slice."""
 
 Task: TypeAlias = tuple[int, Request]
-"""A controller, by its index in the table, and the subject to reconcile."""
+"""A controller, by its index in the table, and the request to reconcile."""
 
 Making: TypeAlias = asyncio.Task[Json]
 """A large object that is made and written beside the loop."""
@@ -70,7 +70,7 @@ class ControllerManager:
         self._scheduled = self._closed = self._has_events = False
 
     def start(self) -> None:
-        """Watch all kinds from the present state; a second call begins anew with new controllers."""
+        """Watches all kinds from the present state; a second call starts again with new controllers."""
         self._stop()
         self._controllers = tuple(self._new_controllers())
         self._queue: OrderedDict[Task, float] = OrderedDict()  # popping the first entry is O(1), unlike with dict
@@ -90,7 +90,7 @@ class ControllerManager:
         self._wake()
 
     async def finished(self, progress: Callable[[int, int], object]) -> None:
-        """Wait until the queue is empty. `progress` gets how many subjects are done and left, ten times a second.
+        """Waits until the queue is empty. `progress` gets how many requests are done and left, ten times a second.
 
         Events that were not passed on yet may add more.
         """
@@ -100,12 +100,12 @@ class ControllerManager:
                 await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
 
     def close(self) -> None:
-        """Stop watching and drop the queue."""
+        """Stops watching and drops the queue."""
         self._closed = True
         self._stop()
 
     async def closed(self) -> None:
-        """Wait for the write that was at work when the manager was closed."""
+        """Waits for the write that was at work when the manager was closed."""
         if self._making:
             await asyncio.wait([self._making])
 
@@ -130,14 +130,14 @@ class ControllerManager:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """One time slice of work."""
+        """Works for one time slice."""
         self._scheduled = False
         if self._closed or self._making:
             return
         self._api.backlog.is_held = True
         try:
             self._work(monotonic() + TIME_SLICE_S)
-        except Exception:  # the task's boundary: the manager goes on whatever failed
+        except Exception:  # the task's boundary: the manager continues after any failure
             log.exception("controllers failed, restarting")
             self._stop()
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, self._restart)
@@ -173,7 +173,7 @@ class ControllerManager:
             asyncio.get_running_loop().call_later(LONGEST_RETRY_S, self._restart)
 
     def _delete_dependents(self) -> bool:
-        """Delete a few dependents of deleted objects; False when that fails, which schedules a retry."""
+        """Deletes a few dependents of deleted objects; False if that fails, which schedules a retry."""
         try:
             self._api.backlog.go_on(_DELETIONS_AT_ONCE)
         except KdnsError as error:
@@ -186,7 +186,7 @@ class ControllerManager:
         return True
 
     def _drain(self, until: float) -> bool:
-        """Pass on all events; False when the time slice ends before, and then nothing may be reconciled."""
+        """Passes on all events; False if the time slice ends before, and then nothing may be reconciled."""
         if not self._has_events:
             return True
         for kind, subscription in self._subscriptions.items():
@@ -219,7 +219,7 @@ class ControllerManager:
                     self._queue.setdefault((index, request), self._now_s())
 
     def _attempt(self, until: float) -> None:
-        """Go on with the subject at work, or begin with the next, until it is done or the time slice is used up."""
+        """Goes on with the current request, or begin with the next, until it is done or the time slice is used up."""
         if self._at_work is None:
             task, since_s = self._queue.popitem(last=False)
             self._at_work = task, since_s, self._writes(task, since_s)
@@ -234,7 +234,7 @@ class ControllerManager:
                     return
         except KdnsError as error:
             self._failed(task, since_s, error)
-        except Exception as error:  # one subject must not stop the others
+        except Exception as error:  # one request must not stop the others
             name = self._controllers[task[0]].name
             log.exception("controller failed", controller=name, request="/".join(task[1]))
             self._failed(task, since_s, error)
@@ -242,14 +242,14 @@ class ControllerManager:
         self._reconciled += 1
 
     def _made(self, making: Making) -> None:
-        """Go on behind a large object; an error that nobody waits for any more is dropped."""
+        """Goes on behind a large object; the error of a cancelled one is dropped."""
         self._making = None
         if not making.cancelled():
             making.exception()
         self._wake()
 
     def _writes(self, task: Task, since_s: float) -> Iterator[Making | None]:
-        """Reconcile a subject; yields after each write, and a large one that has to end first."""
+        """Reconciles a request; yields after each write, and a large one that has to end first."""
         index, request = task
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
@@ -331,7 +331,7 @@ class ControllerManager:
         self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
 
     def _record(self, controller: Controller, event: Event) -> None:
-        """Create an Event, or increment the count of the one that says the same. A refused Event is only logged."""
+        """Creates an Event, or increments the count of the one that says the same. A refused Event is only logged."""
         key = self._recorder.key(event, controller.name)
         stored = self._api.store.get(EVENT, key) if key else None
         try:

@@ -25,7 +25,7 @@ class KubernetesServiceKeeper:
         self._watch()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stops watching."""
         for subscription in self._subscriptions:
             subscription.wake = _nothing
             subscription.close()
@@ -39,7 +39,7 @@ class KubernetesServiceKeeper:
             subscription.wake = self._wake
 
     def _wake(self) -> None:
-        """Check when the current write is done."""
+        """Checks when the current write is done."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._check)
@@ -55,4 +55,4 @@ class KubernetesServiceKeeper:
 
 
 def _nothing() -> None:
-    """The wake of a closed subscription."""
+    """Ignores the wake-up of a closed subscription."""

@@ -17,7 +17,7 @@ _ABOUT = {"kubernetes.io/description": "The certificates by which clients in the
 
 
 class RootCa:
-    """Subjects are namespaces by name. `certificates` are PEM."""
+    """Requests are namespaces by name. `certificates` are PEM."""
 
     name = "root-ca-certificate-publisher"
     watches = (NAMESPACE, CONFIG_MAP)
@@ -29,7 +29,7 @@ class RootCa:
         self._published: dict[str, Json] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the active namespaces and their ConfigMaps."""
+        """Indexes the active namespaces and their ConfigMaps."""
         _ = revision
         if kind is NAMESPACE:
             is_active = obj is not None and not is_terminating(obj)
@@ -43,7 +43,7 @@ class RootCa:
         return ((key[0],),)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Create the ConfigMap where it is missing, or restore its data; other fields are kept."""
+        """Creates the ConfigMap if it is missing, or restores its data; other fields are kept."""
         _ = since_s, now_s
         (namespace,) = request
         if namespace not in self._active:
@@ -56,6 +56,6 @@ class RootCa:
         return Result((Action("update", CONFIG_MAP, {**published, "data": self._data}),))
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event."""
+        """Returns no Event."""
         _ = request, error
         return None

@@ -13,7 +13,7 @@ DEFAULT = "default"
 
 
 class ServiceAccounts:
-    """Subjects are namespaces by name."""
+    """Requests are namespaces by name."""
 
     name = "service-account-controller"
     watches = (NAMESPACE, SERVICE_ACCOUNT)
@@ -24,7 +24,7 @@ class ServiceAccounts:
         self._complete: set[str] = set()
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the active namespaces and those that have the account."""
+        """Indexes the active namespaces and those that have the account."""
         _ = revision
         namespace = key[1] if kind == NAMESPACE else key[0]
         if kind == NAMESPACE:
@@ -35,7 +35,7 @@ class ServiceAccounts:
         return ((namespace,),)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Create the account where it is missing."""
+        """Creates the account if it is missing."""
         _ = since_s, now_s
         (namespace,) = request
         if namespace not in self._active or namespace in self._complete:
@@ -43,6 +43,6 @@ class ServiceAccounts:
         return Result((Action("create", SERVICE_ACCOUNT, {"metadata": {"name": DEFAULT, "namespace": namespace}}),))
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event."""
+        """Returns no Event."""
         _ = request, error
         return None

@@ -23,7 +23,7 @@ STATUS_S: Final = 300
 
 
 class Heartbeats:
-    """Subjects are Nodes by name."""
+    """Requests are Nodes by name."""
 
     name = "kubelet"
     watches = (NODE, LEASE)
@@ -34,7 +34,7 @@ class Heartbeats:
         self._leases: dict[str, Json] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The Node of a Node or Lease."""
+        """Returns the Node of a Node or Lease."""
         _ = revision
         namespace, name = key
         if kind == LEASE and namespace != NAMESPACE:
@@ -46,7 +46,7 @@ class Heartbeats:
         return ((name,),) if name in self._nodes else ()
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Renew what is due."""
+        """Renews what is due."""
         _ = since_s
         (name,) = request
         node = self._nodes.get(name)
@@ -68,13 +68,13 @@ class Heartbeats:
             yield Action("update", LEASE, {**lease, "spec": {**(lease.get("spec") or {}), **renewal}})
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event; the manager logs it."""
+        """Returns no Event; the manager logs the error."""
         _ = request, error
         return None
 
 
 def _reported(node: Json, due_s: float, now_s: float) -> Iterable[Action]:
-    """The status with new heartbeats, if the last one is older than its due time, or later than a clock set back."""
+    """Yields the status with new heartbeats, if the last one is overdue, or in the future."""
     status = node["status"]
     beats = (row.get("lastHeartbeatTime") or "" for row in status["conditions"] if row.get("type") == "Ready")
     if not timestamp(due_s) <= min(beats) <= timestamp(now_s):
@@ -83,11 +83,11 @@ def _reported(node: Json, due_s: float, now_s: float) -> Iterable[Action]:
 
 
 def _latest(name: str, period_s: int, now_s: float) -> float:
-    """When what a Node does in each period was last due."""
+    """Returns when the periodic work of a Node was last due."""
     phase_s = crc32(name.encode()) % (period_s * 1000) / 1000
     return now_s - (now_s - phase_s) % period_s
 
 
 def _micro(now_s: float) -> str:
-    """A meta/v1 MicroTime."""
+    """Returns a meta/v1 MicroTime."""
     return f"{timestamp(now_s)[:-1]}.{int(now_s % 1 * 1e6):06}Z"

@@ -39,7 +39,7 @@ _CLOCK_SKEW_S: Final = 60.0
 
 
 class Kubelet:
-    """Subjects are Pods by namespace and name, and nodes by "" and name."""
+    """Requests are Pods by namespace and name, and nodes by "" and name."""
 
     name = "kubelet"
     watches = (NODE, POD)
@@ -52,7 +52,7 @@ class Kubelet:
         self._uids: dict[tuple[Kind, Key], str] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index addresses that are in use; the Pod, if the kubelet has something to do for it."""
+        """Indexes addresses that are in use; the Pod, if the kubelet has something to do for it."""
         _ = revision
         if kind == NODE:
             return self._observe_node(key, obj)
@@ -79,7 +79,10 @@ class Kubelet:
         self._addresses.follow(uid, addressed)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """The work of the Pod's kubelet; a Node that is missing, not Ready or without address has no kubelet."""
+        """Returns the work of the Pod's kubelet.
+
+        A Node that is missing, not Ready or without address has no kubelet.
+        """
         _ = since_s
         namespace, name = request
         if not namespace:
@@ -127,13 +130,13 @@ class Kubelet:
         return Result((Action("update", NODE, {**node, "status": status}, "status"),))
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event; the manager logs it."""
+        """Returns no Event; the manager logs the error."""
         _ = request, error
         return None
 
 
 def _rows(addresses: list[str], node: Json) -> list[Json]:
-    """The addresses that the Node's status lacks."""
+    """Returns the addresses that the Node's status lacks."""
     known = {row.get("type") for row in (node.get("status") or {}).get("addresses") or () if row.get("address")}
     rows = [{"type": "InternalIP", "address": address} for address in addresses]
     rows.append({"type": "Hostname", "address": node["metadata"]["name"]})

@@ -20,7 +20,7 @@ _LOST = "NodeNotReady"
 
 
 class NodeLifecycle:
-    """Subjects are Pods by namespace and name. A Pod becomes Ready again with its Node."""
+    """Requests are Pods by namespace and name. A Pod becomes Ready again with its Node."""
 
     name = "node-controller"
     watches = (NODE, POD)
@@ -33,7 +33,7 @@ class NodeLifecycle:
         self._tainted_s: dict[Key, float] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The Pod, or all Pods of a Node whose readiness or taints change."""
+        """Returns the Pod, or all Pods of a Node whose readiness or taints change."""
         _ = revision
         if kind == NODE:
             before = self._nodes.pop(key[1], None)
@@ -61,7 +61,7 @@ class NodeLifecycle:
         return node is not None and (not is_ready(node) or bool(evicting_taints(node)) or _was_lost(pod))
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Evict the Pod, now or later, or set its Ready condition to that of its Node."""
+        """Evicts the Pod, now or later, or sets its Ready condition to that of its Node."""
         namespace, name = request
         pod = self._pods.get((namespace, name))
         node = self._nodes.get(node_of(pod)) if pod else None
@@ -86,7 +86,7 @@ class NodeLifecycle:
         return Result(requeue_after_s=wait_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event."""
+        """Returns no Event."""
         _ = request, error
         return None
 

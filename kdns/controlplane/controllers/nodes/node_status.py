@@ -1,4 +1,4 @@
-"""What the kubelet of a simulated Node reports: labels, addresses, capacity and conditions."""
+"""The report of a simulated Node's kubelet: labels, addresses, capacity and conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEALTHY = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
 }
 _SILENT = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
-"""What a node lifecycle controller gives as reason where a kubelet is silent."""
+"""The reason that a node lifecycle controller sets if a kubelet is silent."""
 _SYSTEM: Final = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion"), ""),
     "containerRuntimeVersion": "none",
@@ -26,7 +26,7 @@ _SYSTEM: Final = {
 
 
 def node_labels(name: str, platform: tuple[str, str]) -> dict[str, str]:
-    """The labels that a kubelet sets."""
+    """Returns the labels that a kubelet sets."""
     system, architecture = platform
     return {HOSTNAME: name, "kubernetes.io/os": system, "kubernetes.io/arch": architecture}
 
@@ -34,7 +34,10 @@ def node_labels(name: str, platform: tuple[str, str]) -> dict[str, str]:
 def node_status(
     given: Json, name: str, addresses: Sequence[str], pods_max: int, now: str, platform: tuple[str, str]
 ) -> Json:
-    """The status of a Node that is Ready since `now` (RFC 3339); values of `given`, its own status, take precedence."""
+    """Returns the status of a Node that is Ready since `now` (RFC 3339).
+
+    Values of `given`, its own status, take precedence.
+    """
     rows = [{"type": "InternalIP", "address": address} for address in addresses]
     capacity = {"cpu": "1000", "memory": "1Ti", "pods": str(pods_max)}
     status = {
@@ -50,7 +53,9 @@ def node_status(
 
 
 def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
-    """The conditions after a report: each has its state with a new heartbeat, a missing or unknown one is healthy."""
+    """Returns the conditions after a report: each keeps its state with a new heartbeat; missing and unknown ones are
+    healthy.
+    """
     by_type = {row.get("type"): row for row in given}
     for kind, (status, reason, message) in _HEALTHY.items():
         row = by_type.get(kind)
@@ -63,19 +68,19 @@ def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
 
 
 def lacks_node_status(node: Json) -> bool:
-    """Whether the status lacks an internal address or one of the conditions, or its kubelet counts as silent."""
+    """Returns whether the status lacks an internal address or a condition, or reports a silent kubelet."""
     rows = (node.get("status") or {}).get("conditions") or ()
     reported = {row.get("type") for row in rows if row.get("reason") not in _SILENT}
     return not (reported >= _HEALTHY.keys() and internal_ips(node))
 
 
 def internal_ips(node: Json) -> list[str]:
-    """The addresses of type InternalIP."""
+    """Returns the addresses of type InternalIP."""
     rows = (node.get("status") or {}).get("addresses") or ()
     return [row["address"] for row in rows if row.get("type") == "InternalIP" and row.get("address")]
 
 
 def is_ready(node: Json) -> bool:
-    """Whether the Node's Ready condition is True."""
+    """Returns whether the Node's Ready condition is True."""
     rows = (node.get("status") or {}).get("conditions") or ()
     return any(row.get("type") == "Ready" and row.get("status") == "True" for row in rows)

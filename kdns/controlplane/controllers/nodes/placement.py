@@ -33,14 +33,14 @@ _HOST_NETWORK: Final[Json] = {
 
 
 def daemon_tolerations(spec: Json) -> list[Json]:
-    """The tolerations of a DaemonSet's Pod: those of the template, then `DAEMON_TOLERATIONS`."""
+    """Returns the tolerations of a DaemonSet's Pod: those of the template, then `DAEMON_TOLERATIONS`."""
     given = list(spec.get("tolerations") or ())
     added = [*DAEMON_TOLERATIONS, *([_HOST_NETWORK] if spec.get("hostNetwork") else [])]
     return given + [each for each in added if each not in given]
 
 
 def fits_node(spec: Json, node: Json) -> bool:
-    """Whether the Node matches the Pod's node selector and required node affinity."""
+    """Returns whether the Node matches the Pod's node selector and required node affinity."""
     labels = node["metadata"].get("labels") or {}
     if not (spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
@@ -51,13 +51,13 @@ def fits_node(spec: Json, node: Json) -> bool:
 
 
 def untolerated(tolerations: list[Json], node: Json) -> set[str]:
-    """The effects of the Node's taints that are not tolerated."""
+    """Returns the effects of the Node's taints that are not tolerated."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return {taint.get("effect") or "" for taint in taints if not tolerates(tolerations, taint)}
 
 
 def tolerates(tolerations: Iterable[Json], taint: Json) -> bool:
-    """Whether one of the tolerations tolerates the taint."""
+    """Returns whether one of the tolerations tolerates the taint."""
     return any(_tolerates(each, taint) for each in tolerations)
 
 
@@ -72,7 +72,7 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def _term(term: Json, node: Json) -> bool:
-    """Whether a Node matches a node selector term; an empty term matches none."""
+    """Returns whether a Node matches a node selector term; an empty term matches none."""
     expressions, names = term.get("matchExpressions") or (), term.get("matchFields") or ()
     labels, meta = node["metadata"].get("labels") or {}, node["metadata"]
     met = [_requirement(row, labels) for row in expressions]
@@ -102,7 +102,7 @@ def _requirement(row: Json, labels: Json) -> bool:
 
 
 def obstacle(pod: Json, node: Json) -> str:
-    """Why the Pod cannot be scheduled to the Node, in kube-scheduler's words; "" if it can."""
+    """Returns why the Pod cannot be scheduled to the Node, in kube-scheduler's words; "" if it can."""
     spec, tolerations = node.get("spec") or {}, (pod.get("spec") or {}).get("tolerations") or []
     if spec.get("unschedulable") and not tolerates(tolerations, {"key": UNSCHEDULABLE, "effect": "NoSchedule"}):
         return "node(s) were unschedulable"
@@ -116,12 +116,12 @@ def obstacle(pod: Json, node: Json) -> str:
 
 
 def evicting_taints(node: Json) -> list[Json]:
-    """The taints with effect NoExecute."""
+    """Returns the taints with effect NoExecute."""
     return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") == "NoExecute"]
 
 
 def eviction_in_s(pod: Json, node: Json, since_s: float, now_s: float) -> float | None:
-    """Seconds until the Node's NoExecute taints, there since `since_s`, evict the Pod: 0 for now, None for never."""
+    """Returns the seconds until the Node's NoExecute taints of `since_s` evict the Pod: 0 for now, None for never."""
     tolerations, left = (pod.get("spec") or {}).get("tolerations") or [], list[float]()
     for taint in evicting_taints(node):
         fitting = [each for each in tolerations if tolerates([each], taint)]
@@ -133,7 +133,7 @@ def eviction_in_s(pod: Json, node: Json, since_s: float, now_s: float) -> float 
 
 
 def on_node_only(spec: Json, name: str) -> Json:
-    """The Pod's spec with a required node affinity for one Node, as the DaemonSet controller sets it."""
+    """Returns the Pod's spec with a required node affinity for one Node, as the DaemonSet controller sets it."""
     required = {"nodeSelectorTerms": [{"matchFields": [_named(name)]}]}
     affinity = spec.get("affinity") or {}
     node = {**(affinity.get("nodeAffinity") or {}), "requiredDuringSchedulingIgnoredDuringExecution": required}

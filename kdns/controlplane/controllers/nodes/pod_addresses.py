@@ -28,7 +28,7 @@ class PodAddresses:
         self._users: dict[str, int] = {}
 
     def follow(self, uid: str, pod: Json | None) -> None:
-        """Set the Pod of a uid; None for a deleted one. A Pod with hostNetwork has no addresses of its own."""
+        """Sets the Pod of a uid; None for a deleted one. A Pod with hostNetwork has no addresses of its own."""
         own = pod is not None and not (pod.get("spec") or {}).get("hostNetwork")
         now = pod_ips(pod) if pod and own and not is_finished(pod) else []
         before = self._used.pop(uid, [])
@@ -40,7 +40,7 @@ class PodAddresses:
             self._count(address, -1)
 
     def choose(self) -> list[str]:
-        """A free address of each family; it is in use when `follow` gets the Pod."""
+        """Returns a free address of each family; it is in use when `follow` gets the Pod."""
         addresses = []
         for network, pool in zip(self._networks, self._pools, strict=True):
             offset = pool.take_any()

@@ -20,7 +20,7 @@ DELETED_NODES_MAX: Final = 1000
 
 
 class PodGarbageCollector:
-    """Subjects are Pods by namespace and name."""
+    """Requests are Pods by namespace and name."""
 
     name = "pod-garbage-collector"
     watches = (NODE, POD)
@@ -34,7 +34,7 @@ class PodGarbageCollector:
         self._pods_by_node = PodsByNode()
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index Pods by Node; the Pods of a deleted Node."""
+        """Indexes Pods by Node; the Pods of a deleted Node."""
         _ = revision
         if kind == NODE:
             (self._nodes.add if obj else self._nodes.discard)(key[1])
@@ -54,12 +54,12 @@ class PodGarbageCollector:
         return (key,) if self._is_orphaned(obj) else ()
 
     def _is_orphaned(self, pod: Json) -> bool:
-        """Whether the Pod's Node was deleted, or the Pod is terminating on a Node that does not exist."""
+        """Returns whether the Pod's Node was deleted, or the Pod is terminating on a Node that does not exist."""
         node = node_of(pod)
         return node in self._deleted_nodes or (is_terminating(pod) and node not in self._nodes)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Delete the Pod with grace period 0."""
+        """Deletes the Pod with grace period 0."""
         _ = since_s, now_s
         namespace, name = request
         pod = self._pods.get((namespace, name))
@@ -68,6 +68,6 @@ class PodGarbageCollector:
         return Result((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event."""
+        """Returns no Event."""
         _ = request, error
         return None

@@ -13,11 +13,11 @@ from kdns.controlplane.resources.pod.pod import is_finished, is_ready, node_of, 
 from kdns.controlplane.storage.object_meta import is_terminating
 
 _KUBELETS = frozenset({"Ready", "ContainersReady", "Initialized"})
-"""Conditions of a kubelet: where a Pod has one already, its phase stays."""
+"""Conditions of a kubelet. If a Pod already has one of them, its phase is kept."""
 
 
 def is_waiting(pod: Json) -> bool:
-    """Whether the kubelet has work: the Pod is bound to a Node and is terminating or lacks status."""
+    """Returns whether the kubelet has work: the Pod is bound to a Node and is terminating or lacks status."""
     if not node_of(pod):
         return False
     if is_terminating(pod):
@@ -26,19 +26,19 @@ def is_waiting(pod: Json) -> bool:
 
 
 def _is_changed(pod: Json) -> bool:
-    """Whether the Pod changed since its kubelet wrote the status."""
+    """Returns whether the Pod changed since its kubelet wrote the status."""
     observed = status_of(pod).get("observedGeneration")
     return bool(observed) and observed != pod["metadata"].get("generation")
 
 
 def observed_status(pod: Json, status: Json) -> Json:
-    """The status with the generation of the Pod that it is about."""
+    """Returns the status with the generation of the observed Pod."""
     generation = pod["metadata"].get("generation")
     return {**status, "observedGeneration": generation} if generation else status
 
 
 def lacks_status(pod: Json) -> bool:
-    """Whether addresses, the Ready condition or container statuses are missing, also of an ephemeral container."""
+    """Returns whether addresses, the Ready condition or container statuses (ephemeral ones too) are missing."""
     conditions = status_of(pod).get("conditions") or []
     ready = any(row.get("type") == "Ready" for row in conditions)
     complete = pod_ips(pod) and ready and status_of(pod).get("containerStatuses")
@@ -46,14 +46,14 @@ def lacks_status(pod: Json) -> bool:
 
 
 def _unreported(pod: Json) -> Iterator[Json]:
-    """The ephemeral containers without a status; `kubectl debug` waits for it."""
+    """Returns the ephemeral containers without a status; `kubectl debug` waits for it."""
     reported = {row.get("name") for row in status_of(pod).get("ephemeralContainerStatuses") or ()}
     listed = (pod.get("spec") or {}).get("ephemeralContainers") or ()
     return (each for each in listed if each["name"] not in reported)
 
 
 def is_done(pod: Json) -> bool:
-    """Whether the Pod succeeds at once: it belongs to a Job."""
+    """Returns whether the Pod succeeds at once: it belongs to a Job."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(
         row.get("controller") and row.get("kind") == "Job" and str(row.get("apiVersion", "")).startswith("batch/")
@@ -62,7 +62,9 @@ def is_done(pod: Json) -> bool:
 
 
 def leaves_at_s(pod: Json) -> float:
-    """When a terminating Pod is removed: after the longest preStop sleep, at most its grace period (Unix seconds)."""
+    """Returns when a terminating Pod is removed, in Unix seconds: after its longest preStop sleep, at most its grace
+    period.
+    """
     marks, spec = pod["metadata"], pod.get("spec") or {}
     granted_s = marks.get("deletionGracePeriodSeconds") or 0
     sleeps = [
@@ -74,7 +76,10 @@ def leaves_at_s(pod: Json) -> float:
 
 
 def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: str) -> Json:
-    """The status of a Pod that runs since `now` (RFC 3339) with `addresses`; its own status takes precedence."""
+    """Returns the status of a Pod that runs since `now` (RFC 3339) with `addresses`.
+
+    Its own status takes precedence.
+    """
     given = {key: value for key, value in status_of(pod).items() if value}
     conditions = [row for row in given.get("conditions") or [] if not _is_unscheduled(row)]
     phase = given.get("phase") or "Pending"
@@ -109,7 +114,7 @@ def _is_unscheduled(row: Json) -> bool:
 
 
 def gated_status(pod: Json, now: str) -> Json:
-    """The status with Ready by the Pod's readiness gates; unchanged without gates."""
+    """Returns the status with Ready by the Pod's readiness gates; unchanged without gates."""
     problem = _closed_gate(pod)
     if problem is None:
         return status_of(pod)
@@ -123,7 +128,10 @@ def _gated_otherwise(pod: Json) -> bool:
 
 
 def _closed_gate(pod: Json) -> str | None:
-    """Why readiness gates keep a Pod from being Ready: "" for no reason, None without gates or ready containers."""
+    """Returns why readiness gates keep a Pod from being Ready, or "" if they do not.
+
+    Without gates or ready containers, it returns None.
+    """
     gates = [gate.get("conditionType", "") for gate in (pod.get("spec") or {}).get("readinessGates") or ()]
     by_type = {row.get("type"): row.get("status") for row in status_of(pod).get("conditions") or ()}
     if not gates or by_type.get("ContainersReady") != "True":
@@ -142,7 +150,7 @@ def _closed_gate(pod: Json) -> str | None:
 
 
 def succeeded_status(pod: Json, now: str) -> Json:
-    """The status of a Pod whose containers have all succeeded."""
+    """Returns the status of a Pod whose containers have all succeeded."""
     status = status_of(pod)
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": status.get("startTime") or now, "finishedAt": now}
     for name in ("Ready", "ContainersReady"):
@@ -156,7 +164,7 @@ def succeeded_status(pod: Json, now: str) -> Json:
 
 
 def _conditions(given: list[Json], now: str, *, ready: bool) -> list[Json]:
-    """The conditions of a kubelet in its order; given ones are kept."""
+    """Returns the conditions of a kubelet in its order; given ones are kept."""
     by_type = {row.get("type"): row for row in given}
     defaults = {
         "PodReadyToStartContainers": True,

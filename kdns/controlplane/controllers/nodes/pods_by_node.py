@@ -14,15 +14,15 @@ class PodsByNode:
     _on: dict[str, dict[Key, None]] = field(default_factory=dict)
 
     def on(self, node: str) -> tuple[Key, ...]:
-        """The Pods on a Node."""
+        """Returns the Pods on a Node."""
         return tuple(self._on.get(node, ()))
 
     def put(self, pod: Key, node: str) -> None:
-        """Add a Pod on a Node."""
+        """Adds a Pod on a Node."""
         self._on.setdefault(node, {})[pod] = None
 
     def remove(self, pod: Key, node: str) -> None:
-        """Remove a Pod from a Node."""
+        """Removes a Pod from a Node."""
         pods = self._on[node]
         del pods[pod]
         if not pods:

@@ -17,7 +17,7 @@ _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Scheduler:
-    """Subjects are Pods by namespace and name, except those of another scheduler."""
+    """Requests are Pods by namespace and name, except those of another scheduler."""
 
     name = _NAME
     watches = (NODE, POD)
@@ -30,7 +30,7 @@ class Scheduler:
         self._pending: dict[Key, Json] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Count Pods by Node; a pending Pod, or all pending Pods for a Node."""
+        """Counts Pods by Node; a pending Pod, or all pending Pods for a Node."""
         _ = revision
         if kind == NODE:
             self._nodes.pop(key[1], None)
@@ -55,7 +55,7 @@ class Scheduler:
         return (key,)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Bind the Pod to a Node, or set PodScheduled to False with the reason, once for each reason."""
+        """Binds the Pod to a Node, or sets PodScheduled to False with the reason, once for each reason."""
         _ = since_s
         namespace, name = request
         pod = self._pending.get((namespace, name))
@@ -74,7 +74,7 @@ class Scheduler:
         return Result((Action("update", POD, {**pod, "spec": {**pod["spec"], "nodeName": node}}),), (event,))
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event; the manager logs it."""
+        """Returns no Event; the manager logs the error."""
         _ = request, error
         return None
 
@@ -85,7 +85,7 @@ def _pending_result(pod: Json, reason: str, message: str, now: str, events: tupl
 
 
 def _unschedulable_message(problems: dict[str, str]) -> str:
-    """The message of FailedScheduling: the number of Nodes by obstacle."""
+    """Returns the message of FailedScheduling: the number of Nodes by obstacle."""
     if not problems:
         return "no nodes available to schedule pods"
     most = len(problems)

@@ -24,7 +24,7 @@ _CONFLICT = 409
 
 
 def wants_address(service: Json) -> bool:
-    """Whether the Service is a LoadBalancer without loadBalancerClass and not terminating."""
+    """Returns whether the Service is a LoadBalancer without loadBalancerClass and not terminating."""
     return (
         type_of(service) == LOAD_BALANCER
         and not spec_of(service).get("loadBalancerClass")
@@ -33,17 +33,17 @@ def wants_address(service: Json) -> bool:
 
 
 def ingress_of(service: Json) -> list[Json]:
-    """status.loadBalancer.ingress, never None."""
+    """Returns status.loadBalancer.ingress, never None."""
     return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 
 
 def addresses_of(service: Json) -> list[Address]:
-    """The IP addresses of the ingress points."""
+    """Returns the IP addresses of the ingress points."""
     return [ip for entry in ingress_of(service) if (ip := parse_address(entry.get("ip") or ""))]
 
 
 class LoadBalancers:
-    """Subjects are Services by namespace and name."""
+    """Requests are Services by namespace and name."""
 
     name = "service-lb-controller"
     watches = (SERVICE,)
@@ -58,7 +58,7 @@ class LoadBalancers:
         self._events: dict[Key, list[Event]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the Service's addresses; the Service, and those that wait for an address when one becomes free."""
+        """Indexes the Service's addresses; the Service, and those that wait for an address when one becomes free."""
         _ = kind, revision
         old = self._services.pop(key, None)
         if obj is not None:
@@ -82,7 +82,7 @@ class LoadBalancers:
         return [*concerned, *self._waiting] if had - has else concerned
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """One write: the finalizer, then the address; the address first when it is released."""
+        """Returns one write: the finalizer, then the address; the address first when it is released."""
         _ = since_s, now_s
         namespace, name = request
         key = (namespace, name)
@@ -112,7 +112,7 @@ class LoadBalancers:
         return Result(actions, events)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """SyncLoadBalancerFailed; no Event for conflicts."""
+        """Returns SyncLoadBalancerFailed; no Event for conflicts."""
         namespace, name = request
         service = self._services.get((namespace, name))
         if service is None or (isinstance(error, StatusError) and error.code == _CONFLICT):
@@ -120,7 +120,7 @@ class LoadBalancers:
         return _failure(service, f"failed to update load balancer status: {error}")
 
     def _released(self, service: Json, events: list[Event]) -> Result:
-        """Remove the address, then the finalizer, which lets a terminating Service be deleted."""
+        """Removes the address, then the finalizer, which lets a terminating Service be deleted."""
         if FINALIZER not in _finalizers(service):
             return Result((), events)
         left = [entry for entry in ingress_of(service) if not self._is_of_pool(parse_address(entry.get("ip") or ""))]
@@ -132,7 +132,7 @@ class LoadBalancers:
         return Result([_with_finalizers(service, rest)], events)
 
     def _desired_ingress(self, key: Key, service: Json) -> tuple[list[Json], list[str]]:
-        """The desired ingress points, and why one is missing; those that are not of the pool are kept."""
+        """Returns the desired ingress points, and why one is missing; those that are not of the pool are kept."""
         families = ip_families(service) or ["IPv4"]
         requested = parse_address(spec_of(service).get("loadBalancerIP") or "")
         ingress = ingress_of(service)
@@ -161,7 +161,7 @@ class LoadBalancers:
         return sorted(ingress, key=lambda entry: _place(entry, families)), problems
 
     def _choice(self, key: Key, family: str, requested: Address | None) -> tuple[Address | None, str]:
-        """The requested or a free address of the pool; or why there is none."""
+        """Returns the requested or a free address of the pool, or the reason for its absence."""
         pool = ",".join(each.text for each in self._pool)
         if requested:
             users = [user for user in self._users.get(requested, ()) if user != key]
@@ -174,7 +174,7 @@ class LoadBalancers:
         return address, "" if address else f"no {family} address is free in the pool {pool}"
 
     def _free(self, family: str) -> Iterator[Address]:
-        """The first free address of each range."""
+        """Yields the first free address of each range."""
         for place, each in enumerate(self._pool):
             if f"IPv{each.version}" != family:
                 continue
@@ -218,7 +218,7 @@ def _failure(service: Json, why: str) -> Event:
 
 
 def _events(old: Json, new: Json) -> Iterator[Event]:
-    """The Events of the cloud-provider controller about a change of the Service."""
+    """Yields the Events of the cloud-provider controller about a change of the Service."""
     if wants_address(old) != wants_address(new) and not is_terminating(new):
         yield Event(SERVICE, new, "Normal", "Type", f"{type_of(old)} -> {type_of(new)}")
     elif wants_address(new) and spec_of(old).get("loadBalancerIP") != spec_of(new).get("loadBalancerIP"):

@@ -1,6 +1,6 @@
 """The repair loops of cluster IPs and node ports, at start and every three minutes (kube-apiserver).
 
-ipallocator-repair-controller: each Service has the IPAddress objects of its addresses, and there are no others.
+ipallocator-repair-controller: each Service has the IPAddress objects of its addresses; other IPAddresses are deleted.
 portallocator-repair-controller: ports of Services are allocated, and a port without Service is free after three rounds.
 """
 
@@ -39,7 +39,7 @@ ROUNDS_BEFORE_CLEANUP = 3
 
 
 class AddressRepair:
-    """Its one subject is the round."""
+    """Its only request is the round."""
 
     name = "ipallocator-repair-controller"
     watches = (SERVICE_CIDR, SERVICE, IP_ADDRESS)
@@ -55,7 +55,7 @@ class AddressRepair:
         self._next_s = ROUND_S
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index the object; the first one starts a round."""
+        """Indexes the object; the first one starts a round."""
         _ = revision
         if kind == SERVICE_CIDR:
             self._networks.pop(key[1], None)
@@ -73,7 +73,7 @@ class AddressRepair:
         return () if started else (("addresses",),)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """A part of the round; the next round begins three minutes after its end."""
+        """Runs a part of the round; the next round begins three minutes after its end."""
         _ = request, since_s
         if not self._todo:
             self._todo = [(IP_ADDRESS, ("", name)) for name in self._objects]
@@ -93,7 +93,7 @@ class AddressRepair:
         return Result(actions, events, requeue_after_s=0 if self._todo else self._next_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event; the failure is counted."""
+        """Returns no Event; counts the failure."""
         _ = request, error
         self._metrics.failed_address_repairs += 1
         return None
@@ -120,7 +120,7 @@ class AddressRepair:
                 actions.append(Action("create", IP_ADDRESS, made[str(parsed)]))
 
     def _problem(self, key: Key, name: str, obj: Json | None) -> tuple[str, str, str]:
-        """What is wrong with an address of a Service: what metrics call it, the Event's reason and message."""
+        """Returns the problem of a Service's address: its label in metrics, and the Event's reason and message."""
         which = f"[{address_family(name)}]: {name}"
         if not self._in_range(name):
             message = f"Cluster IP {which} is not within any configured Service CIDR; please recreate service"
@@ -146,7 +146,7 @@ class AddressRepair:
         return parsed is not None and any(holds(network, parsed.version, int(parsed)) for network in networks)
 
     def _object(self, obj: Json, now_s: float, actions: list[Action], events: list[Event]) -> None:
-        """An IPAddress that the allocator made and no Service has is deleted; those of others are left alone."""
+        """Deletes an IPAddress that the allocator made and no Service has; those of others are kept."""
         if not is_managed(obj) or is_terminating(obj):
             return
         name, owner = obj["metadata"]["name"], service_of(obj)
@@ -173,7 +173,7 @@ class AddressRepair:
 
 
 def _shown(obj: Json) -> str:
-    """spec.parentRef as Go prints it."""
+    """Returns spec.parentRef as Go prints it."""
     fields = (
         f"{name.capitalize()}:{parent_of(obj).get(name) or ''}," for name in ("group", "resource", "namespace", "name")
     )
@@ -181,7 +181,7 @@ def _shown(obj: Json) -> str:
 
 
 class PortRepair:
-    """Its one subject is the round; it changes the allocations in `ports` and writes no object."""
+    """Its only request is the round; it changes the allocations in `ports` and writes no object."""
 
     name = "portallocator-repair-controller"
     watches = (SERVICE,)
@@ -194,7 +194,7 @@ class PortRepair:
         self._leaks: dict[int, int] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Index a Service with allocated ports; the first Service starts a round."""
+        """Indexes a Service with allocated ports; the first Service starts a round."""
         _ = kind, revision
         self._services.pop(key, None)
         if obj is not None and ports_held(obj):
@@ -203,7 +203,7 @@ class PortRepair:
         return () if started else (("ports",),)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """One round."""
+        """Runs one round."""
         _ = request, since_s, now_s
         events: list[Event] = []
         used: set[int] = set()
@@ -218,13 +218,13 @@ class PortRepair:
         return Result(events=events, requeue_after_s=ROUND_S)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event; the failure is counted."""
+        """Returns no Event; counts the failure."""
         _ = request, error
         self._metrics.failed_port_repairs += 1
         return None
 
     def _problem(self, key: Key, port: int) -> tuple[str, str, str]:
-        """The problem of a Service's port: its label in metrics, and the Event's reason and message."""
+        """Returns the problem of a Service's port: its label in metrics, and the Event's reason and message."""
         if port not in self._ports.range:
             message = f"Port {port} is not within the port range {self._ports.valid}; please recreate service"
             return "outOfRange", "PortOutOfRange", message

@@ -24,7 +24,7 @@ BLOCKED = "There are still IPAddresses referencing the ServiceCIDR, please remov
 
 
 def upgraded(stored: Json, default: Json) -> Json | None:
-    """The default ServiceCIDR with a second range, where the server got one since; else None."""
+    """Returns the default ServiceCIDR with a second range if the server has a new one, else None."""
     wanted, found = default["spec"], stored["spec"]
     if len(found["cidrs"]) == 1 and len(wanted["cidrs"]) > 1 and wanted["cidrs"][0] == found["cidrs"][0]:
         return {**stored, "spec": wanted}
@@ -48,7 +48,7 @@ class ServiceCidrs:
         self._addresses: dict[str, tuple[int, int]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """A ServiceCIDR and all terminating ones; for an IPAddress the terminating ones."""
+        """Returns a ServiceCIDR and all terminating ones; for an IPAddress the terminating ones."""
         _ = revision
         name = key[1]
         if kind == IP_ADDRESS:
@@ -68,7 +68,10 @@ class ServiceCidrs:
         return [(each,) for each in {name, *self._terminating}]
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """The finalizer and the Ready condition; for a terminating one the reason that blocks it, or its release."""
+        """Writes the finalizer and the Ready condition.
+
+        A terminating ServiceCIDR is released, or gets the reason that blocks it.
+        """
         _ = since_s
         obj = self._cidrs.get(request[0])
         if obj is None:
@@ -86,7 +89,7 @@ class ServiceCidrs:
         return Result()
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """KubernetesServiceCIDRError; no Event for conflicts."""
+        """Returns KubernetesServiceCIDRError; no Event for conflicts."""
         obj = self._cidrs.get(request[0])
         if obj is None or _is_conflict(error):
             return None
@@ -94,7 +97,7 @@ class ServiceCidrs:
         return Event(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
 
     def _is_unused(self, name: str) -> bool:
-        """Whether other ServiceCIDRs contain all its ranges, or all their addresses that are in use."""
+        """Returns whether other ServiceCIDRs contain all its ranges, or all their addresses that are in use."""
         others = [network for other, networks in self._networks.items() if other != name for network in networks]
         alone = [
             network
@@ -113,7 +116,7 @@ def _covers(one: Network, other: Network) -> bool:
 
 
 def holds(network: Network, version: int, number: int) -> bool:
-    """Whether a Service could have this address of the network."""
+    """Returns whether a Service could have this address of the network."""
     last = int(network.broadcast_address) - (1 if version == 4 else 0)
     return network.version == version and int(network.network_address) < number <= last
 
@@ -127,7 +130,7 @@ def _update(obj: Json, **changes: Json) -> Result:
 
 
 def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) -> Result:
-    """Update the Ready condition; no write when it is unchanged."""
+    """Updates the Ready condition; no write when it is unchanged."""
     old = ready_condition(obj)
     condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
     since = old.get("lastTransitionTime") if old.get("status") == status else None
@@ -152,7 +155,7 @@ class DefaultServiceCidr:
         self._is_reported = False
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The default ServiceCIDR only."""
+        """Returns the default ServiceCIDR only."""
         _ = kind, revision
         if key[1] != DEFAULT:
             return ()
@@ -160,7 +163,7 @@ class DefaultServiceCidr:
         return ((DEFAULT,),)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Create it, add a second family, or record the inconsistency once."""
+        """Creates it, adds a second family, or records the inconsistency once."""
         _ = request, since_s, now_s
         default = default_service_cidr(self._config)
         if self._stored is None:
@@ -179,7 +182,7 @@ class DefaultServiceCidr:
         return Result(events=(event,))
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """KubernetesDefaultServiceCIDRError; no Event for conflicts."""
+        """Returns KubernetesDefaultServiceCIDRError; no Event for conflicts."""
         _ = request
         if _is_conflict(error):
             return None

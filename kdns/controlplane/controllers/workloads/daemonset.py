@@ -37,17 +37,17 @@ class _Nodes:
     may: set[str]
 
     def is_available(self, pod: Json) -> bool:
-        """Whether the Pod is available and not terminating."""
+        """Returns whether the Pod is available and not terminating."""
         least_s = count(self.owner["spec"], "minReadySeconds")
         return not is_terminating(pod) and pod_available_in_s(pod, least_s, self.now_s) == 0
 
     def is_updated(self, pod: Json) -> bool:
-        """Whether the Pod has the present template."""
+        """Returns whether the Pod has the present template."""
         return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) == self.hash
 
 
 class DaemonSets:
-    """Subjects are DaemonSets by namespace and name."""
+    """Requests are DaemonSets by namespace and name."""
 
     name = "daemonset-controller"
     watches = (DAEMON_SET, NODE, POD, CONTROLLER_REVISION)
@@ -59,7 +59,10 @@ class DaemonSets:
         self._nodes: dict[str, Json] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The set, or that of a Pod or ControllerRevision; all sets for a Node whose labels or taints change."""
+        """Returns the set, or the set of a Pod or ControllerRevision.
+
+        A Node whose labels or taints change affects all sets.
+        """
         _ = revision
         if kind != NODE:
             return self._index.observe(kind, key, obj)
@@ -69,7 +72,7 @@ class DaemonSets:
         return () if old and obj and _scheduling_fields(old) == _scheduling_fields(obj) else tuple(self._index.all)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """ControllerRevisions, then the status, then Pods: missing and surplus ones first, then outdated ones."""
+        """Writes ControllerRevisions, then the status, then Pods: missing and surplus ones before outdated ones."""
         _ = since_s
         key = (request[0], request[1])
         owner = self._index.all.get(key)
@@ -103,7 +106,7 @@ class DaemonSets:
         return Result([*actions, *steps, *surplus], events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """FailedCreate; no Event for conflicts."""
+        """Returns FailedCreate; no Event for conflicts."""
         owner = self._index.all.get((request[0], request[1]))
         if owner is None or not isinstance(error, StatusError) or error.code == 409:
             return None
@@ -127,7 +130,7 @@ class DaemonSets:
         return _Nodes(owner, now_s, text, on_node, should, may)
 
     def _ensure_pods(self, nodes: _Nodes) -> tuple[list[Action], list[Event]]:
-        """Create Pods on nodes without one; delete finished ones, duplicates, and those on ineligible nodes."""
+        """Creates Pods on nodes without one; deletes finished ones, duplicates, and those on ineligible nodes."""
         surge = _limits(nodes)[0]
         missing_on = [name for name in nodes.should if not nodes.on_node.get(name)]
         deleted_pods, events = [], list[Event]()
@@ -148,7 +151,7 @@ class DaemonSets:
         return self._steps(nodes, missing_on, deleted_pods, events)
 
     def _replace_outdated(self, nodes: _Nodes) -> tuple[list[Action], list[Event]]:
-        """RollingUpdate: delete old Pods within maxUnavailable, or start new ones beside them within maxSurge."""
+        """Deletes old Pods within maxUnavailable, or starts new ones beside them within maxSurge (RollingUpdate)."""
         surge, unavailable = _limits(nodes)
         broken, candidates = list[Json](), list[Json]()
         replaced, missing, surging = list[Json](), 0, 0
@@ -205,7 +208,7 @@ def _oldest_first(pod: Json) -> tuple[str, str]:
 
 
 def _limits(nodes: _Nodes) -> tuple[int, int]:
-    """(maxSurge, maxUnavailable) in nodes: never both 0 in a rolling update."""
+    """Returns (maxSurge, maxUnavailable) in nodes: never both 0 in a rolling update."""
     update, total = nodes.owner["spec"].get("updateStrategy") or {}, len(nodes.should)
     if update.get("type") != "RollingUpdate":
         return 0, 0
@@ -225,7 +228,7 @@ def _finished_event(owner: Json, pod: Json, node: str) -> Event:
 
 
 def _status(nodes: _Nodes, collisions: int) -> Json:
-    """The status: counts of nodes; of several Pods on a node the oldest counts."""
+    """Returns the status: counts of nodes; of several Pods on a node the oldest is used."""
     first = [pods[0] for name in nodes.should if (pods := nodes.on_node.get(name))]
     waits = [pod_available_in_s(pod, count(nodes.owner["spec"], "minReadySeconds"), nodes.now_s) for pod in first]
     available = sum(wait == 0 for wait in waits)

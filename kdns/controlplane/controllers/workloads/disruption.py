@@ -17,7 +17,7 @@ from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 
 class Disruptions:
-    """Subjects are PodDisruptionBudgets by namespace and name."""
+    """Requests are PodDisruptionBudgets by namespace and name."""
 
     name = "disruption-controller"
     watches = (DISRUPTION_BUDGET, POD)
@@ -28,7 +28,7 @@ class Disruptions:
         self._pods: dict[str, dict[Key, Json]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The budget itself, or the budgets of a Pod's namespace."""
+        """Returns the budget itself, or the budgets of a Pod's namespace."""
         _ = revision
         if kind == DISRUPTION_BUDGET:
             self._budgets.pop(key, None)
@@ -44,7 +44,7 @@ class Disruptions:
         return [each for each in self._budgets if each[0] == key[0]]
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """The status of the budget."""
+        """Updates the status of the budget."""
         _ = since_s
         budget = self._budgets.get((request[0], request[1]))
         if budget is None:
@@ -80,13 +80,13 @@ class Disruptions:
         }
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """No Event."""
+        """Returns no Event."""
         _ = request, error
         return None
 
 
 def _desired_healthy(spec: Json, expected: int) -> int:
-    """How many Pods must be healthy; percentages are rounded up."""
+    """Returns how many Pods must be healthy; percentages are rounded up."""
     if spec.get("maxUnavailable") is not None:
         return max(0, expected - _number(spec["maxUnavailable"], expected))
     return _number(spec.get("minAvailable", 1), expected)

@@ -29,7 +29,7 @@ class Dependents:
     _keys_by_owner: dict[str, dict[Key, None]] = field(default_factory=dict)
 
     def apply(self, key: Key, obj: Json | None) -> Json | None:
-        """Set an object, None for a deleted one; the previous object."""
+        """Sets an object, None for a deleted one; the previous object."""
         old = self.objects.pop(key, None)
         if old is not None:
             owner_key = _owner_key(old)
@@ -42,15 +42,15 @@ class Dependents:
         return old
 
     def of(self, owner: Json) -> list[Json]:
-        """The objects that `owner` controls."""
+        """Returns the objects that `owner` controls."""
         return self.controlled_by(owner["metadata"]["uid"])
 
     def controlled_by(self, uid: str) -> list[Json]:
-        """The objects that the owner of this uid controls."""
+        """Returns the objects that the owner of this uid controls."""
         return [self.objects[key] for key in self._keys_by_owner.get(uid, ())]
 
     def orphans(self, namespace: str) -> list[Json]:
-        """The objects of a namespace without a controller."""
+        """Returns the objects of a namespace without a controller."""
         return [self.objects[key] for key in self._keys_by_owner.get(f"/{namespace}", ())]
 
 
@@ -71,7 +71,7 @@ class WorkloadIndex:
         self._keys_in: dict[str, dict[Key, None]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None) -> set[Key]:
-        """Set an object, None for a deleted one; the workloads that this affects."""
+        """Sets an object, None for a deleted one; the workloads that this affects."""
         if kind != self.kind:
             old = self.parts[kind].apply(key, obj)
             return {owner for each in (old, obj) if each for owner in self.affected(each)}
@@ -88,13 +88,13 @@ class WorkloadIndex:
         return {key}
 
     def selector(self, key: Key) -> Selector:
-        """The selector of a workload."""
+        """Returns the selector of a workload."""
         if key not in self._selectors:
             self._selectors[key] = pod_selector(self.kind, self.all[key])
         return self._selectors[key]
 
     def affected(self, obj: Json) -> set[Key]:
-        """The workload that controls the object, or those that could adopt it."""
+        """Returns the workload that controls the object, or those that could adopt it."""
         controller = controller_of(obj)
         if controller:
             key = self._keys_by_uid.get(controller["uid"])
@@ -104,7 +104,7 @@ class WorkloadIndex:
         return {key for key in self._keys_in.get(namespace, ()) if self.selector(key).matches(labels)}
 
     def claimed(self, key: Key, part: Kind) -> tuple[list[Json], list[Action]]:
-        """The objects of a kind that the workload owns and selects, and the adoptions and releases that are due."""
+        """Returns the objects of a kind that the workload owns and selects, and the required adoptions and releases."""
         workload, selector = self.all[key], self.selector(key)
         terminating = is_terminating(workload)
         mine, changes = [], []
@@ -124,7 +124,7 @@ class WorkloadIndex:
 
 
 def pod_selector(kind: Kind, workload: Json) -> Selector:
-    """The selector of a workload; a ReplicationController's is a plain map of labels."""
+    """Returns the selector of a workload; a ReplicationController's is a plain map of labels."""
     selector = (workload.get("spec") or {}).get("selector") or {}
     return from_labels(selector) if kind == REPLICATION_CONTROLLER else selector_of(selector)
 

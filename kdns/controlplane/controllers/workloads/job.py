@@ -32,7 +32,7 @@ _FOREGROUND: Json = {"propagationPolicy": "Foreground"}
 
 
 class Jobs:
-    """Subjects are Jobs by namespace and name."""
+    """Requests are Jobs by namespace and name."""
 
     name = "job-controller"
     watches = (JOB, POD)
@@ -42,12 +42,12 @@ class Jobs:
         self._suffix, self._index = suffix, WorkloadIndex(JOB, POD)
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The Job, or that of a Pod."""
+        """Returns the Job, or that of a Pod."""
         _ = revision
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """The status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
+        """Writes the status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
         _ = since_s
         key = (request[0], request[1])
         job = self._index.all.get(key)
@@ -88,7 +88,7 @@ class Jobs:
         ]
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """FailedCreate."""
+        """Returns FailedCreate."""
         job = self._index.all.get((request[0], request[1]))
         return Event(JOB, job, "Warning", "FailedCreate", f"Error creating: {error}") if job else None
 
@@ -122,7 +122,7 @@ class _ActiveJob:
         return int(max(0, min(most, completions - self.succeeded)))
 
     def free_indexes(self, number: int) -> list[int]:
-        """The lowest indexes that are neither active nor completed."""
+        """Returns the lowest indexes that are neither active nor completed."""
         busy = self._done | {index for pod in self.active if (index := index_of(pod)) is not None}
         free = (index for index in range(self._spec.get("completions") or 0) if index not in busy)
         return [index for index, _ in zip(free, range(number), strict=False)]
@@ -132,7 +132,7 @@ class _ActiveJob:
         return None if most_s is None or started_s is None else max(0.0, started_s + most_s - self._now_s)
 
     def _end(self) -> tuple[str, tuple[str, str]] | None:
-        """The condition that ends the Job, with its reason and message; None while it goes on."""
+        """Returns the condition that ends the Job, with its reason and message; None while it is active."""
         completions = self._spec.get("completions")
         enough = self.succeeded and not self.active if completions is None else self.succeeded >= completions
         if enough:
@@ -142,7 +142,7 @@ class _ActiveJob:
         return ("Failed", OVERDUE) if self.overdue_in_s == 0 else None
 
     def status(self) -> tuple[Json, list[Event]]:
-        """The status, and the Events of its changes."""
+        """Returns the status, and the Events of its changes."""
         now, rows, events = timestamp(self._now_s), self._old.get("conditions") or [], list[Event]()
         if self._spec.get("suspend"):
             rows = with_conditions(rows, ["Suspended"], "True", ("JobSuspended", "Job suspended"), now)
@@ -174,7 +174,7 @@ class _ActiveJob:
 
 
 def _indexed(pod: Json, job: Json, index: int) -> Json:
-    """The Pod with its completion index: annotation, label, environment variable and hostname."""
+    """Returns the Pod with its completion index: annotation, label, environment variable and hostname."""
     meta, spec = pod["metadata"], pod["spec"]
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
     variable = {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}
@@ -189,7 +189,7 @@ def _indexed(pod: Json, job: Json, index: int) -> Json:
 
 
 def _expiry(job: Json, now_s: float) -> Result:
-    """Delete a finished Job with its Pods after ttlSecondsAfterFinished."""
+    """Deletes a finished Job with its Pods after ttlSecondsAfterFinished."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
     rows = (job.get("status") or {}).get("conditions") or ()
     times = [seconds_of(row.get("lastTransitionTime")) for row in rows if row.get("type") in {"Complete", "Failed"}]
@@ -200,12 +200,12 @@ def _expiry(job: Json, now_s: float) -> Result:
 
 
 def index_of(pod: Json) -> int | None:
-    """The completion index of a Pod."""
+    """Returns the completion index of a Pod."""
     return annotated_number(pod, INDEX)
 
 
 def indexes_text(indexes: Collection[int]) -> str:
-    """status.completedIndexes: `1,3-5`; a run of two is written as two numbers."""
+    """Returns the text of status.completedIndexes: `1,3-5`. A run of two is written as two numbers."""
     runs: list[list[int]] = []
     for index in sorted(indexes):
         if runs and runs[-1][-1] == index - 1:
@@ -218,7 +218,7 @@ def indexes_text(indexes: Collection[int]) -> str:
 
 
 def indexes_in(text: str, completions: int) -> set[int]:
-    """The indexes of status.completedIndexes that are below `completions`; parts of another form are ignored."""
+    """Returns the indexes of status.completedIndexes below `completions`; malformed parts are ignored."""
     indexes: set[int] = set()
     for part in text.split(","):
         if run := _RUN.fullmatch(part):
@@ -227,20 +227,20 @@ def indexes_in(text: str, completions: int) -> set[int]:
 
 
 def is_true(job: Json, name: str) -> bool:
-    """Whether a condition is True."""
+    """Returns whether a condition is True."""
     rows = (job.get("status") or {}).get("conditions") or ()
     return any(row.get("type") == name and row.get("status") == "True" for row in rows)
 
 
 def is_finished_job(job: Json) -> bool:
-    """Whether the Job is Complete or Failed."""
+    """Returns whether the Job is Complete or Failed."""
     return any(is_true(job, name) for name in _ENDS)
 
 
 def with_conditions(
     rows: Iterable[Json], names: Iterable[str], status: str, why: tuple[str, str], now: str
 ) -> list[Json]:
-    """The conditions with some set; one with equal status and reason keeps its times."""
+    """Returns the conditions with some set; one with equal status and reason keeps its times."""
     listed = list(rows)
     for name in names:
         old = next((row for row in listed if row.get("type") == name), None)

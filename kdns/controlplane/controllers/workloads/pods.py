@@ -23,17 +23,17 @@ Suffix: TypeAlias = Callable[[], str]
 
 
 def suffixes(choose: Choose) -> Suffix:
-    """The random suffixes that the API appends to generateName: five letters without vowels."""
+    """Returns the random suffixes that the API appends to generateName: five letters without vowels."""
     return lambda: "".join(_LETTERS[choose(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
 
 
 def is_active(pod: Json) -> bool:
-    """Whether the Pod counts as a replica: it has not finished and is not terminating."""
+    """Returns whether the Pod is a replica: it has not finished and is not terminating."""
     return not is_terminating(pod) and not is_finished(pod)
 
 
 def ready_since_s(pod: Json) -> float | None:
-    """When the Pod became Ready (Unix seconds, 0 for an unknown time); None for a Pod that is not Ready."""
+    """Returns when the Pod became Ready (Unix seconds, 0 for an unknown time); None for a Pod that is not Ready."""
     condition = ready_condition(pod) or {}
     if condition.get("status") != "True":
         return None
@@ -41,19 +41,19 @@ def ready_since_s(pod: Json) -> float | None:
 
 
 def available_in_s(since_s: float | None, min_ready_s: int, now_s: float) -> float | None:
-    """Seconds until a Pod that is Ready since then is available; None for a Pod that is not Ready."""
+    """Returns seconds until a Pod that is Ready since then is available; None for a Pod that is not Ready."""
     if since_s is None or not min_ready_s:
         return None if since_s is None else 0.0
     return max(0.0, since_s + min_ready_s - now_s)
 
 
 def pod_available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
-    """Seconds until a Ready Pod is available, 0 for one that is; None for a Pod that is not Ready."""
+    """Returns seconds until a Ready Pod is available, 0 for one that is; None for a Pod that is not Ready."""
     return available_in_s(ready_since_s(pod), min_ready_s, now_s)
 
 
 def new_pod(kind: Kind, owner: Json, template: Json, name: str, generate_name: str = "") -> Json:
-    """A Pod of the template, controlled by `owner`."""
+    """Returns a Pod of the template, controlled by `owner`."""
     given, meta = template.get("metadata") or {}, owner["metadata"]
     metadata: Json = {"name": name, "namespace": meta.get("namespace", "")}
     if generate_name:
@@ -66,7 +66,7 @@ def new_pod(kind: Kind, owner: Json, template: Json, name: str, generate_name: s
 
 
 def generated_names(owner: Json, number: int, suffix: Suffix, taken: Container[Key]) -> list[str]:
-    """Names as the API makes them of generateName, distinct and not taken in the namespace."""
+    """Returns names as the API makes them of generateName, distinct and not taken in the namespace."""
     meta, names = owner["metadata"], dict[str, None]()
     base = f"{meta['name']}-"[:_GENERATED_BASE_MAX]
     for _ in range(2 * number + _ATTEMPTS):

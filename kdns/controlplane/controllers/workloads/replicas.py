@@ -8,17 +8,17 @@ _PERCENT = 100
 
 
 def count(fields: Json | None, name: str) -> int:
-    """An integer field, 0 when it is absent."""
+    """Returns an integer field, 0 if it is absent."""
     return int((fields or {}).get(name) or 0)
 
 
 def desired_replicas(obj: Json) -> int:
-    """spec.replicas."""
+    """Returns spec.replicas."""
     return count(obj.get("spec"), "replicas")
 
 
 def int_or_percent(value: int | str | None, total: int, *, up: bool) -> int:
-    """A number, or a percentage of `total` rounded up or down; 0 for any other value."""
+    """Returns a number, or a percentage of `total` rounded up or down; 0 for any other value."""
     if isinstance(value, int):
         return value
     digits = str(value or "").removesuffix("%")

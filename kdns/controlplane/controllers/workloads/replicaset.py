@@ -35,7 +35,7 @@ Rank: TypeAlias = tuple[bool, int, bool, int, int, float, int, float, str]
 
 
 class ReplicaSets:
-    """Subjects are ReplicaSets, or ReplicationControllers, by namespace and name."""
+    """Requests are ReplicaSets, or ReplicationControllers, by namespace and name."""
 
     ignores_own_writes_of: frozenset[Kind] = frozenset()
 
@@ -50,7 +50,7 @@ class ReplicaSets:
         self._chosen_pods: dict[Key, list[Key]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The ReplicaSet, that of a Pod, or those that could adopt the Pod."""
+        """Returns the ReplicaSet, that of a Pod, or those that could adopt the Pod."""
         _ = revision
         if kind == self._kind:
             self._siblings.apply(key, obj)
@@ -64,7 +64,7 @@ class ReplicaSets:
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """The status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
+        """Writes the status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
         _ = since_s
         key = (request[0], request[1])
         owner = self._index.all.get(key)
@@ -84,7 +84,7 @@ class ReplicaSets:
         return Result(actions, events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """FailedCreate, also as condition ReplicaFailure; no Event for conflicts and terminating namespaces."""
+        """Returns FailedCreate and sets ReplicaFailure; no Event for conflicts and terminating namespaces."""
         key = (request[0], request[1])
         owner = self._index.all.get(key)
         if owner is None or not isinstance(error, StatusError) or error.code == 409:
@@ -113,7 +113,7 @@ class ReplicaSets:
         return [Action("delete", POD, pod) for pod in ranked], events
 
     def _chosen(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> list[Json]:
-        """The Pods to delete, in order of `rank`; the next reconcile deletes the rest of the same choice."""
+        """Returns the Pods to delete, in order of `rank`; the next reconcile deletes the rest of the same choice."""
         key, pods = _key(owner), {_key(pod): pod for pod in active}
         chosen = [pods[each] for each in self._chosen_pods.pop(key, ()) if each in pods]
         if len(chosen) != surplus:
@@ -124,7 +124,7 @@ class ReplicaSets:
         return chosen
 
     def _related_by_node(self, owner: Json, active: list[Json]) -> Counter[str]:
-        """The number of active Pods on each node, of all ReplicaSets of the same Deployment."""
+        """Returns the number of active Pods on each node, of all ReplicaSets of the same Deployment."""
         deployment = controller_of(owner)
         if deployment is None:
             return Counter(map(_node, active))
@@ -171,7 +171,7 @@ def _node(pod: Json) -> str:
 
 
 def rank(pod: Json, related_on_node: int, now_s: float) -> Rank:
-    """Sort key of deletion (ActivePodsWithRanks): Pods that are deleted first sort first.
+    """Sorts key of deletion (ActivePodsWithRanks): Pods that are deleted first sort first.
 
     Those without a node, Pending, not Ready, with lower deletion cost, on nodes with more Pods, Ready for a shorter
     time, with more restarts, younger. Times are compared by their logarithm, then the uid decides.
@@ -193,7 +193,7 @@ def rank(pod: Json, related_on_node: int, now_s: float) -> Rank:
 
 
 def deletion_cost(annotations: Json) -> int:
-    """The pod-deletion-cost, 0 where it is missing or no int32."""
+    """Returns the pod-deletion-cost, 0 if it is missing or not an int32."""
     text = str(annotations.get(DELETION_COST, "0"))
     digits = text.removeprefix("-")
     fits = digits.isdecimal() and digits.isascii() and len(digits) <= 10 and (digits == "0" or digits[0] != "0")
@@ -201,6 +201,6 @@ def deletion_cost(annotations: Json) -> int:
 
 
 def _magnitude(since_s: float | None, now_s: float) -> float:
-    """The duration since then as a power of two."""
+    """Returns the duration since then as a power of two."""
     duration_s = now_s - (since_s or 0.0)
     return floor(log2(duration_s)) if duration_s > 0 else -1.0

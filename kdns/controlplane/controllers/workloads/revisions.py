@@ -27,13 +27,13 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def safe_hash(value: Any, collisions: int = 0) -> str:
-    """The hash of a value and a number of collisions, in the letters of generated names."""
+    """Returns the hash of a value and a number of collisions, in the letters of generated names."""
     digest = hashlib.sha256(_encode(value) + (str(collisions).encode() if collisions else b"")).digest()
     return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
 
 
 def template_data(kind: Kind, owner: Json) -> Json:
-    """The data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
+    """Returns the data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
 
     It has what Go writes of absent fields, and its keys are sorted: clients compare the bytes with those that Go makes
     of the template, and a controller that finds others makes a revision of its own.
@@ -44,7 +44,7 @@ def template_data(kind: Kind, owner: Json) -> Json:
 
 
 def template_of(revision: Json) -> Json:
-    """The template of a revision."""
+    """Returns the template of a revision."""
     template = ((revision.get("data") or {}).get("spec") or {}).get("template") or {}
     return {name: value for name, value in template.items() if name != "$patch"}
 
@@ -62,18 +62,18 @@ class History:
     collisions: int
 
     def named(self, name: str) -> Json | None:
-        """The revision of a name."""
+        """Returns the revision of a name."""
         return next((each for each in self.revisions if each["metadata"]["name"] == name), None)
 
     def outdated(self, limit: int, live: Collection[str]) -> list[Action]:
-        """Deletions of the oldest unused revisions beyond the limit."""
+        """Returns deletions of the oldest unused revisions beyond the limit."""
         unused = [each for each in self.revisions if each["metadata"]["name"] not in live]
         surplus = max(0, len(unused) - limit) if limit >= 0 else 0
         return [Action("delete", CONTROLLER_REVISION, each) for each in unused[:surplus]]
 
 
 def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Container[Key]) -> History:
-    """The history of a set whose revisions are `owned`; `taken` are the keys of all ControllerRevisions."""
+    """Returns the history of a set whose revisions are `owned`; `taken` are the keys of all ControllerRevisions."""
     revisions = sorted(owned, key=lambda each: (count(each, "revision"), each["metadata"]["name"]))
     data, newest = template_data(kind, owner), count(revisions[-1], "revision") if revisions else 0
     collisions = count(owner.get("status"), "collisionCount")

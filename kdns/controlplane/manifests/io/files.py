@@ -37,10 +37,10 @@ class ManifestFile:
 
 
 def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
-    """Every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
+    """Returns every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
 
-    Paths that do not exist are added to `absent`. ManifestError for a folder that cannot be read: its files would seem
-    to be deleted; a file that cannot be looked at is UNREADABLE.
+    Paths that do not exist are added to `absent`. Raises ManifestError for an unreadable folder, whose files would seem
+        to be deleted; an unreadable file is UNREADABLE.
     """
     found: dict[Path, Stamp] = {}
     for path in paths:
@@ -65,7 +65,7 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
 
 
 def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
-    """The file, or this text of it, parsed; mistakes are part of the result.
+    """Returns the file, or this text of it, parsed; mistakes are part of the result.
 
     A pipe may never have an end, and is empty the second time: see `texts_read_once`.
     """
@@ -88,7 +88,7 @@ def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
 def manifests_of(
     text: str, found: Iterable[Document], mistakes: list[ManifestError]
 ) -> list[Manifest | UnknownKind | Kustomization]:
-    """The manifests of documents of this text; what is wrong with those that are none is added to the mistakes."""
+    """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes."""
     made: list[Manifest | UnknownKind | Kustomization] = []
     wrong: list[ManifestError] = []
     for document in found:
@@ -105,7 +105,10 @@ def manifests_of(
 
 
 def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list[ManifestError]:
-    """Mistakes at the lines of their fields, or of the object where that cannot be found. Each file is read once."""
+    """Returns mistakes at the lines of their fields, or of the object if a field is not found.
+
+    Each file is read once.
+    """
     places: dict[str, list[tuple[int, str]]] = {}
     for each in mistakes:
         places.setdefault(each.manifest.path, []).append(each.place)
@@ -122,18 +125,19 @@ def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list
 
 
 def regular_text(path: Path) -> str:
-    """The text of a regular file; ManifestError for any other, and as `text_of`."""
+    """Returns the text of a regular file. Raises ManifestError for any other, and as `text_of`."""
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
     except OSError as error:
         raise unreadable(path, error) from error
     if not is_regular:
-        raise ManifestError(str(path), 0, "", "cannot be read: it is no regular file")
+        raise ManifestError(str(path), 0, "", "cannot be read: it is not a regular file")
     return text_of(path)
 
 
 def texts_read_once(paths: Iterable[Path]) -> dict[Path, str]:
-    """The texts of `-` (standard input), of this process's descriptors and of pipes: of all that cannot be followed.
+    """Returns the texts of standard input (`-`), of this process's descriptors and of pipes: they cannot be watched for
+    changes.
 
     Raises ManifestError.
     """
@@ -155,7 +159,7 @@ def _is_read_once(path: Path) -> bool:
 
 
 def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tuple[list[Manifest], list[UnknownKind]]:
-    """All manifests of files and folders, and those `texts_read_once`; InputError with all that is wrong."""
+    """Returns all manifests of files and folders, and those `texts_read_once`; InputError with all that is wrong."""
     scanner = Scanner(paths, texts or {})
     check_exist(scanner.followed)
     scanner.scan(settle=False)
@@ -173,7 +177,7 @@ def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tupl
 
 
 def check_exist(paths: Iterable[Path]) -> None:
-    """ManifestError for a path that does not exist or cannot be looked at."""
+    """Raises ManifestError for a path that does not exist or cannot be examined."""
     for path in paths:
         try:
             path.stat()
@@ -208,12 +212,12 @@ class Scanner:
         return [path for path in self.paths if path not in self.texts]
 
     def text_of(self, path: Path) -> str:
-        """The text of a file, as `text_of`; that of one that is read once."""
+        """Returns the text of a file, like `text_of`, also of a file that is read once."""
         text = self.texts.get(path)
         return text_of(path) if text is None else text
 
     def scan(self, *, settle: bool = True) -> bool:
-        """Scan once; whether anything changed. Without `settle` changed files are read at once.
+        """Scans once; returns whether anything changed. Without `settle`, changed files are read at once.
 
         While a path cannot be read, `error` is set and `files` is kept.
         """

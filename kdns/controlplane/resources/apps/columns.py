@@ -10,7 +10,7 @@ from kdns.controlplane.resources.label_selectors import selector_text
 
 
 def deployment_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, ready of desired, updated, available, age; containers, images, selector."""
+    """Returns the cells: name, ready of desired, updated, available, age; containers, images, selector."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     return [
         name(obj),
@@ -24,21 +24,24 @@ def deployment_cells(obj: Json, now_s: float) -> list[Any]:
 
 
 def replica_cells(obj: Json, now_s: float) -> list[Any]:
-    """ReplicaSet and ReplicationController: name, desired, current, ready, age; containers, images, selector."""
+    """Returns the cells: name, desired, current, ready, age; containers, images, selector."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     counts = [_count(spec, "replicas"), _count(status, "replicas"), _count(status, "readyReplicas")]
     return [name(obj), *counts, age(obj, now_s), *_containers(spec), _selector(spec)]
 
 
 def stateful_set_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, ready of desired, age; containers, images."""
+    """Returns the cells: name, ready of desired, age; containers, images."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     ready = f"{_count(status, 'readyReplicas')}/{_count(spec, 'replicas')}"
     return [name(obj), ready, age(obj, now_s), *_containers(spec)]
 
 
 def daemon_set_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, desired, current, ready, updated, available, node selector, age; containers, images, selector."""
+    """Returns the cells: name, desired, current, ready, updated, available, node selector, age.
+
+    Wide: containers, images, selector.
+    """
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     fields = (
         "desiredNumberScheduled",
@@ -59,7 +62,7 @@ def daemon_set_cells(obj: Json, now_s: float) -> list[Any]:
 
 
 def controller_revision_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, the owner as kind.group/name, number, age."""
+    """Returns the cells: name, the owner as kind.group/name, number, age."""
     owners = obj.get("metadata", {}).get("ownerReferences") or []
     owner = next((row for row in owners if row.get("controller")), None)
     shown = NONE

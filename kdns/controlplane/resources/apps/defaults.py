@@ -16,19 +16,19 @@ _DEADLINE_S = 600
 
 
 def default_deployment(obj: Json) -> Json:
-    """Deployment: one replica, rolling update with 25 % surge and 25 % unavailable."""
+    """Sets the defaults of a Deployment: one replica, rolling update with 25 % surge and 25 % unavailable."""
     spec = {"replicas": 1, "revisionHistoryLimit": _HISTORY, "progressDeadlineSeconds": _DEADLINE_S, **_spec(obj)}
     spec["strategy"] = _strategy(spec.get("strategy"), {"maxUnavailable": "25%", "maxSurge": "25%"})
     return {**obj, "spec": spec}
 
 
 def default_replica_set(obj: Json) -> Json:
-    """ReplicaSet: one replica."""
+    """Sets the defaults of a ReplicaSet: one replica."""
     return {**obj, "spec": {"replicas": 1, **_spec(obj)}}
 
 
 def default_replication_controller(obj: Json) -> Json:
-    """ReplicationController: one replica; selector and labels are those of its template."""
+    """Sets the defaults of a ReplicationController: one replica; selector and labels are those of its template."""
     spec = {"replicas": 1, **without_nulls(obj.get("spec"))}
     if "template" in spec:
         spec["template"] = default_template(spec["template"])
@@ -42,7 +42,7 @@ def default_replication_controller(obj: Json) -> Json:
 
 
 def default_stateful_set(obj: Json) -> Json:
-    """StatefulSet: one replica, OrderedReady, no partition, claims are retained."""
+    """Sets the defaults of a StatefulSet: one replica, OrderedReady, no partition, claims are retained."""
     spec = {"replicas": 1, "revisionHistoryLimit": _HISTORY, "podManagementPolicy": "OrderedReady", **_spec(obj)}
     given = spec.get("updateStrategy") or {}
     strategy = _strategy(given, {"partition": 0})
@@ -59,14 +59,14 @@ def default_stateful_set(obj: Json) -> Json:
 
 
 def default_daemon_set(obj: Json) -> Json:
-    """DaemonSet: rolling update of one node at a time."""
+    """Sets the defaults of a DaemonSet: rolling update of one node at a time."""
     spec = {"revisionHistoryLimit": _HISTORY, **_spec(obj)}
     spec["updateStrategy"] = _strategy(spec.get("updateStrategy"), {"maxUnavailable": 1, "maxSurge": 0})
     return {**obj, "spec": spec}
 
 
 def counted_template(new: Json, old: Json | None) -> Json:
-    """The DaemonSet with the annotation that counts the changes of its template."""
+    """Returns the DaemonSet with the annotation that counts the changes of its template."""
     metadata = new["metadata"]
     count = 1
     if old is not None:
@@ -77,7 +77,7 @@ def counted_template(new: Json, old: Json | None) -> Json:
 
 
 def default_template(template: Json) -> Json:
-    """A Pod template with the defaults of a Pod."""
+    """Returns a Pod template with the defaults of a Pod."""
     given = without_nulls(template)
     return {
         "metadata": without_nulls(given.get("metadata")),
@@ -86,7 +86,7 @@ def default_template(template: Json) -> Json:
 
 
 def _spec(obj: Json) -> Json:
-    """The spec without nulls, and with the defaults of its template."""
+    """Returns the spec without nulls, and with the defaults of its template."""
     spec = without_nulls(obj.get("spec"))
     return {**spec, "template": default_template(spec.get("template") or {})}
 
@@ -100,7 +100,7 @@ def _strategy(given: Json | None, rolling: Json) -> Json:
 
 
 def _claim(claim: Json) -> Json:
-    """A claim template with type, volume mode and phase."""
+    """Returns a claim template with type, volume mode and phase."""
     spec = {"volumeMode": "Filesystem", **without_nulls(claim.get("spec"))}
     status = {**without_nulls(claim.get("status")), "phase": "Pending"}
     metadata = without_nulls(claim.get("metadata"))

@@ -40,7 +40,7 @@ _CHANGEABLE = frozenset(
 
 
 def validate_deployment(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Deployment; its selector is immutable."""
+    """Validates a Deployment; its selector is immutable."""
     spec = obj.get("spec") or {}
     causes = _meta(obj, old) + _counts(spec, "replicas") + _selector(spec, "deployment")
     causes += _replicated_template(spec) + _deployment_strategy(spec.get("strategy") or {})
@@ -52,14 +52,14 @@ def validate_deployment(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_replica_set(obj: Json, old: Json | None = None) -> list[Cause]:
-    """ReplicaSet; its selector is immutable."""
+    """Validates a ReplicaSet; its selector is immutable."""
     spec = obj.get("spec") or {}
     causes = _meta(obj, old) + _counts(spec, "replicas", "minReadySeconds") + _selector(spec, "deployment")
     return causes + _replicated_template(spec) + _same_selector(spec, old)
 
 
 def validate_replication_controller(obj: Json, old: Json | None = None) -> list[Cause]:
-    """ReplicationController: like a ReplicaSet, with a plain map of labels as its selector."""
+    """Validates a ReplicationController: like a ReplicaSet, with a plain map of labels as its selector."""
     spec = obj.get("spec") or {}
     causes = _meta(obj, old) + _counts(spec, "minReadySeconds")
     if not spec.get("selector"):
@@ -71,7 +71,7 @@ def validate_replication_controller(obj: Json, old: Json | None = None) -> list[
 
 
 def validate_stateful_set(obj: Json, old: Json | None = None) -> list[Cause]:
-    """StatefulSet; few fields of its spec may change."""
+    """Validates a StatefulSet; few fields of its spec may change."""
     spec = obj.get("spec") or {}
     causes = _meta(obj, old)
     if old and _fixed(spec) != _fixed(old.get("spec") or {}):
@@ -111,7 +111,7 @@ def validate_stateful_set(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_daemon_set(obj: Json, old: Json | None = None) -> list[Cause]:
-    """DaemonSet; its selector is immutable."""
+    """Validates a DaemonSet; its selector is immutable."""
     spec = obj.get("spec") or {}
     causes = _meta(obj, old) + _selector(spec, "daemonset")
     template = spec.get("template") or {}
@@ -131,7 +131,7 @@ def validate_daemon_set(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_controller_revision(obj: Json, old: Json | None = None) -> list[Cause]:
-    """ControllerRevision: its data are immutable."""
+    """Validates a ControllerRevision: its data are immutable."""
     causes = _meta(obj, old)
     if obj.get("data") is None:
         causes.append(required("data", "data is mandatory"))
@@ -170,7 +170,7 @@ def _same_selector(spec: Json, old: Json | None) -> list[Cause]:
 
 
 def _unreadable(spec: Json) -> list[Cause]:
-    """The error of a malformed selector; the template is then not validated."""
+    """Returns the error of a malformed selector; the template is then not validated."""
     selector = spec.get("selector") or {}
     wrong = validate_label_selector("spec.selector", selector)
     return [invalid_value("spec.selector", selector, "invalid label selector")] if wrong else []
@@ -193,7 +193,7 @@ def _replicated_template(spec: Json) -> list[Cause]:
 
 
 def _template(spec: Json, selector: Selector | None = None) -> list[Cause]:
-    """A template is validated as a Pod. A missing selector selects nothing."""
+    """Validates a template as a Pod. A missing selector selects nothing."""
     metadata = (spec.get("template") or {}).get("metadata") or {}
     if selector is None and spec.get("selector") is not None:
         selector = Selector() if _unreadable(spec) else selector_of(spec["selector"])
@@ -214,7 +214,7 @@ def _always(template: Json) -> list[Cause]:
 
 
 def _with_claims(spec: Json) -> Json:
-    """The template of a StatefulSet with its claims among the volumes, which its containers may mount."""
+    """Returns the template of a StatefulSet with its claims among the volumes, which its containers may mount."""
     template = spec.get("template") or {}
     names = [(claim.get("metadata") or {}).get("name") for claim in spec.get("volumeClaimTemplates") or []]
     if not names:
@@ -225,12 +225,12 @@ def _with_claims(spec: Json) -> Json:
 
 
 def _fixed(spec: Json) -> Json:
-    """What may not change; clients send serviceName as "" where it was not given."""
+    """Returns the immutable fields; clients send serviceName as "" if it was not given."""
     return {name: value for name, value in spec.items() if name not in _CHANGEABLE and value != ""}
 
 
 def _number(value: Any) -> int:
-    """A number or percentage as a number, 0 for another text."""
+    """Returns a number or percentage as a number, 0 for another text."""
     if isinstance(value, int):
         return value
     found = _PERCENT.fullmatch(str(value))
@@ -238,7 +238,7 @@ def _number(value: Any) -> int:
 
 
 def validate_int_or_percent(path: str, value: Any) -> list[Cause]:
-    """A number that is not negative, or a percentage (IntOrString)."""
+    """Checks for a number that is not negative, or a percentage (IntOrString)."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -252,7 +252,7 @@ def _at_most_all(path: str, value: Any) -> list[Cause]:
 
 
 def _deployment_strategy(strategy: Json) -> list[Cause]:
-    """spec.strategy of a Deployment."""
+    """Validates spec.strategy of a Deployment."""
     rolling, path = strategy.get("rollingUpdate"), "spec.strategy.rollingUpdate"
     match strategy.get("type"):
         case "Recreate":
@@ -271,7 +271,7 @@ def _deployment_strategy(strategy: Json) -> list[Cause]:
 
 
 def _stateful_rolling(path: str, rolling: Json) -> list[Cause]:
-    """The rolling update of a StatefulSet."""
+    """Validates the rolling update of a StatefulSet."""
     causes = []
     if (partition := rolling.get("partition") or 0) < 0:
         causes.append(invalid_value(f"{path}.partition", partition, _NOT_NEGATIVE))
@@ -285,7 +285,7 @@ def _stateful_rolling(path: str, rolling: Json) -> list[Cause]:
 
 
 def _daemon_rolling(path: str, rolling: Json) -> list[Cause]:
-    """The rolling update of a DaemonSet."""
+    """Validates the rolling update of a DaemonSet."""
     causes = []
     unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     for field, value in (("maxUnavailable", unavailable), ("maxSurge", surge)):

@@ -14,7 +14,7 @@ _JOB_STATES = {"Suspended": "Suspended", "FailureTarget": "FailureTarget", "Succ
 
 
 def job_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, state, completions, duration, age; containers, images, selector."""
+    """Returns the cells: name, state, completions, duration, age; containers, images, selector."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     succeeded, most = status.get("succeeded") or 0, spec.get("parallelism") or 0
     if spec.get("completions") is not None:
@@ -37,7 +37,7 @@ def _job_state(obj: Json) -> str:
 
 
 def containers_and_selector(spec: Json) -> list[str]:
-    """The cells of the columns Containers, Images and Selector."""
+    """Returns the cells of the columns Containers, Images and Selector."""
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ()
     named = [",".join(str(each.get(field) or "") for each in containers) for field in ("name", "image")]
     return [*named, selector_text(spec["selector"]) if spec.get("selector") else NONE]

@@ -10,7 +10,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 def default_job(obj: Json) -> Json:
-    """One completion, a backoff limit of six, and the labels of its template."""
+    """Returns one completion, a backoff limit of six, and the labels of its template."""
     spec = without_nulls(obj.get("spec"))
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -31,7 +31,7 @@ def default_job(obj: Json) -> Json:
 
 
 def with_job_selector(obj: Json) -> Json:
-    """A new Job whose selector is its uid, and whose Pods have uid and name as labels, unless manualSelector is set."""
+    """Returns a new Job with its uid as selector, and uid and name as Pod labels, unless manualSelector is set."""
     spec = obj["spec"]
     if spec.get("manualSelector"):
         return obj

@@ -29,7 +29,7 @@ _NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_job(obj: Json, old: Json | None = None) -> list[Cause]:
-    """All violated rules of a Job; template, selector and completion mode are immutable."""
+    """Returns all violated rules of a Job; template, selector and completion mode are immutable."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     spec = obj.get("spec") or {}
@@ -41,7 +41,7 @@ def validate_job(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def _own_selector(obj: Json, spec: Json) -> list[Cause]:
-    """Without manualSelector, the selector has to be the generated one, the Job's uid."""
+    """Checks that the selector is the generated one, the Job's uid, unless manualSelector is set."""
     if spec.get("manualSelector"):
         return []
     wanted = {"matchLabels": {CONTROLLER_UID: obj["metadata"].get("uid", "")}}
@@ -63,7 +63,7 @@ def _selected(spec: Json) -> list[Cause]:
 
 
 def validate_job_spec(path: str, spec: Json) -> list[Cause]:
-    """The spec of a Job."""
+    """Validates the spec of a Job."""
     causes = [
         invalid_value(f"{path}.{field}", spec[field], _NOT_NEGATIVE) for field in _COUNTS if (spec.get(field) or 0) < 0
     ]

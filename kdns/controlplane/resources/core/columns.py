@@ -10,27 +10,27 @@ from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age,
 
 
 def namespace_cells(namespace: Json, now_s: float) -> list[Any]:
-    """Name, phase, age."""
+    """Returns the cells: name, phase, age."""
     return [name(namespace), namespace.get("status", {}).get("phase", ""), age(namespace, now_s)]
 
 
 def config_map_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, number of keys, age."""
+    """Returns the cells: name, number of keys, age."""
     return [name(obj), len(obj.get("data") or {}) + len(obj.get("binaryData") or {}), age(obj, now_s)]
 
 
 def secret_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, type, number of keys, age."""
+    """Returns the cells: name, type, number of keys, age."""
     return [name(obj), obj.get("type", ""), len(obj.get("data") or {}), age(obj, now_s)]
 
 
 def service_account_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, number of Secrets, age."""
+    """Returns the cells: name, number of Secrets, age."""
     return [name(obj), len(obj.get("secrets") or ()), age(obj, now_s)]
 
 
 def event_cells(event: Json, now_s: float) -> list[Any]:
-    """Last seen, type, reason, object, subobject, source, message, first seen, count, name."""
+    """Returns the cells: last seen, type, reason, object, subobject, source, message, first seen, count, name."""
     subject, source = event.get("involvedObject", {}), event.get("source", {})
     series = event.get("series")
     first = since(event.get("firstTimestamp") or event.get("eventTime"), now_s)

@@ -8,7 +8,7 @@ from kdns.controlplane.meta.kinds import Json
 
 
 def default_secret(obj: Json) -> Json:
-    """Type Opaque; stringData is merged into data, whose whitespace is removed."""
+    """Sets type Opaque, merges stringData into data, and removes whitespace of data."""
     text = {key: b64encode((value or "").encode()).decode() for key, value in (obj.get("stringData") or {}).items()}
     given = {key: "".join((value or "").split()) for key, value in (obj.get("data") or {}).items()}
     rest = {key: value for key, value in obj.items() if key not in {"stringData", "data", "type"}}

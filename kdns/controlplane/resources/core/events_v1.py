@@ -50,7 +50,7 @@ FIELD_LABELS: Final = FieldLabels(
 
 
 def to_events_v1(event: Json) -> Json:
-    """A stored Event as events.k8s.io/v1.
+    """Returns a stored Event as events.k8s.io/v1.
 
     Differs: a missing eventTime is the firstTimestamp, not null, which the Python client rejects.
     """
@@ -60,13 +60,13 @@ def to_events_v1(event: Json) -> Json:
 
 
 def to_core(event: Json) -> Json:
-    """An events.k8s.io/v1 Event as core/v1."""
+    """Returns an events.k8s.io/v1 Event as core/v1."""
     found = {_STORED_NAMES.get(field, field): value for field, value in event.items()}
     return {**found, "apiVersion": EVENT.api_version}
 
 
 def updated(old: Json, sent: Json) -> Json:
-    """The Event to store in the place of `old` ({} for a new one); 422 for an incomplete one."""
+    """Returns the Event to store in the place of `old` ({} for a new one). Raises 422 for an incomplete one."""
     event = to_core(sent)
     if old and not old.get("eventTime") and event.get("eventTime") == _microseconds(old):
         event.pop("eventTime", None)
@@ -78,7 +78,7 @@ def updated(old: Json, sent: Json) -> Json:
 
 
 def configuration(kind: Kind, config: Json) -> Json:
-    """The configuration of the stored Event from an applied one."""
+    """Returns the configuration of the stored Event from an applied one."""
     return {**to_core(config), "apiVersion": kind.api_version}
 
 

@@ -13,7 +13,7 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def default_namespace(obj: Json) -> Json:
-    """Its name as a label, a spec, and the phase."""
+    """Returns its name as a label, a spec, and the phase."""
     meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
     labels = {**(meta.get("labels") or {}), _NAME_LABEL: meta.get("name", "")}
     status = obj.get("status") or {}
@@ -26,17 +26,17 @@ def default_namespace(obj: Json) -> Json:
 
 
 def new_namespace(obj: Json) -> Json:
-    """A new Namespace: Active, with the finalizer of its content."""
+    """Returns a new Namespace: Active, with the finalizer of its content."""
     spec, finalizers = obj["spec"], namespace_finalizers(obj)
     listed = finalizers if CONTENT_FINALIZER in finalizers else [*finalizers, CONTENT_FINALIZER]
     return {**obj, "spec": {**spec, "finalizers": listed}, "status": {"phase": "Active"}}
 
 
 def namespace_finalizers(obj: Json) -> list[str]:
-    """spec.finalizers."""
+    """Returns spec.finalizers."""
     return list((obj.get("spec") or {}).get("finalizers") or ())
 
 
 def terminating_namespace(obj: Json) -> Json:
-    """A Namespace whose deletion begins."""
+    """Returns a Namespace whose deletion begins."""
     return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}

@@ -29,7 +29,7 @@ _LOGIN = ("username", "password")
 
 
 def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Keys, size, and changes of an immutable ConfigMap."""
+    """Validates keys, size, and changes of an immutable ConfigMap."""
     causes = _sealed(obj, old, ("data", "binaryData")) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     text, binary = obj.get("data") or {}, obj.get("binaryData") or {}
@@ -44,7 +44,7 @@ def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Keys, size, the keys that its type requires, and immutability. Messages do not quote contents."""
+    """Validates keys, size, the keys that its type requires, and immutability. Messages do not quote contents."""
     causes: list[Cause] = []
     if old:
         if obj.get("type") != old.get("type"):
@@ -100,27 +100,30 @@ def _sealed(obj: Json, old: Json, fields: tuple[str, ...]) -> list[Cause]:
 
 
 def validate_service_account(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Metadata alone."""
+    """Validates metadata alone."""
     causes = validate_meta_update(old, obj) if old else []
     return causes + validate_meta(obj, formats.dns_subdomain)
 
 
 def validate_namespace(obj: Json, old: Json | None = None) -> list[Cause]:
-    """A Namespace's name is a DNS label, and its finalizers are qualified."""
+    """Checks that a Namespace's name is a DNS label, and that its finalizers are qualified."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_label, namespaced=False)
     return causes + ([] if old else validate_namespace_finalizers(obj))
 
 
 def validate_namespace_finalizers(obj: Json, old: Json | None = None) -> list[Cause]:
-    """spec.finalizers, which the subresource `finalize` changes. As in kube-apiserver, it alone numbers them."""
+    """Validates spec.finalizers, which the subresource `finalize` changes.
+
+    As in kube-apiserver, only its causes have indexes.
+    """
     rows = enumerate((obj.get("spec") or {}).get("finalizers") or [])
     paths = ((f"spec.finalizers[{index}]" if old else "spec.finalizers", name) for index, name in rows)
     return [cause for path, name in paths for cause in finalizer_causes(path, name)]
 
 
 def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause]:
-    """The phase says whether the Namespace is being deleted."""
+    """Checks that the phase matches whether the Namespace is terminating."""
     going = bool(obj["metadata"].get("deletionTimestamp"))
     wanted, phase = "Terminating" if going else "Active", (obj.get("status") or {}).get("phase")
     if phase == wanted:
@@ -130,7 +133,9 @@ def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause
 
 
 def validate_event(obj: Json, old: Json | None = None) -> list[Cause]:
-    """An Event is in the namespace of the object that it is about, or in `default` for cluster-scoped objects."""
+    """Checks that an Event is in the namespace of the object that it is about, or in `default` for cluster-scoped
+    objects.
+    """
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     about, mine = (obj.get("involvedObject") or {}).get("namespace") or "", obj["metadata"].get("namespace")

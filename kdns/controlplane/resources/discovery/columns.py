@@ -11,7 +11,7 @@ from kdns.net import join_host_port
 
 
 def endpoints_cells(endpoints: Json, now_s: float) -> list[Any]:
-    """Name, ready endpoints as address:port, age. Blank if none is ready, as in Kubernetes."""
+    """Returns the cells: name, ready endpoints as address:port, age. Blank if none is ready, as in Kubernetes."""
     subsets = endpoints.get("subsets") or ()
     shown = few((text for subset in subsets for text in _subset(subset)), "") if subsets else NONE
     return [name(endpoints), shown, age(endpoints, now_s)]
@@ -24,7 +24,7 @@ def _subset(subset: Json) -> Iterable[str]:
 
 
 def endpoint_slice_cells(endpoint_slice: Json, now_s: float) -> list[Any]:
-    """Name, address type, ports, addresses, age."""
+    """Returns the cells: name, address type, ports, addresses, age."""
     ports = [str(port.get("port") or port.get("name") or "*") for port in endpoint_slice.get("ports") or ()]
     addresses = [each for end in endpoint_slice.get("endpoints") or () for each in end.get("addresses") or ()]
     return [

@@ -7,7 +7,7 @@ from kdns.controlplane.resources.defaults import without_nulls
 
 
 def default_endpoints(obj: Json) -> Json:
-    """Endpoints: protocol TCP."""
+    """Sets the defaults of Endpoints: protocol TCP."""
     subsets = [
         {**subset, "ports": [{"protocol": "TCP", **port} for port in subset["ports"]]}
         if subset.get("ports")
@@ -18,7 +18,7 @@ def default_endpoints(obj: Json) -> Json:
 
 
 def default_endpoint_slice(obj: Json) -> Json:
-    """EndpointSlice: protocol TCP, an empty port name, conditions."""
+    """Sets the defaults of an EndpointSlice: protocol TCP, an empty port name, conditions."""
     made = without_nulls(obj)
     if ports := made.get("ports"):
         made["ports"] = [{"name": "", "protocol": "TCP", **without_nulls(port)} for port in ports]

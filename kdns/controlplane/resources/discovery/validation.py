@@ -25,7 +25,7 @@ MOST_ENDPOINTS, MOST_ADDRESSES, MOST_PORTS, MOST_HINTS, MOST_TOPOLOGY = 1000, 10
 
 
 def validate_endpoints(obj: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
-    """All violated rules of Endpoints. Stored addresses stay valid; unchanged subsets are not validated."""
+    """Returns all violated rules of Endpoints. Stored addresses stay valid; unchanged subsets are not validated."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     if old and (old.get("subsets") or []) == (obj.get("subsets") or []):
@@ -77,7 +77,10 @@ def _app_protocol(path: str, port: Json) -> list[Cause]:
 
 
 def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
-    """All violated rules of an EndpointSlice. addressType is immutable; unchanged endpoints are not validated."""
+    """Returns all violated rules of an EndpointSlice. addressType is immutable.
+
+    Unchanged endpoints are not validated.
+    """
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     address_type = obj.get("addressType") or ""

@@ -12,12 +12,12 @@ from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, Json, Kind
 _WANTED: Final = "targetCPUUtilizationPercentage"
 _USED: Final = "currentCPUUtilizationPercentage"
 _METRICS: Final = {"spec": ("metrics", "target", _WANTED), "status": ("currentMetrics", "current", _USED)}
-"""Part of an object → list of metrics, value of a metric, and the field of autoscaling/v1 that stands for it."""
+"""Part of an object → list of metrics, value of a metric, and the field of autoscaling/v1 for it."""
 _UNKNOWN: Final = {"spec": ("metrics", "behavior"), "status": ("currentMetrics", "conditions")}
 
 
 def to_autoscaler_v1(obj: Json) -> Json:
-    """A stored autoscaler as autoscaling/v1."""
+    """Returns a stored autoscaler as autoscaling/v1."""
     shown = {**obj, "apiVersion": AUTOSCALER_V1.api_version}
     for part, (metrics, value, field) in _METRICS.items():
         if isinstance(stored := obj.get(part), dict):
@@ -28,17 +28,17 @@ def to_autoscaler_v1(obj: Json) -> Json:
 
 
 def to_autoscaler(obj: Json) -> Json:
-    """An autoscaling/v1 autoscaler as it is stored."""
+    """Returns an autoscaling/v1 autoscaler as it is stored."""
     return updated({}, obj)
 
 
 def configuration(kind: Kind, config: Json) -> Json:
-    """The configuration of the stored autoscaler from an applied one."""
+    """Returns the configuration of the stored autoscaler from an applied one."""
     return {**to_autoscaler(config), "apiVersion": kind.api_version}
 
 
 def updated(old: Json, sent: Json) -> Json:
-    """The autoscaler to store in the place of `old` ({} for a new one)."""
+    """Returns the autoscaler to store in the place of `old` ({} for a new one)."""
     new = {**sent, "apiVersion": AUTOSCALER.api_version}
     for part, (metrics, value, field) in _METRICS.items():
         if isinstance(shown := sent.get(part), dict):
@@ -52,7 +52,7 @@ def updated(old: Json, sent: Json) -> Json:
 
 
 def _cpu(metric: Json, value: str) -> Any:
-    """The average use of CPU time in percent; None for another metric."""
+    """Returns the average use of CPU time in percent; None for another metric."""
     resource = metric.get("resource") or {}
     if metric.get("type") != "Resource" or resource.get("name") != "cpu":
         return None
@@ -60,6 +60,6 @@ def _cpu(metric: Json, value: str) -> Any:
 
 
 def cpu_metric(value: str, percent: Any) -> Json:
-    """The metric of the average use of CPU time, with its `target` or `current` value in percent."""
+    """Returns the metric of the average use of CPU time, with its `target` or `current` value in percent."""
     kind = {"type": "Utilization"} if value == "target" else {}
     return {"type": "Resource", "resource": {"name": "cpu", value: {**kind, "averageUtilization": percent}}}

@@ -112,7 +112,7 @@ def _ingress_class(obj: Json, now_s: float) -> list[Any]:
 
 
 def _binding(obj: Json, now_s: float) -> list[Any]:
-    """Of a RoleBinding or ClusterRoleBinding."""
+    """Returns the cells of a RoleBinding or ClusterRoleBinding."""
     role, subjects = obj.get("roleRef") or {}, obj.get("subjects") or ()
     by_kind: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
     for each in subjects:
@@ -143,7 +143,7 @@ def _autoscaler(obj: Json, now_s: float) -> list[Any]:
 
 
 def _metrics(specs: Sequence[Json], current: Sequence[Json]) -> str:
-    """Current and wanted value of the first two metrics, and how many follow."""
+    """Returns current and target value of the first two metrics, and the number of further ones."""
     texts = [_metric(spec, current[index] if index < len(current) else {}) for index, spec in enumerate(specs)]
     more = f" + {len(texts) - _METRICS_SHOWN} more..." if len(texts) > _METRICS_SHOWN else ""
     return (", ".join(texts[:_METRICS_SHOWN]) or NONE) + more
@@ -164,7 +164,7 @@ def _metric(spec: Json, current: Json) -> str:
 
 
 def _quota(obj: Json, now_s: float) -> list[Any]:
-    """Used and hard amounts: of requests and of everything else, then of limits."""
+    """Returns used and hard amounts: of requests and others, then of limits."""
     status = obj.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
     texts = {each: f"{each}: {used.get(each, 0)}/{hard[each]}" for each in sorted(hard)}
@@ -187,7 +187,7 @@ def _storage_class(obj: Json, now_s: float) -> list[Any]:
 
 
 def _webhooks(obj: Json, now_s: float) -> list[Any]:
-    """Of both kinds of webhook configurations."""
+    """Returns the cells of both kinds of webhook configurations."""
     return [name(obj), len(obj.get("webhooks") or ()), age(obj, now_s)]
 
 
@@ -228,7 +228,7 @@ def _csi_node(obj: Json, now_s: float) -> list[Any]:
 
 
 def _policy(rules: str) -> Cells:
-    """Of both kinds of admission policies: how many rules, and the kind of their parameters."""
+    """Returns the cells of both kinds of admission policies: the number of rules, and the kind of their parameters."""
 
     def cells(obj: Json, now_s: float) -> list[Any]:
         spec = obj.get("spec") or {}

@@ -31,7 +31,7 @@ _DRIVER: Final[Json] = {
 
 
 def _matched(path: str, rules: str) -> Json:
-    """The defaults of what says which requests a webhook or a policy is for."""
+    """Sets the defaults of the request rules of a webhook or a policy."""
     selectors = {f"{path}{field}Selector": Json() for field in ("namespace", "object")}
     return {f"{path}matchPolicy": "Equivalent", **selectors, f"{path}{rules}[].scope": "*"}
 
@@ -101,7 +101,7 @@ _VALUES: Final[Mapping[str, Json]] = {
         "spec.spec.devices.requests[].firstAvailable[].allocationMode": "ExactCount",
     },
 }
-"""Resource → path of a field → its value where it is absent and what it belongs to is not; `[]`: of each element."""
+"""Resource → path of a field → its default, if its parent exists; `[]` means each element."""
 
 
 def _template(*path: str) -> Callable[[Json], Json]:
@@ -124,7 +124,7 @@ def _policy_types(obj: Json) -> Json:
 
 
 def _subjects(obj: Json) -> Json:
-    """Users and groups are of the RBAC API group."""
+    """Sets the RBAC API group of users and groups."""
     if not isinstance(listed := obj.get("subjects"), list):
         return obj
     groups = {"User": _RBAC, "Group": _RBAC}
@@ -192,7 +192,7 @@ def defaults_of(kind: Kind) -> Callable[[Json], Json]:
 
 
 def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
-    """The status of a new object, whatever its author says; None for a kind without status."""
+    """Returns the status of a new object, whatever its author says; None for a kind without status."""
     if "status" not in kind.subresources:
         return None
     return lambda _: copied(_STATUS.get(kind.resource, {}))
@@ -208,7 +208,7 @@ def _filled(kind: Kind, values: Json, rules: tuple[Callable[[Json], Json], ...],
 
 
 def _with_value(obj: Any, path: list[str], value: Any) -> Any:
-    """The object with the value at the path, if what is before the path's end exists; null, [] and "" are absent."""
+    """Returns the object with the value at the path, if the parent exists. null, [] and "" count as absent."""
     if not isinstance(obj, dict):
         return obj
     name, *rest = path

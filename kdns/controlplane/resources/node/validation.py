@@ -35,7 +35,7 @@ _CIDRS_STAY = 'node updates may not change podCIDR except from "" to valid'
 
 
 def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
-    """All violated rules of a Node. The path of taints is in metadata, as kube-apiserver has it."""
+    """Returns all violated rules of a Node. The path of taints is in metadata, as kube-apiserver has it."""
     spec: Json = obj.get("spec") or {}
     causes = validate_meta(obj, formats.dns_subdomain, namespaced=False) + _taints(spec.get("taints") or [])
     causes += _features(obj) + _cidrs(pod_cidrs(spec))
@@ -43,7 +43,7 @@ def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_node_update(obj: Json, old: Json | None) -> list[Cause]:
-    """The rules of an update of a Node or of its status."""
+    """Checks an update of a Node or of its status."""
     old = old or {}
     causes = validate_meta_update(old, obj) + _features(obj)
     known: list[Json] = []
@@ -57,14 +57,14 @@ def validate_node_update(obj: Json, old: Json | None) -> list[Cause]:
 
 
 def default_node(obj: Json) -> Json:
-    """Node: podCIDR, and podCIDRs, whose first it is; where the two differ, podCIDR is right."""
+    """Makes podCIDR the first of podCIDRs; podCIDR takes precedence if they differ."""
     spec = obj.get("spec") or {}
     cidrs = pod_cidrs(spec)
     return {**obj, "spec": {**spec, "podCIDR": cidrs[0], "podCIDRs": cidrs}} if cidrs else obj
 
 
 def pod_cidrs(spec: Json) -> list[str]:
-    """podCIDRs, or podCIDR where the two differ."""
+    """Returns podCIDRs, or podCIDR if they differ."""
     one, several = spec.get("podCIDR") or "", list(spec.get("podCIDRs") or [])
     return several if not one or several[:1] == [one] else [one]
 

@@ -24,7 +24,7 @@ class _Count:
     last_restart: str = ""
 
     def restarted(self, status: Json) -> None:
-        """Add a container's restarts, and keep the latest end."""
+        """Adds a container's restarts, and keeps the latest end."""
         self.restarts += status.get("restartCount", 0)
         ended = status.get("lastState", {}).get("terminated", {}).get("finishedAt") or ""
         if (seconds_of(ended) or 0.0) > (seconds_of(self.last_restart) or 0.0):
@@ -32,7 +32,7 @@ class _Count:
 
 
 def pod_cells(pod: Json, now_s: float) -> list[Any]:
-    """The cells of a Pod's row, wide ones included."""
+    """Returns the cells of a Pod's row, wide ones included."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
     sidecars = {each["name"] for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always"}
     reason, count = _summary(spec, status, sidecars)
@@ -93,7 +93,7 @@ def _summary(spec: Json, status: Json, sidecars: set[str]) -> tuple[str, _Count]
 
 
 def _initializing(state: Json, index: int, total: int) -> str:
-    """The status of a Pod with an init container that is not done."""
+    """Returns the status of a Pod with an init container that is not done."""
     if "terminated" in state:
         return f"Init:{_ended(state['terminated'])}"
     waiting = state.get("waiting", {}).get("reason") or ""
@@ -111,7 +111,7 @@ def _ended(terminated: Json) -> str:
 
 
 def _running(reason: str, status: Json, count: _Count) -> str:
-    """The status of a Pod by its containers; the first container with a reason decides."""
+    """Returns the status of a Pod by its containers; the first container with a reason decides."""
     runs = False
     for each in reversed(status.get("containerStatuses", ())):
         state = each.get("state", {})
@@ -135,7 +135,7 @@ def _readiness_gates(spec: Json, status: Json) -> str:
 
 
 def pod_conditions(pod: Json) -> list[Json]:
-    """The condition of the row of a finished Pod: kubectl dims or hides such rows."""
+    """Returns the condition of the row of a finished Pod: kubectl dims or hides such rows."""
     ended = {"Succeeded": "The pod has ended and succeeded.", "Failed": "The pod has ended and failed."}
     phase = pod.get("status", {}).get("phase", "")
     if phase not in ended:

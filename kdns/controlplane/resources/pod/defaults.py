@@ -16,13 +16,15 @@ _FILE_MODE = 0o644
 
 
 def default_pod(obj: Json) -> Json:
-    """A copy of the Pod with its defaults."""
+    """Returns a copy of the Pod with its defaults."""
     pod = default_pod_template(obj)
     return {**pod, "spec": {"enableServiceLinks": True, **pod["spec"]}, **_addresses(obj.get("status") or {})}
 
 
 def admitted(pod: Json, old: Json | None) -> Json:
-    """A Pod with what admission adds: account of a new one, priority, tolerations of five minutes for failed nodes."""
+    """Returns a Pod after admission: service account of a new Pod, priority, tolerations of five minutes for failed
+    nodes.
+    """
     given = pod["spec"]
     account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
     tolerations = given.get("tolerations") or []
@@ -42,12 +44,12 @@ def admitted(pod: Json, old: Json | None) -> Json:
 
 
 def counted_pod(pod: Json) -> Json:
-    """The part of a Pod whose changes metadata.generation counts: its spec, but not the node that it is bound to."""
+    """Returns the part of a Pod whose changes metadata.generation counts: its spec without nodeName."""
     return {field: value for field, value in (pod.get("spec") or {}).items() if field != "nodeName"}
 
 
 def default_pod_template(obj: Json) -> Json:
-    """A copy of a Pod or a template with the defaults of its spec that both have."""
+    """Returns a copy of a Pod or a template with the defaults of its spec that both have."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
     spec = {**_SPEC, "securityContext": {}, **given}
     for field in ("initContainers", "containers", "ephemeralContainers"):
@@ -59,7 +61,7 @@ def default_pod_template(obj: Json) -> Json:
 
 
 def _addresses(status: Json) -> Json:
-    """podIP and podIPs made equal: podIP wins, since old clients set it alone."""
+    """Makes podIP and podIPs equal. podIP takes precedence, since old clients set it alone."""
     first, listed = status.get("podIP"), status.get("podIPs") or []
     if first and [row.get("ip") for row in listed[:1]] != [first]:
         return {"status": {**status, "podIPs": [{"ip": first}]}}
@@ -111,7 +113,7 @@ def _variable(variable: Json) -> Json:
 
 
 def _resources(resources: Json) -> Json:
-    """Missing requests are the limits."""
+    """Sets missing requests to the limits."""
     limits = resources.get("limits") or {}
     return {**resources, "requests": {**limits, **(resources.get("requests") or {})}} if limits else resources
 
@@ -132,7 +134,7 @@ def _volume(volume: Json) -> Json:
 
 
 def _files(source: Json) -> Json:
-    """The files of a downwardAPI or projected volume: fields are those of v1, tokens are valid for an hour."""
+    """Returns the files of a downwardAPI or projected volume: fields are those of v1, tokens are valid for an hour."""
     filled = {**source}
     if filled.get("items"):
         filled["items"] = [
@@ -154,7 +156,10 @@ def _source(source: Json) -> Json:
 
 
 def qos_class(pod: Json) -> str:
-    """Guaranteed: cpu and memory of every container have equal limits and requests. BestEffort: none has any."""
+    """Returns the QoS class.
+
+    Guaranteed: cpu and memory of every container have equal limits and requests. BestEffort: no container has any.
+    """
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
     wants = [(c.get("resources") or {}) for c in containers]
@@ -167,7 +172,7 @@ def qos_class(pod: Json) -> str:
 
 
 def first_pod_status(pod: Json) -> Json:
-    """The status of a new Pod: Pending, unless its manifest has a status.
+    """Returns the status of a new Pod: Pending, unless its manifest has a status.
 
     Differs: kube-apiserver drops that status. Without a kubelet, only the manifest can say how a Pod is.
     """
@@ -177,7 +182,7 @@ def first_pod_status(pod: Json) -> Json:
 
 
 def pod_with_status(new: Json, old: Json) -> Json:
-    """A Pod after an update of its status: owners stay, and so do QoS class and observed generations if left out."""
+    """Returns a Pod after an update of its status. Owners are kept; omitted QoS class and observed generations too."""
     status, before = new.get("status") or {}, old.get("status") or {}
     kept = {
         name: before[name] for name in ("qosClass", "observedGeneration") if name in before and not status.get(name)
@@ -188,7 +193,10 @@ def pod_with_status(new: Json, old: Json) -> Json:
 
 
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
-    """The conditions, those without observedGeneration with that of the old one of their type; types may repeat."""
+    """Returns the conditions.
+
+    A missing observedGeneration is taken from the old condition of the type; types may repeat.
+    """
     observed: dict[str | None, list[int]] = {}
     for condition in before:
         observed.setdefault(condition.get("type"), []).append(condition.get("observedGeneration") or 0)

@@ -46,7 +46,7 @@ _NOT_HERE = "may not be set for init containers without restartPolicy=Always"
 
 
 def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
-    """All violated rules of a Pod; on update almost all of its spec is immutable."""
+    """Returns all violated rules of a Pod; on update almost all of its spec is immutable."""
     causes = validate_meta_update(old, pod) if old else []
     causes += validate_meta(pod, formats.dns_subdomain)
     spec = pod.get("spec") or {}
@@ -59,7 +59,7 @@ def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_ephemeral_containers(pod: Json, old: Json | None = None) -> list[Cause]:
-    """Ephemeral containers are added; those that are there stay as they are."""
+    """Checks that ephemeral containers are only added; existing ones are immutable."""
     path, spec = "spec.ephemeralContainers", pod.get("spec") or {}
     listed = {each.get("name"): each for each in spec.get("ephemeralContainers") or ()}
     return [
@@ -77,7 +77,7 @@ def _change(new: Json | None, old: Json) -> str:
 
 
 def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
-    """The spec of a Pod, also of one in a template at `path`."""
+    """Validates the spec of a Pod, also of a template at `path`."""
     causes, volumes = _volumes(f"{path}.volumes", spec.get("volumes") or [])
     names: set[str] = set()
     if not spec.get("containers"):
@@ -110,7 +110,7 @@ def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
 
 
 def validate_pod_status(pod: Json, _old: Json | None = None) -> list[Cause]:
-    """The addresses of a Pod: one, or one of each family."""
+    """Checks that a Pod has at most one address of each family."""
     status = pod.get("status") or {}
     one = [{"ip": status["podIP"]}] if status.get("podIP") else []
     rows: list[Json] = status.get("podIPs") or one
@@ -126,7 +126,7 @@ def validate_pod_status(pod: Json, _old: Json | None = None) -> list[Cause]:
 
 
 def _volumes(path: str, volumes: list[Json]) -> tuple[list[Cause], set[str]]:
-    """The errors in the names of a Pod's volumes, and the names."""
+    """Returns the errors in the names of a Pod's volumes, and the names."""
     causes: list[Cause] = []
     names: set[str] = set()
     for index, volume in enumerate(volumes):
@@ -138,7 +138,7 @@ def _volumes(path: str, volumes: list[Json]) -> tuple[list[Cause], set[str]]:
 
 
 def _changes(spec: Json, stored: Json) -> list[Cause]:
-    """Immutable fields: all but images and a few others.
+    """Checks immutable fields: all except images and a few others.
 
     nodeName may be set once: so clients bind a Pod by writing it.
     """
@@ -156,7 +156,7 @@ def _fixed(spec: Json, stored: Json) -> Json:
 
 
 def _container(path: str, container: Json, volumes: Collection[str]) -> list[Cause]:
-    """The rules of every container of a Pod with volumes of these names."""
+    """Validates every container of a Pod with volumes of these names."""
     name, image, policy = (container.get(field) or "" for field in ("name", "image", "imagePullPolicy"))
     causes = invalid_values(f"{path}.name", name, formats.dns_label(name)) if name else [required(f"{path}.name")]
     if not image:
@@ -175,7 +175,7 @@ def _container(path: str, container: Json, volumes: Collection[str]) -> list[Cau
 
 
 def _ephemeral_container(path: str, container: Json, volumes: Collection[str], names: Collection[str]) -> list[Cause]:
-    """The rules of a container for debugging; `names` are those of the Pod's other containers."""
+    """Validates a container for debugging; `names` are those of the Pod's other containers."""
     name, target = (container.get(field) or "" for field in ("name", "targetContainerName"))
     causes = _container(path, container, volumes)
     causes += [duplicate(f"{path}.name", name)] if name in names else []
@@ -213,7 +213,7 @@ def _variable(path: str, variable: Json) -> list[Cause]:
 
 
 def _mounts(path: str, mounts: list[Json], volumes: Collection[str]) -> list[Cause]:
-    """The path of an invalid subPath lacks the index of the mount, as in kube-apiserver."""
+    """Validates subPath. The path of the cause lacks the index of the mount, as in kube-apiserver."""
     causes: list[Cause] = []
     taken: set[str] = set()
     for index, mount in enumerate(mounts):
@@ -265,12 +265,12 @@ def _amount(path: str, name: str, amount: object) -> Iterator[Cause]:
 
 
 def _is_extended(name: str) -> bool:
-    """Whether a resource is a vendor's, such as GPUs."""
+    """Returns whether a resource is a vendor's, such as GPUs."""
     return "/" in name and "kubernetes.io/" not in name
 
 
 def _calls(path: str, container: Json, grace_s: int | None) -> list[Cause]:
-    """Hooks and probes of a container; `grace_s` is the grace period of its Pod."""
+    """Validates hooks and probes of a container; `grace_s` is the grace period of its Pod."""
     hooks = container.get("lifecycle") or {}
     causes = []
     for hook in _HOOKS:
@@ -283,14 +283,14 @@ def _calls(path: str, container: Json, grace_s: int | None) -> list[Cause]:
 
 
 def _forbid_calls(path: str, container: Json) -> list[Cause]:
-    """Init containers other than sidecars have neither hooks nor probes."""
+    """Checks that init containers other than sidecars have neither hooks nor probes."""
     return [
         forbidden(f"{path}.{name}", _NOT_HERE) for name in ("lifecycle", *_PROBES) if container.get(name) is not None
     ]
 
 
 def _probe(path: str, probe: Json, *, ready: bool) -> list[Cause]:
-    """Liveness and startup probes need one success; a readiness probe has no grace period."""
+    """Checks that liveness and startup probes need one success, and that a readiness probe has no grace period."""
     causes = _handler(path, probe, None)
     causes += [
         invalid_value(f"{path}.{field}", probe[field], "must be greater than or equal to 0")
@@ -310,7 +310,7 @@ def _probe(path: str, probe: Json, *, ready: bool) -> list[Cause]:
 
 
 def _handler(path: str, handler: Json, grace_s: int | None) -> list[Cause]:
-    """Exactly one handler; further ones are not validated."""
+    """Checks that there is exactly one handler; further ones are not validated."""
     first, *others = [name for name in _HANDLERS if handler.get(name) is not None] or [""]
     if not first:
         return [required(path, "must specify a handler type")]

@@ -9,7 +9,7 @@ from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age,
 
 
 def disruption_budget_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, limits, allowed disruptions, age."""
+    """Returns the cells: name, limits, allowed disruptions, age."""
     spec = obj.get("spec") or {}
     limits = [
         str(spec[field]) if spec.get(field) is not None else "N/A" for field in ("minAvailable", "maxUnavailable")

@@ -12,7 +12,7 @@ from kdns.controlplane.resources.validation import validate_meta, validate_meta_
 
 
 def validate_disruption_budget(obj: Json, old: Json | None = None) -> list[Cause]:
-    """At most one of minAvailable and maxUnavailable, each a number or a percentage."""
+    """Checks for at most one of minAvailable and maxUnavailable, each a number or a percentage."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
     spec = obj.get("spec") or {}

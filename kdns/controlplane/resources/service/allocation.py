@@ -65,14 +65,14 @@ class ServiceAllocator:
         self._set_ranges()
 
     def allocate(self, service: Json, old: Json | None, txn: Transaction, /, *, dry_run: bool) -> None:
-        """Allocate what a Service needs: on create if `old` is None, else on update."""
+        """Allocates what a Service needs: on create if `old` is None, else on update."""
         if old is None:
             self._create(service, txn, dry_run=dry_run)
         else:
             self._update(service, old, txn, dry_run=dry_run)
 
     def _create(self, service: Json, txn: Transaction, *, dry_run: bool) -> None:
-        """Fill in and allocate what a new Service needs; changes `service`, and `txn` reverts it."""
+        """Fills in and allocates what a new Service needs; changes `service`, and `txn` reverts it."""
         spec = spec_of(service)
         if spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [spec["clusterIP"]]
@@ -84,7 +84,7 @@ class ServiceAllocator:
             self._health_check_port(service, txn)
 
     def _update(self, service: Json, old: Json, txn: Transaction, *, dry_run: bool) -> None:
-        """Carry over, fill in, allocate what is new, and release at commit what is no longer used."""
+        """Carries over and fills in fields, allocates new numbers, and releases unused ones at commit."""
         _carry_over(service, old)
         _synchronise(service, old)
         fill_families(service, old, self.families)
@@ -100,14 +100,14 @@ class ServiceAllocator:
         _clear_unused(service, old)
 
     def release(self, service: Json) -> None:
-        """Release everything that a deleted Service has."""
+        """Releases everything that a deleted Service has."""
         txn = Transaction()
         self._release(addresses_of(service), service, txn)
         self.ports.release(ports_held(service), _key(service), txn)
         txn.commit()
 
     def restore(self, service: Json) -> list[str]:
-        """Allocate again what a stored Service has; returns what is not available, as texts."""
+        """Allocates again what a stored Service has; returns what is not available, as texts."""
         owner = _key(service)
         lost = [
             f"clusterIP {address}"
@@ -117,15 +117,15 @@ class ServiceAllocator:
         return lost + [f"nodePort {port}" for port in ports_held(service) if not self.ports.remember(port, owner)]
 
     def reserve(self, address: str) -> None:
-        """An IPAddress object of this name exists: the address is not given to others."""
+        """Marks the address as taken: an IPAddress object of this name exists."""
         self.addresses[address_family(address)].reserve(address)
 
     def unreserve(self, address: str) -> None:
-        """The IPAddress object is gone: the address is free unless a Service has it."""
+        """Frees the address unless a Service has it: its IPAddress object is deleted."""
         self.addresses[address_family(address)].unreserve(address)
 
     def service_cidr(self, name: str, obj: Json | None) -> None:
-        """Set the ranges of a ServiceCIDR; None: it is gone."""
+        """Sets the ranges of a ServiceCIDR; None: it is gone."""
         self._ranges.pop(name, None)
         if obj is not None:
             self._ranges[name] = networks_of(obj), gives_addresses(obj)
@@ -149,7 +149,10 @@ class ServiceAllocator:
         spec_of(service).update(clusterIP=taken[0], clusterIPs=taken)
 
     def _address(self, service: Json, index: int, txn: Transaction, *, dry_run: bool) -> str:
-        """The cluster IP of the family at `index`; the 422 for one that is not available shows "" for absent ones."""
+        """Returns the cluster IP of the family at `index`.
+
+        The 422 for an unavailable address shows "" for absent ones.
+        """
         families, given = ip_families(service), cluster_ips(service)
         given = [*given, *[""] * (len(families) - len(given))]
         wanted, pool = given[index], self.addresses[families[index]]
@@ -198,7 +201,7 @@ class ServiceAllocator:
         return number
 
     def _first_node_ports(self, service: Json, txn: Transaction) -> None:
-        """One node port per port number: TCP and UDP share it; an explicit one wins."""
+        """Allocates one node port per port number: TCP and UDP share it, and an explicit one takes precedence."""
         by_port: dict[int, int] = {}
         for index, port in enumerate(ports_of(service)):
             number = port.get("nodePort") or 0
@@ -249,7 +252,7 @@ def _name(service: Json) -> str:
 
 
 def _carry_over(service: Json, old: Json) -> None:
-    """Set the allocated values that the client omitted to those of the stored object."""
+    """Sets the allocated values that the client omitted to those of the stored object."""
     spec, stored = spec_of(service), spec_of(old)
     if needs_cluster_ip(old) and needs_cluster_ip(service):
         if not spec.get("clusterIP") and stored.get("clusterIP"):
@@ -268,7 +271,7 @@ def _carry_over(service: Json, old: Json) -> None:
 
 
 def _synchronise(service: Json, old: Json) -> None:
-    """A client that sets or clears clusterIP alone changes clusterIPs too."""
+    """Changes clusterIPs too if a client sets or clears clusterIP alone."""
     spec, stored = spec_of(service), spec_of(old)
     unchanged = same(old, service, "clusterIPs")
     if spec.get("clusterIP") == stored.get("clusterIP"):
@@ -281,7 +284,7 @@ def _synchronise(service: Json, old: Json) -> None:
 
 
 def _clear_unused(service: Json, old: Json) -> None:
-    """Clear fields of the old type that the client left unchanged; validation refuses those that it changed."""
+    """Clears fields of the old type that the client left unchanged; validation refuses those that it changed."""
     spec = spec_of(service)
     rules: tuple[tuple[Callable[[Json], bool], tuple[str, ...]], ...] = (
         (needs_cluster_ip, ("clusterIPs", "ipFamilies", "ipFamilyPolicy")),

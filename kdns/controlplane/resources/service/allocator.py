@@ -67,11 +67,11 @@ class Transaction:
     later: list[Callable[[], None]] = field(default_factory=list)
 
     def commit(self) -> None:
-        """The write is stored: keep the allocations, free the releases."""
+        """Keeps the allocations and frees the releases: the write is stored."""
         self._run(self.later)
 
     def revert(self) -> None:
-        """The write failed: free the allocations, drop the releases."""
+        """Frees the allocations and drops the releases: the write failed."""
         self._run(self.undo)
 
     def _run(self, steps: list[Callable[[], None]]) -> None:
@@ -82,7 +82,7 @@ class Transaction:
 
 
 def band(size: int, step: int, most: int) -> int:
-    """The size of the static band: size/step, at least 16, at most `most`; 0 for a range of up to 16 numbers."""
+    """Returns the size of the static band: size/step, from 16 to `most`; 0 for a range of up to 16 numbers."""
     return 0 if size <= 16 else max(16, min(size // step, most))
 
 
@@ -116,13 +116,15 @@ class Range:
         return self.low <= number < self.high
 
     def count(self, number: int, change: int) -> None:
-        """Count an allocated (1) or freed (-1) number, if it is in the range."""
+        """Counts an allocated (1) or freed (-1) number, if it is in the range."""
         for each in self._bands:
             if each.low <= number < each.high:
                 each.used += change
 
     def pick(self, choose: Choose, is_taken: Callable[[int], bool]) -> int | None:
-        """A free number, from a random start onwards in the upper band, then in the lower; None if all are taken."""
+        """Returns a free number, searching from a random start in the upper band, then in the lower; None if all are
+        taken.
+        """
         for each in self._bands:
             size = each.high - each.low
             if each.used < size:
@@ -140,20 +142,20 @@ class Pool:
         self.size = size
 
     def take_any(self) -> int | None:
-        """A free offset, from a random start onwards; None if all are taken."""
+        """Returns a free offset, from a random start onwards; None if all are taken."""
         offset = self._range.pick(self._choose, self._taken.__contains__)
         if offset is not None:
             self.take(offset)
         return offset
 
     def take(self, offset: int) -> None:
-        """Mark an offset as taken."""
+        """Marks an offset as taken."""
         if offset not in self._taken:
             self._taken.add(offset)
             self._range.count(offset, 1)
 
     def free(self, offset: int) -> None:
-        """Mark an offset as free."""
+        """Marks an offset as free."""
         if offset in self._taken:
             self._taken.remove(offset)
             self._range.count(offset, -1)
@@ -173,7 +175,7 @@ class Ports:
         return f"{self.range.start}-{self.range.stop - 1}"
 
     def allocate(self, port: int, owner: Key, txn: Transaction) -> None:
-        """Allocate this port.
+        """Allocates this port.
 
         Differs: a dry run too looks at the range; kube-apiserver would find ports that it then refuses.
         """
@@ -187,7 +189,7 @@ class Ports:
         self._metrics.ports[("static",)] += 1
 
     def allocate_next(self, owner: Key, txn: Transaction) -> int:
-        """Allocate a free port."""
+        """Allocates a free port."""
         port = self.pool.pick(self._choose, self.owners.__contains__)
         if port is None:
             self._metrics.port_errors[("dynamic",)] += 1
@@ -197,19 +199,19 @@ class Ports:
         return port
 
     def release(self, ports: Iterable[int], owner: Key, txn: Transaction) -> None:
-        """Free the owner's ports once the transaction is committed."""
+        """Frees the owner's ports once the transaction is committed."""
         for port in ports:
             txn.later.append(lambda port=port: self.let_go(port, owner))  # type: ignore[misc]
 
     def remember(self, port: int, owner: Key) -> bool:
-        """Allocate a port that a stored Service has; False if it is outside the range or another's."""
+        """Allocates a port that a stored Service has; False if it is outside the range or another's."""
         if port in self.range and port not in self.owners:
             self.owners[port] = owner
             self.pool.count(port, 1)
         return self.owners.get(port) == owner
 
     def let_go(self, port: int, owner: Key) -> None:
-        """Free a port at once, if it is the owner's."""
+        """Frees a port at once, if it is the owner's."""
         if self.owners.get(port) == owner:
             del self.owners[port]
             self.pool.count(port, -1)

@@ -20,14 +20,14 @@ SHORTEST_IPV6_PREFIX = 64
 
 
 def address_range(network: Network) -> Range:
-    """The usable addresses of a network: all but the network address and, in IPv4, the broadcast address."""
+    """Returns the usable addresses of a network: all but the network address and, in IPv4, the broadcast address."""
     first = int(network.network_address) + 1
     end = int(network.broadcast_address) + (0 if network.version == 4 else 1)
     return Range(first, end, band(network.num_addresses, 16, 256))
 
 
 def number_of(address: str) -> int:
-    """The address as a number; old objects may contain leading zeros."""
+    """Returns the address as a number; old objects may contain leading zeros."""
     parsed = parse_address(address)
     if parsed is None:
         raise AllocationError(f"{address!r} is not an IP address")
@@ -47,7 +47,7 @@ class Addresses:
         self.objects: set[int] = set()
 
     def set_ranges(self, wanted: Mapping[Network, bool]) -> None:
-        """Set the ranges, and whether each is ready. An IPv6 prefix shorter than /64 is not used."""
+        """Sets the ranges, and whether each is ready. An IPv6 prefix shorter than /64 is not used."""
         self.ranges = {network: found for network, found in self.ranges.items() if network in wanted}
         for network, ready in wanted.items():
             if network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX:
@@ -59,7 +59,7 @@ class Addresses:
             self.ranges[network].ready = ready
 
     def allocate(self, address: str, owner: Key, txn: Transaction, *, dry_run: bool = False) -> None:
-        """Allocate this address. A dry run checks the ranges alone, as in kube-apiserver."""
+        """Allocates this address. A dry run checks the ranges alone, as in kube-apiserver."""
         number = number_of(address)
         network = next((network for network, each in self._ready() if number in each), None)
         if network is None:
@@ -79,7 +79,7 @@ class Addresses:
         self._metrics.took(str(network), self._metrics.clock() - started_s)
 
     def allocate_next(self, owner: Key, txn: Transaction, *, dry_run: bool = False) -> str:
-        """Allocate a free address of any range. A dry run returns a network address, which no Service can have."""
+        """Allocates a free address of any range. A dry run returns a network address, which no Service can have."""
         ready = self._ready()
         if dry_run and ready:
             return str(ready[0][0].network_address)
@@ -97,12 +97,12 @@ class Addresses:
         raise RangeFullError("range is full")
 
     def release(self, address: str, owner: Key, txn: Transaction) -> None:
-        """Free the owner's address once the transaction is committed."""
+        """Frees the owner's address once the transaction is committed."""
         number = number_of(address)
         txn.later.append(lambda: self._let_go(number, owner))
 
     def remember(self, address: str, owner: Key) -> bool:
-        """Allocate an address that a stored Service has; False if it is another's."""
+        """Allocates an address that a stored Service has; False if it is another's."""
         number = number_of(address)
         if number not in self.owners:
             self.owners[number] = owner
@@ -111,14 +111,14 @@ class Addresses:
         return self.owners[number] == owner
 
     def reserve(self, address: str) -> None:
-        """An IPAddress object of this name exists."""
+        """Marks the address as taken: an IPAddress object of this name exists."""
         number = number_of(address)
         if not self._is_taken(number):
             self._count(number, 1)
         self.objects.add(number)
 
     def unreserve(self, address: str) -> None:
-        """The IPAddress object is gone."""
+        """Frees the address of a deleted IPAddress object, unless a Service has it."""
         number = number_of(address)
         if number in self.objects:
             self.objects.remove(number)

@@ -9,7 +9,7 @@ from kdns.controlplane.resources.columns import AGE, NAME, NONE, Column, Printer
 
 
 def service_cells(service: Json, now_s: float) -> list[Any]:
-    """Name, type, addresses inside and outside, ports, age, selector."""
+    """Returns the cells: name, type, addresses inside and outside, ports, age, selector."""
     spec = service.get("spec", {})
     ports = ",".join(_service_port(port) for port in spec.get("ports") or ())
     return [
@@ -29,7 +29,7 @@ def _service_port(port: Json) -> str:
 
 
 def _external_ip(spec: Json, status: Json) -> str:
-    """The external addresses of a Service: those of its load balancer, then externalIPs."""
+    """Returns the external addresses of a Service: those of its load balancer, then externalIPs."""
     external: list[str] = spec.get("externalIPs") or []
     match spec.get("type"):
         case "ClusterIP" | "NodePort":
@@ -45,12 +45,12 @@ def _external_ip(spec: Json, status: Json) -> str:
 
 
 def service_cidr_cells(obj: Json, now_s: float) -> list[Any]:
-    """Name, ranges, age."""
+    """Returns the cells: name, ranges, age."""
     return [name(obj), ",".join(obj.get("spec", {}).get("cidrs") or ()), age(obj, now_s)]
 
 
 def ip_address_cells(obj: Json, _now_s: float) -> list[Any]:
-    """Name and parent, as resource.group/namespace/name; kubectl shows no age."""
+    """Returns the cells: name and parent, as resource.group/namespace/name; kubectl shows no age."""
     parent = obj.get("spec", {}).get("parentRef") or {}
     resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
     parts = filter(None, (resource, parent.get("namespace"), parent.get("name")))

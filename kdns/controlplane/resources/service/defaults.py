@@ -24,7 +24,7 @@ AFFINITY_TIMEOUT_S = 10800
 
 
 def default_service(obj: Json) -> Json:
-    """Service (core/v1 defaults.go): type, affinity, protocols, target ports and traffic policies."""
+    """Sets the defaults of a Service (core/v1 defaults.go). Arguments are not changed."""
     spec = _set_fields(obj.get("spec") or {}, _OPTIONAL)
     service = {**obj, "spec": spec}
     spec.setdefault("type", "ClusterIP")
@@ -48,7 +48,7 @@ def default_service(obj: Json) -> Json:
 
 
 def _set_fields(fields: Json, optional: frozenset[str] = frozenset()) -> Json:
-    """The fields that are set: not null, and not "", 0, false or empty unless they are optional."""
+    """Returns the fields that are set: not null, and not "", 0, false or empty unless they are optional."""
     return {key: value for key, value in fields.items() if value or (value is not None and key in optional)}
 
 

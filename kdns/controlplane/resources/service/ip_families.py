@@ -41,7 +41,7 @@ FAMILIES = ("IPv4", "IPv6")
 
 
 def fill_families(service: Json, old: Json | None, configured: tuple[str, ...]) -> None:
-    """Set policy and families of a Service before it is stored; `configured` has the default family first.
+    """Sets policy and families of a Service before it is stored; `configured` has the default family first.
 
     Raises 422 if the fields contradict each other or the cluster.
     """
@@ -72,7 +72,7 @@ def _refuse(service: Json, causes: list[Cause]) -> None:
 
 
 def _still_prefers_dual_stack(service: Json, old: Json) -> bool:
-    """Whether a PreferDualStack Service is unchanged: then a change of the cluster does not affect it."""
+    """Returns whether a PreferDualStack Service is unchanged: then a change of the cluster does not affect it."""
     prefers = spec_of(service).get("ipFamilyPolicy") == spec_of(old).get("ipFamilyPolicy") == PREFER
     fields = ("type", "clusterIPs", "ipFamilies")
     return prefers and all(same(old, service, field) for field in fields)
@@ -86,7 +86,7 @@ def _default_policy(service: Json, old: Json | None) -> str:
 
 
 def _trim(service: Json, old: Json) -> list[Cause]:
-    """With SingleStack an unchanged second address or family is dropped; with other policies that is an error."""
+    """Drops an unchanged second address or family under SingleStack; other policies make that an error."""
     spec, causes = spec_of(service), []
     policy = spec["ipFamilyPolicy"]
     for field, what in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
@@ -109,7 +109,7 @@ def _single_with_two(service: Json) -> list[Cause]:
 
 
 def _infer(service: Json, configured: tuple[str, ...]) -> list[Cause]:
-    """Set the families of the given addresses."""
+    """Sets the families of the given addresses."""
     causes, families = [], list(ip_families(service))
     for index, address in enumerate(cluster_ips(service)):
         if address == NONE:
@@ -139,7 +139,7 @@ def _not_configured(policy: str, families: list[str], configured: tuple[str, ...
 
 
 def fill_on_read(service: Json, configured: tuple[str, ...]) -> Json:
-    """The Service with the plural fields that old versions did not store; an ExternalName has none."""
+    """Returns the Service with the plural fields that old versions did not store; an ExternalName has no families."""
     spec = spec_of(service)
     if type_of(service) == EXTERNAL_NAME:
         if "internalTrafficPolicy" not in spec:
@@ -161,7 +161,7 @@ def fill_on_read(service: Json, configured: tuple[str, ...]) -> Json:
 
 
 def validate_ip_fields(service: Json, old: Json | None, gates: Gates = GATES) -> list[Cause]:
-    """The consistency of the four fields; ExternalName Services have other rules."""
+    """Checks the consistency of the four fields; ExternalName Services have other rules."""
     if type_of(service) == EXTERNAL_NAME:
         return []
     ips, families = cluster_ips(service), ip_families(service)
@@ -211,7 +211,7 @@ def _addresses(ips: list[str], kept: list[str], gates: Gates) -> list[Cause]:
 
 
 def validate_ip_changes(service: Json, old: Json) -> list[Cause]:
-    """The first address and family are immutable, except from or to ExternalName."""
+    """Checks that the first address and family do not change, except from or to ExternalName."""
     if EXTERNAL_NAME in {type_of(service), type_of(old)}:
         return []
     causes: list[Cause] = []
@@ -223,7 +223,7 @@ def validate_ip_changes(service: Json, old: Json) -> list[Cause]:
 
 
 def _list_changes(service: Json, field: str, one: str, before: list[str], after: list[str]) -> list[Cause]:
-    """Causes with the index and value that kube-apiserver reports."""
+    """Returns causes with the index and value that kube-apiserver reports."""
     path = f"spec.{field}"
     if len(before) == len(after):
         at = 0 if field == "ipFamilies" else 1

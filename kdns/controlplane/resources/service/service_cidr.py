@@ -29,28 +29,28 @@ ALLOCATOR = "ipallocator.k8s.io"
 
 
 def networks_of(obj: Json) -> tuple[Network, ...]:
-    """The ranges of a ServiceCIDR."""
+    """Returns the ranges of a ServiceCIDR."""
     return tuple(ip_network(cidr) for cidr in (obj.get("spec") or {}).get("cidrs") or ())
 
 
 def gives_addresses(obj: Json) -> bool:
-    """Whether addresses are allocated from its ranges: not if it is terminating or not ready."""
+    """Returns whether addresses are allocated from its ranges: not if it is terminating or not ready."""
     return not obj["metadata"].get("deletionTimestamp") and ready_condition(obj).get("status") != "False"
 
 
 def ready_condition(obj: Json) -> Json:
-    """The Ready condition; {} where there is none."""
+    """Returns the Ready condition, or {}."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each.get("type") == "Ready"), {})
 
 
 def default_service_cidr(config: ClusterConfig) -> Json:
-    """The ServiceCIDR of the configured ranges."""
+    """Returns the ServiceCIDR of the configured ranges."""
     return {"metadata": {"name": DEFAULT}, "spec": {"cidrs": [str(network) for network in config.service_cidrs]}}
 
 
 def validate_service_cidr(obj: Json, old: Json | None) -> list[Cause]:
-    """One or two canonical CIDRs of different families, each immutable."""
+    """Checks for one or two canonical CIDRs of different families, each immutable."""
     cidrs = _cidrs(obj)
     if old is None:
         return [*validate_meta(obj, formats.dns_subdomain, namespaced=False), *_ranges(cidrs)]
@@ -92,7 +92,7 @@ def _cidr_problems(cidr: str) -> list[str]:
 
 
 def validate_ip_address(obj: Json, old: Json | None) -> list[Cause]:
-    """Its name is a canonical address; parentRef is immutable."""
+    """Checks that the name is a canonical address, and that parentRef does not change."""
     meta = validate_meta(obj, formats.canonical_ip_problems, namespaced=False)
     if old is None:
         return [*meta, *_parent(obj)]
@@ -126,7 +126,7 @@ def _parent(obj: Json) -> list[Cause]:
 
 
 def ip_address_of(service: Key, name: str) -> Json:
-    """The IPAddress of a Service."""
+    """Returns the IPAddress of a Service."""
     labels = {FAMILY_LABEL: address_family(name), MANAGED_BY: ALLOCATOR}
     parent = {"resource": "services", "namespace": service[0], "name": service[1]}
     return {
@@ -138,24 +138,24 @@ def ip_address_of(service: Key, name: str) -> Json:
 
 
 def names_of(service: Json | None) -> set[str]:
-    """The cluster IPs of a Service in canonical form."""
+    """Returns the cluster IPs of a Service in canonical form."""
     parsed = [parse_address(address) for address in addresses_of(service)] if service else ()
     return {str(address) for address in parsed if address}
 
 
 def is_managed(obj: Json) -> bool:
-    """Whether the allocator made it."""
+    """Returns whether the allocator made it."""
     return bool((obj["metadata"].get("labels") or {}).get(MANAGED_BY) == ALLOCATOR)
 
 
 def parent_of(obj: Json) -> Json:
-    """spec.parentRef, never None."""
+    """Returns spec.parentRef, never None."""
     parent: Json = (obj.get("spec") or {}).get("parentRef") or {}
     return parent
 
 
 def service_of(obj: Json) -> Key | None:
-    """The Service that has the address; None for another parent."""
+    """Returns the Service that has the address; None for another parent."""
     parent = parent_of(obj)
     if parent.get("group") or parent.get("resource") != "services":
         return None

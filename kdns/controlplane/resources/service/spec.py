@@ -14,59 +14,59 @@ IP_TYPES = (CLUSTER_IP, NODE_PORT, LOAD_BALANCER)
 
 
 def spec_of(service: Json) -> Json:
-    """The spec, never None."""
+    """Returns the spec, never None."""
     spec: Json = service.get("spec") or {}
     return spec
 
 
 def ports_of(service: Json) -> list[Json]:
-    """spec.ports, never None."""
+    """Returns spec.ports, never None."""
     return spec_of(service).get("ports") or []
 
 
 def cluster_ips(service: Json) -> list[str]:
-    """spec.clusterIPs, never None."""
+    """Returns spec.clusterIPs, never None."""
     return spec_of(service).get("clusterIPs") or []
 
 
 def ip_families(service: Json) -> list[str]:
-    """spec.ipFamilies, never None."""
+    """Returns spec.ipFamilies, never None."""
     return spec_of(service).get("ipFamilies") or []
 
 
 def type_of(service: Json) -> str:
-    """spec.type; "" if it is absent."""
+    """Returns spec.type; "" if it is absent."""
     return spec_of(service).get("type") or ""
 
 
 def is_headless(service: Json) -> bool:
-    """Whether clusterIP is None."""
+    """Returns whether clusterIP is None."""
     ip: str | None = spec_of(service).get("clusterIP")
     return ip == NONE or cluster_ips(service) == [NONE]
 
 
 def is_selectorless(service: Json) -> bool:
-    """Whether there is no selector; the rules of IP families treat an empty one alike."""
+    """Returns whether the selector is missing; the rules of IP families treat an empty one in the same way."""
     return not spec_of(service).get("selector")
 
 
 def needs_cluster_ip(service: Json) -> bool:
-    """Whether the type has cluster IPs, `None` included."""
+    """Returns whether the type has cluster IPs, `None` included."""
     return type_of(service) != EXTERNAL_NAME
 
 
 def addresses_of(service: Json) -> list[str]:
-    """The cluster IPs that were allocated to the Service."""
+    """Returns the cluster IPs that were allocated to the Service."""
     return cluster_ips(service) if needs_cluster_ip(service) and not is_headless(service) else []
 
 
 def has_node_ports(service: Json) -> bool:
-    """Whether the type can have node ports."""
+    """Returns whether the type can have node ports."""
     return type_of(service) in {NODE_PORT, LOAD_BALANCER}
 
 
 def takes_node_ports(service: Json) -> bool:
-    """Whether node ports are allocated for ports without one."""
+    """Returns whether node ports are allocated for ports without one."""
     if type_of(service) == LOAD_BALANCER:
         wanted: bool | None = spec_of(service).get("allocateLoadBalancerNodePorts")
         return wanted is not False
@@ -74,24 +74,24 @@ def takes_node_ports(service: Json) -> bool:
 
 
 def needs_health_check(service: Json) -> bool:
-    """Whether it has a healthCheckNodePort: a load balancer with externalTrafficPolicy Local."""
+    """Returns whether it has a healthCheckNodePort: a load balancer with externalTrafficPolicy Local."""
     policy: str | None = spec_of(service).get("externalTrafficPolicy")
     return type_of(service) == LOAD_BALANCER and policy == "Local"
 
 
 def is_external(service: Json) -> bool:
-    """Whether externalTrafficPolicy applies: traffic can come from outside."""
+    """Returns whether externalTrafficPolicy applies: traffic can come from outside."""
     external_ips = type_of(service) == CLUSTER_IP and bool(spec_of(service).get("externalIPs"))
     return has_node_ports(service) or external_ips
 
 
 def node_ports(service: Json) -> list[int]:
-    """Every nodePort in use, in order of ports."""
+    """Returns every nodePort in use, in order of ports."""
     return [port["nodePort"] for port in ports_of(service) if port.get("nodePort")]
 
 
 def owned_node_ports(service: Json) -> list[int]:
-    """The node ports that were allocated to the Service, each once.
+    """Returns the node ports that were allocated to the Service, each once.
 
     Differs: an ExternalName Service may have a nodePort, which is not validated; kube-apiserver frees that port with
     the Service even if it is another's.
@@ -100,13 +100,13 @@ def owned_node_ports(service: Json) -> list[int]:
 
 
 def ports_held(service: Json) -> list[int]:
-    """All ports that were allocated to the Service: node ports and healthCheckNodePort."""
+    """Returns all ports that were allocated to the Service: node ports and healthCheckNodePort."""
     health = spec_of(service).get("healthCheckNodePort") if needs_health_check(service) else None
     return [*owned_node_ports(service), *([health] if health else [])]
 
 
 def same(old: Json, new: Json, field: str) -> bool:
-    """Whether a field of the spec is equal in both; absent, empty and zero are equal."""
+    """Returns whether a field of the spec is equal in both; absent, empty and zero are equal."""
     return bool(_plain(spec_of(old).get(field)) == _plain(spec_of(new).get(field)))
 
 
@@ -115,11 +115,11 @@ def _plain(value: Any) -> Any:
 
 
 def address_family(address: str) -> str:
-    """`IPv4` or `IPv6`; "" for other text."""
+    """Returns `IPv4` or `IPv6`; "" for other text."""
     parsed = parse_address(address)
     return f"IPv{parsed.version}" if parsed else ""
 
 
 def other_family(family: str) -> str:
-    """The other family."""
+    """Returns the other family."""
     return "IPv6" if family == "IPv4" else "IPv4"

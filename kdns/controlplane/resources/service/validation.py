@@ -50,7 +50,7 @@ TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
 
 
 def validate_service(service: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
-    """All violated rules of a Service. Stored names are not validated again."""
+    """Returns all violated rules of a Service. Stored names are not validated again."""
     relaxed = gates.relaxed_service_names or old is not None
     causes = validate_meta(service, formats.dns_label if relaxed else formats.dns_label_1035)
     causes += _topology(service)
@@ -76,7 +76,7 @@ def validate_service(service: Json, old: Json | None = None, gates: Gates = GATE
 
 
 def validate_service_update(service: Json, old: Json, gates: Gates = GATES) -> list[Cause]:
-    """The immutable fields, then all rules of the new Service."""
+    """Checks the immutable fields, then all rules of the new Service."""
     return [
         *validate_meta_update(old, service),
         *validate_ip_changes(service, old),
@@ -135,7 +135,7 @@ def _port(path: str, port: Json, names: set[str], *, named: bool) -> list[Cause]
 
 
 def validate_protocol(path: str, protocol: str | None) -> list[Cause]:
-    """TCP, UDP or SCTP."""
+    """Checks for TCP, UDP or SCTP."""
     if not protocol:
         return [required(path)]
     return [] if protocol in PROTOCOLS else [unsupported(path, protocol, PROTOCOLS)]
@@ -228,7 +228,7 @@ def _load_balancer_fields(service: Json) -> list[Cause]:
 
 
 def validate_load_balancer_class(service: Json, old: Json | None = None) -> list[Cause]:
-    """A qualified name, for type LoadBalancer alone, and immutable while the type stays."""
+    """Checks loadBalancerClass: a qualified name, for type LoadBalancer alone, and immutable while the type stays."""
     path, causes = "spec.loadBalancerClass", []
     value, balanced = spec_of(service).get("loadBalancerClass"), type_of(service) == LOAD_BALANCER
     stays = balanced and old is not None and type_of(old) == LOAD_BALANCER
@@ -244,7 +244,7 @@ def validate_load_balancer_class(service: Json, old: Json | None = None) -> list
 
 
 def validate_external_traffic(service: Json) -> list[Cause]:
-    """externalTrafficPolicy and healthCheckNodePort."""
+    """Validates externalTrafficPolicy and healthCheckNodePort."""
     spec, causes = spec_of(service), []
     policy, port = spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort") or 0
     path = "spec.externalTrafficPolicy"
@@ -278,7 +278,7 @@ def _internal_traffic(service: Json, gates: Gates) -> list[Cause]:
 
 
 def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES, path: str = "status") -> list[Cause]:
-    """status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
+    """Validates status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
     causes = []
     ingress = _ingress(service)
     if type_of(service) != LOAD_BALANCER and ingress and ingress != _ingress(old):
@@ -305,7 +305,7 @@ def _ingress(service: Json) -> list[Json]:
 
 
 def _health_check_change(service: Json, old: Json) -> list[Cause]:
-    """healthCheckNodePort may not change while it is needed."""
+    """Checks that healthCheckNodePort does not change while it is needed."""
     same = spec_of(old).get("healthCheckNodePort") == spec_of(service).get("healthCheckNodePort")
     if same or not (needs_health_check(old) and needs_health_check(service)):
         return []

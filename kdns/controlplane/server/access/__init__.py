@@ -1,1 +1,1 @@
-"""Who sends a request, and what reviews answer of users and tokens. Everybody who is let in may do everything."""
+"""Users, and the answers of reviews about users and tokens. Every authenticated user may do everything."""

@@ -1,6 +1,6 @@
-"""Reviews of access and identity: whoever is let in is allowed everything (kube-apiserver: AlwaysAllow).
+"""Reviews of access and identity: every authenticated user may do everything (kube-apiserver: AlwaysAllow).
 
-A review is answered from its spec and from who asks; nothing is stored (pkg/registry/authorization, authentication).
+A review is answered from its spec and its user; nothing is stored (pkg/registry/authorization, authentication).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reviewer:
     audience: str
 
     def answered(self, kind: Kind, namespace: str, review: Json, user: User, writer: Writer) -> Json:
-        """The review with its status, as `user` asked for it; 400 and 422 for one that cannot be answered."""
+        """Returns the review with its status for `user`. Raises 400 or 422 for one that cannot be answered."""
         review = typed(kind, review)
         metadata = review["metadata"] = {**review["metadata"]}
         metadata["namespace"] = metadata.get("namespace", "") if kind.namespaced else ""
@@ -55,23 +55,23 @@ class Reviewer:
         return _ANSWERS[kind](self, review, user, writer)
 
     def access(self, review: Json, _user: User, _writer: Writer) -> Json:
-        """Everything is allowed."""
+        """Allows everything."""
         if causes := _access_causes(review):
             raise invalid(_NAMELESS, "", causes)
         return {**review, "status": _ALLOWED}
 
     def rules(self, review: Json, _user: User, _writer: Writer) -> Json:
-        """Everything is allowed; neither metadata nor spec come back."""
+        """Allows everything; the response has neither metadata nor spec."""
         if not (review.get("spec") or {}).get("namespace"):
             raise bad_request("no namespace on request")
         return {**review, "metadata": {}, "spec": {}, "status": _RULES}
 
     def myself(self, review: Json, user: User, writer: Writer) -> Json:
-        """Who asks; metadata do not come back."""
+        """Returns the user who sent the review; the response has no metadata."""
         return {**review, "metadata": {"creationTimestamp": writer.time}, "status": {"userInfo": user.info}}
 
     def token(self, review: Json, _user: User, _writer: Writer) -> Json:
-        """Whose the token is, if it is meant for one of the audiences."""
+        """Returns the token's user, if the token is meant for one of the audiences."""
         spec = review.get("spec") or {}
         if not spec.get("token"):
             raise bad_request("token is required for TokenReview in authentication")
@@ -93,7 +93,7 @@ _ANSWERS: Final[Mapping[Kind, _Answer]] = {
 
 
 def _access_causes(review: Json) -> list[Cause]:
-    """The violated rules of an access review (pkg/apis/authorization/validation)."""
+    """Returns the violated rules of an access review (pkg/apis/authorization/validation)."""
     spec, metadata = review.get("spec") or {}, review["metadata"]
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")} if path is not None else None
@@ -124,7 +124,10 @@ def _access_causes(review: Json) -> list[Cause]:
 
 
 def _selector_causes(path: str, selector: Json, *, is_of_labels: bool) -> list[Cause]:
-    """Operators that are not known are allowed: a newer client may know more of them."""
+    """Returns the violated rules of selectors.
+
+    Unknown operators are allowed: a newer client may know more operators.
+    """
     causes = []
     text, rows = selector.get("rawSelector"), selector.get("requirements") or []
     if text and rows:

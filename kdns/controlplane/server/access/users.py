@@ -1,4 +1,4 @@
-"""Users: what is known of who sends a request, and impersonation (apiserver: filters/impersonation.go)."""
+"""Users: facts about the sender of a request, and impersonation (apiserver: filters/impersonation.go)."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class User:
 
 
 ADMIN: Final = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
-"""Who sends a request to an API without authentication, or with a token that names nobody."""
+"""The user of an API without authentication, or of an unknown token."""
 
 NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
-"""Who sends a request to a path that is open."""
+"""The user of a request to an open path."""
 
 
 def authenticated(user: User) -> User:
-    """The user as a member of system:authenticated."""
+    """Returns the user as a member of system:authenticated."""
     if {AUTHENTICATED, UNAUTHENTICATED} & set(user.groups):
         return user
     return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
 
 
 def acting(user: User, headers: Iterable[tuple[str, str]]) -> User:
-    """The user that the headers Impersonate-… name, or the one who sends them; 403 but for system:masters.
+    """Returns the user of the headers Impersonate-…, or of the request. Raises 403 except for system:masters.
 
-    Differs: kube-apiserver asks its authorizers whether the user may impersonate.
+    Differs: kube-apiserver checks with its authorizers whether the user may impersonate.
     """
     sent = [(name.lower().removeprefix(_HEADER), value) for name, value in headers if name.lower().startswith(_HEADER)]
     if not sent:
@@ -78,7 +78,7 @@ def acting(user: User, headers: Iterable[tuple[str, str]]) -> User:
 
 
 def _own_groups(name: str) -> tuple[str, ...]:
-    """The groups that follow from a name."""
+    """Returns the groups that follow from a name."""
     if name == ANONYMOUS:
         return (UNAUTHENTICATED,)
     namespace, _, account_name = name.removeprefix(_ACCOUNT).partition(":")
@@ -88,7 +88,7 @@ def _own_groups(name: str) -> tuple[str, ...]:
 
 
 def _go_syntax(user: User) -> str:
-    """The user as Go prints it with %#v."""
+    """Returns the user as Go prints it with %#v."""
     groups, extra = _list(user.groups), "map[string][]string(nil)"
     if user.extra:
         rows = ", ".join(f"{quoted(key)}:{_list(values)}" for key, values in sorted(user.extra.items()))

@@ -52,7 +52,7 @@ class RestConfig:
         return self.ssl_context is not None and self.ssl_context.verify_mode != ssl.CERT_NONE
 
     def user_of(self, token: str) -> User | None:
-        """Whose the bearer token is."""
+        """Returns the user of the bearer token; None for an unknown token."""
         sent = token.encode(errors="surrogateescape")
         # all of them are compared: no timing tells which
         found = [user for each, user in self.tokens.items() if hmac.compare_digest(sent, each.encode())]
@@ -60,7 +60,7 @@ class RestConfig:
 
 
 def check_config(config: RestConfig) -> None:
-    """InputError for an address other than loopback without logins and TLS."""
+    """Raises InputError for an address other than loopback without authentication and TLS."""
     if not all(config.tokens):
         raise InputError("the token file holds an empty token: anybody could use it")
     if is_loopback(config.host):
@@ -70,15 +70,16 @@ def check_config(config: RestConfig) -> None:
     missing = [name for name, value in given.items() if not value]
     if missing:
         raise InputError(
-            f"--api {config.host}: wanted {' and '.join(missing)} with it, as anybody could reach the API; "
-            "only a loopback address such as 127.0.0.1 does without"
+            f"--api {config.host}: set {' and '.join(missing)} too, because other machines can reach the API; "
+            "only a loopback address such as 127.0.0.1 works without"
         )
 
 
 def user_of_request(
     config: RestConfig, path: str, headers: Mapping[str, str], tls: ssl.SSLObject | None, now_s: float
 ) -> User | None:
-    """Who sends a request: by certificate or token, else 401. Without logins 403 for a request of a web page.
+    """Returns the user of a request, by certificate or token. Raises 401, or without authentication 403 for a web
+    page's request.
 
     None for a request that is served without having been authenticated.
     """
@@ -93,9 +94,9 @@ def user_of_request(
 
 
 def _certified(tls: ssl.SSLObject, now_s: float) -> User | None:
-    """The user whom a certificate names, which the handshake has verified: CN, and an O for each group.
+    """Returns the user whom a certificate names, which the handshake has verified: CN, and an O for each group.
 
-    Differs: a certificate that another authority signed, or that has expired, ends the handshake, where kube-apiserver
+    Differs: a certificate that another authority signed, or that has expired, ends the handshake; kube-apiserver
     answers 401. One that expires later is 401 here too.
     """
     certificate, encoded = tls.getpeercert(), tls.getpeercert(binary_form=True)
@@ -136,6 +137,6 @@ def _forbidden(why: str) -> StatusError:
 
 
 def _host(header: str) -> str:
-    """The host of a Host header with or without a port (RFC 9110 §7.2), or all of it where it is none."""
+    """Returns the host of a Host header with or without a port (RFC 9110 §7.2), or the whole header."""
     host, port = split_host_port(header) or (header, "")
     return header if port and parse_port(port) is None else host

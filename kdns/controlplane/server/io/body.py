@@ -78,12 +78,12 @@ class Body:
 
 
 def _unrecognized(why: str, kind: str, summary: str) -> str:
-    """The text of a 400 for bytes that are no object. Options of deletions have no kind to name."""
+    """Returns the text of a 400 for bytes that are not an object. Options of deletions have no kind to name."""
     return f"the object provided is unrecognized (must be of type {kind}): {why} ({summary})" if kind else why
 
 
 def _summary(body: bytes) -> str:
-    """How a body begins, in hexadecimal unless it is a JSON object."""
+    """Returns how a body begins, in hexadecimal unless it is a JSON object."""
     if not body:
         return "<empty>"
     start, more = body[:_SUMMARY_BYTES], " ..." if len(body) > _SUMMARY_BYTES else ""
@@ -91,14 +91,14 @@ def _summary(body: bytes) -> str:
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """The whole body; 413 when it exceeds the request's `client_max_size`, 408 when it does not arrive in time.
+    """Returns the whole body. Raises 413 if it exceeds the request's `client_max_size`, 408 if it is late.
 
     Differs: an encoded body, such as gzip, is 415. kube-apiserver does not inflate bodies either, but answers with 400,
-    because the bytes are no object.
+    because the bytes are not an object.
     """
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding != "identity":
-        message = f"the body of the request has the content encoding {encoding!r}, wanted none"
+        message = f"the body of the request has the content encoding {encoding!r}; send it without"
         raise StatusError(415, "UnsupportedMediaType", message)
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
@@ -113,7 +113,8 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
-    """The value of a body; 400 when it cannot be decoded, 413 for too many values, 415 for an unknown media type.
+    """Returns the value of a body. Raises 400 if it cannot be decoded, 413 for too many values, 415 for an unknown
+    media type.
 
     `strictly` looks for duplicate fields. `kind` is what the body must be.
     """
@@ -121,7 +122,7 @@ async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: st
 
 
 def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
-    """`decoded_body` at once."""
+    """Decodes a body in the calling thread."""
     decoded = _decoded(body, media_type, strictly=strictly, kind=kind)
     check_size(decoded.value)
     return decoded
@@ -150,7 +151,7 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
 
 
 def _from_json(body: bytes) -> tuple[bytes, Any]:
-    """A JSON text and its value, with U+FFFD for what is no UTF-8 and for half a surrogate pair, as Go reads them."""
+    """Returns a JSON text and its value, with U+FFFD for invalid UTF-8 and lone surrogates, as Go reads them."""
     try:
         return body, msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -168,7 +169,10 @@ def _not_json(body: bytes, media_type: str, kind: str) -> str:
 
 
 def _from_yaml(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
-    """The value of a YAML body. JSON is tried first: it is YAML too, and what most clients send under this type."""
+    """Returns the value of a YAML body.
+
+    JSON is tried first: it is valid YAML, and most clients send it under this type.
+    """
     made = partial(Body, size_bytes=len(body), kind=kind, summary=_summary(body))
     try:
         value = msgspec.json.decode(body)
@@ -185,7 +189,7 @@ def _from_yaml(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Bo
             raise bad_request(f"error decoding YAML: error converting YAML to JSON: {why}") from error
         raise bad_request(_unrecognized(why, kind, _summary(body))) from error
     if len(documents) > 1:
-        raise bad_request(_unrecognized(f"wanted one YAML document, found {len(documents)}", kind, _summary(body)))
+        raise bad_request(_unrecognized(f"expected one YAML document, got {len(documents)}", kind, _summary(body)))
     lines = [f'line {line}: key "{key}" already set in map' for line, key in repeated[:ERRORS_MAX]]
     duplicates = ("\n  ".join(["yaml: unmarshal errors:", *lines]),) if lines and strictly else ()
     return made(documents[0].value if documents else None, duplicates)

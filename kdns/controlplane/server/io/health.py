@@ -22,14 +22,14 @@ CHECKS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Health:
-    """The state of one server. `durable` returns when what was written is stored, StatusError if it cannot be."""
+    """The state of one server. `durable` returns when all writes are stored, or raises StatusError."""
 
     def __init__(self, durable: Callable[[], Awaitable[None]]) -> None:
         self._durable, self._checks = durable, HealthChecks()
         self._slis = slis(self._checks)
 
     async def response(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """The response for a path of health checks and of their metrics; None for any other path."""
+        """Returns the response for a path of health checks and of their metrics; None for any other path."""
         match request.path.strip("/").split("/"):
             case ["metrics", "slis"]:
                 return await self._slis(request)
@@ -61,7 +61,7 @@ class Health:
         return _text("\n".join([*lines, f"{of} check {'failed' if failed else 'passed'}", ""]), 500 if failed else 200)
 
     async def _failure(self, of: str, name: str) -> str:
-        """Why a check fails, "" where it passes."""
+        """Returns why a check fails; "" if it passes."""
         failure = ""
         if name == "storage":
             try:

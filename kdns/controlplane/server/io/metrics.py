@@ -33,7 +33,7 @@ class AllocationMetrics:
         histogram.add(took_s)
 
     def registry(self, numbers: ServiceAllocator) -> CollectorRegistry:
-        """All families, read at the scrape."""
+        """Returns all families, read at the scrape."""
         metrics, families = self.metrics, Gauges()
         ips, ports = numbers.addresses.values(), numbers.ports
         families.add(f"{_IPS}_allocated_ips", "Cluster IPs in use.", ("cidr",), _by_range(ips, lambda each: each.used))

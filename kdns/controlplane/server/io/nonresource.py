@@ -33,7 +33,7 @@ Metrics: TypeAlias = Callable[[str], web.Response]
 
 
 def response_at(request: web.BaseRequest, address: str, metrics: Metrics | None = None) -> web.Response | None:
-    """The response for a non-resource URL; None for any other path; 404 for unknown API groups and documents."""
+    """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents."""
     path = request.path.rstrip("/")
     parts = path.strip("/").split("/")
     make = _maker(request, parts, address)
@@ -81,7 +81,7 @@ def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -
 
 
 def _is_custom(parts: list[str]) -> bool:
-    """Whether a path is that of CustomResourceDefinitions."""
+    """Returns whether a path is that of CustomResourceDefinitions."""
     kind = discovery.CUSTOM_KIND
     return parts[:4] == ["apis", kind.group, kind.version, kind.plural]
 

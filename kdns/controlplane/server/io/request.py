@@ -39,16 +39,16 @@ class ResourceRequest:
         return self.target.served_version or kind_at(self.target.kind, self.target.subresource)
 
     def text(self, name: str) -> str:
-        """A query parameter, "" when it is absent."""
+        """Returns a query parameter, "" if it is absent."""
         return str(self.request.query.get(name, ""))
 
     def flag(self, name: str) -> bool | None:
-        """A boolean query parameter, None when it is absent: all but false and 0 is true."""
+        """Returns a boolean query parameter, None if it is absent: all but false and 0 is true."""
         value = self.request.query.get(name)
         return None if value is None else value.lower() not in {"false", "0"}
 
     def number(self, name: str) -> int:
-        """An integer query parameter of 64 bits, 0 when it is absent; 400 for other text."""
+        """Returns an integer query parameter of 64 bits, 0 if it is absent. Raises 400 for other text."""
         text = self.request.query.get(name, "0")
         if not _NUMBER.fullmatch(text):
             raise bad_request(f"strconv.ParseInt: parsing {syntax(text)}: invalid syntax")
@@ -74,7 +74,7 @@ class ResourceRequest:
         return selector or by_name
 
     def check_options(self) -> None:
-        """Check ListOptions: 422 for a combination that is not allowed, 400 for a number that cannot be parsed."""
+        """Checks ListOptions: 422 for a combination that is not allowed, 400 for a number that cannot be parsed."""
         for name in ("limit", "timeoutSeconds"):
             self.number(name)
         listing.check_options(
@@ -87,7 +87,7 @@ class ResourceRequest:
 
     @property
     def write_options(self) -> WriteOptions:
-        """Field manager, dry run, field validation and force; 422 for values that these cannot have."""
+        """Field manager, dry run, field validation and force. Raises 422 for values that these cannot have."""
         return write_options(
             self.request.method,
             manager=self.text("fieldManager"),
@@ -99,12 +99,12 @@ class ResourceRequest:
         )
 
     def dry_run(self, options: Json) -> bool:
-        """Whether a DELETE is a dry run, by the query or by DeleteOptions; 422 for values that dryRun cannot have."""
+        """Returns whether query or DeleteOptions make a DELETE a dry run. Raises 422 for invalid values of dryRun."""
         values = [*self.request.query.getall("dryRun", []), *(options.get("dryRun") or [])]
         return checked_dry_run(self.request.method, values)
 
     async def body(self, *, strictly: bool = False) -> Body:
-        """The decoded body; 400 when it cannot be decoded."""
+        """Returns the decoded body. Raises 400 if it cannot be decoded."""
         body = await read_body(self.request)
         return await decoded_body(body, self.media_type, strictly=strictly, kind=self.kind.kind)
 
@@ -115,11 +115,11 @@ class ResourceRequest:
 
     @property
     def renderer(self) -> Renderer:
-        """The renderer of the representation that the client accepts; 400 for a wrong includeObject."""
+        """The renderer of the representation that the client accepts. Raises 400 for a wrong includeObject."""
         include = INCLUDE_OBJECT.get(self.text("includeObject"))
         if include is None:
             raise bad_request(
-                f"includeObject: found {syntax(self.text('includeObject'))}, wanted None, Metadata or Object"
+                f"includeObject: expected None, Metadata or Object, got {syntax(self.text('includeObject'))}"
             )
         accept, has_forms = self.request.headers.get("Accept", ""), self.kind not in REVIEWS
         shape = representation.representation(accept, has_forms=has_forms, streams=self.watches)

@@ -43,7 +43,9 @@ def response_to(
     shape: Representation | None = None,
     warnings: list[str] | None = None,
 ) -> web.Response:
-    """A response with this JSON, or protobuf where the shape says so, in the form and compression of the request."""
+    """Returns a response with this JSON, or protobuf if `shape` says so, in the indentation and compression of the
+    request.
+    """
     media_type = shape.media_type if shape else JSON
     if media_type == YAML:
         body = dumped(msgspec.json.decode(body)).encode()
@@ -60,7 +62,7 @@ def response_to(
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether a client accepts gzip, and not identity rather (RFC 9110 §12.5.3); a weight that is none counts as 0."""
+    """Returns whether a client accepts gzip and does not prefer identity (RFC 9110 §12.5.3); an invalid weight is 0."""
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         coding, _, parameter = part.partition(";")
@@ -74,13 +76,13 @@ def accepts_gzip(accept_encoding: str) -> bool:
 def object_response(
     request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: list[str] | None = None
 ) -> web.Response:
-    """A response with an object that has no other form, such as a Status; 406 if the client accepts none."""
+    """Returns a response with an object without other forms, such as a Status, or raises 406."""
     shape = plain_representation(request.headers.get("Accept", ""), obj)
     return response_to(request, serialized(obj, shape.media_type), status=status, shape=shape, warnings=warnings)
 
 
 def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
-    """The Status of an error; JSON for a client that accepts none of the media types."""
+    """Returns the Status of an error; JSON for a client that accepts none of the media types."""
     try:
         return object_response(request, error.body(), status=error.code)
     except StatusError:
@@ -88,7 +90,7 @@ def error_response(request: web.BaseRequest, error: StatusError) -> web.Response
 
 
 async def send(request: web.BaseRequest, response: web.Response, body: bytes) -> None:
-    """Send a large body in pieces; the connection of a client that leaves one unread is aborted."""
+    """Sends a large body in pieces; the connection of a client that leaves one unread is aborted."""
     await response.prepare(request)
     try:
         for start in range(0, len(body), _PIECE_BYTES):
@@ -102,7 +104,7 @@ async def send(request: web.BaseRequest, response: web.Response, body: bytes) ->
 
 
 def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
-    """Add Warning headers (code 299), which kubectl prints and other clients log, in front of those that there are."""
+    """Adds Warning headers (code 299), which kubectl prints and other clients log, in front of existing ones."""
     others = response.headers.popall(hdrs.WARNING, [])
     for warning in _truncated(warnings):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
@@ -112,7 +114,7 @@ def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
 
 
 def _truncated(warnings: list[str]) -> Iterator[str]:
-    """Warnings within the limits of headers that clients accept, without control characters."""
+    """Yields warnings within the limits of headers that clients accept, without control characters."""
     room = _WARNINGS_CHARACTERS
     for warning in warnings[:_WARNINGS_MAX]:
         shown = _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", warning[:_WARNING_CHARACTERS])

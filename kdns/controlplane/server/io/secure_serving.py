@@ -17,14 +17,14 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIF
 
 
 def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | None:
-    """The TLS context of --tls-cert, --tls-key and --client-ca-file, None without the first.
+    """Returns the TLS context of --tls-cert, --tls-key and --client-ca-file, None without the first.
 
-    With a client CA it asks for certificates and does not demand them. InputError for files that cannot be used.
+    With a client CA it asks for certificates and does not demand them. Raises InputError for files that cannot be used.
     """
     if not cert:
         for option, value in (("--tls-key", key), ("--client-ca-file", client_ca)):
             if value:
-                raise InputError(f"{option} {value}: wanted --tls-cert too")
+                raise InputError(f"{option} {value}: set --tls-cert too")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
@@ -54,26 +54,31 @@ class _AlertSSLObject(ssl.SSLObject):
 
 
 def _verify_clients(context: ssl.SSLContext, client_ca: str) -> None:
-    """Any certificate of the file is trusted, without what RFC 5280 demands of it beyond, as by kube-apiserver."""
+    """Trusts every certificate of the file as an authority.
+
+    Like kube-apiserver, it skips further checks of RFC 5280.
+    """
     try:
         context.load_verify_locations(client_ca)
     except OSError as error:
         raise InputError(f"--client-ca-file {client_ca}: {pem_reason(error, CERTIFICATES)}") from error
     if not context.get_ca_certs():
-        raise InputError(f"--client-ca-file {client_ca}: no certificate of an authority; wanted who signs the clients'")
+        raise InputError(
+            f"--client-ca-file {client_ca}: no certificate of an authority; expected the clients' authority"
+        )
     context.sslobject_class = _AlertSSLObject
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def certificates(path: str) -> str:
-    """The certificates of a PEM file, without its keys."""
+    """Returns the certificates of a PEM file, without its keys."""
     text = bounded_text(path, encoding="ascii", errors="replace")
     return "".join(f"{block}\n" for block in _CERTIFICATE.findall(text))
 
 
 def read_tokens(path: Path) -> dict[str, User]:
-    """The users of a file by bearer token: a token a line, or kube-apiserver's `token,user,uid,"group,group"`.
+    """Returns the users of a file by bearer token: a token a line, or kube-apiserver's `token,user,uid,"group,group"`.
 
     A token alone is that of kubernetes-admin. Blank lines and lines that begin with # do not count; of a token that
     occurs twice the last line counts.
@@ -81,12 +86,12 @@ def read_tokens(path: Path) -> dict[str, User]:
     try:
         lines = bounded_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text; wanted one token a line"
+        reason = error.strerror if isinstance(error, OSError) else "not text; expected one token per line"
         raise InputError(f"--token-file {path}: {reason}") from error
     rows = ((number, line.strip()) for number, line in enumerate(lines, 1))
     tokens = dict(_token(path, number, line) for number, line in rows if line and not line.startswith("#"))
     if not tokens:
-        raise InputError(f"--token-file {path}: holds no token; wanted one a line")
+        raise InputError(f"--token-file {path}: has no token; expected one per line")
     return tokens
 
 
@@ -95,6 +100,6 @@ def _token(path: Path, number: int, line: str) -> tuple[str, User]:
         return line, ADMIN
     token, name, uid, groups, *_ = (*(column.strip() for column in next(csv.reader([line]))), "", "", "")
     if not (token and name and line.count(",") > 1):
-        raise InputError(f'--token-file {path}:{number}: wanted a token, or token,user,uid,"group,group"')
+        raise InputError(f'--token-file {path}:{number}: expected a token, or token,user,uid,"group,group"')
     members = tuple(group.strip() for group in groups.split(",") if group.strip())
     return token, authenticated(User(name, members, uid))

@@ -45,14 +45,14 @@ class RestServer:
         return len(self._watches)
 
     async def close(self) -> None:
-        """Stop listening, end the watches, and finish the requests in flight."""
+        """Stops listening, ends the watches, and finishes the requests in flight."""
         for subscription in tuple(self._watches):
             subscription.close()
         await self._server.close()
 
 
 async def _in_memory() -> None:
-    """A store in memory has nothing to wait for."""
+    """Returns at once: a store in memory writes nothing to disk."""
 
 
 async def start(
@@ -61,9 +61,9 @@ async def start(
     durable: Callable[[], Awaitable[None]] = _in_memory,
     metrics: nonresource.Metrics | None = None,
 ) -> RestServer:
-    """Listen. A write is answered after `durable()` has returned; `metrics` is served as /metrics.
+    """Listens. A write is answered after `durable()` has returned; `metrics` is served as /metrics.
 
-    InputError for an address that needs authentication (`check_config`), ListenError for one that is in use.
+    Raises InputError for an address that needs authentication (`check_config`), ListenError for one that is in use.
     """
     check_config(config)
     watches: dict[Subscription, None] = {}
@@ -112,7 +112,7 @@ class _Handler:
             return _error_response(request, internal("see the server's log"))
 
     def _admit(self, request: web.BaseRequest) -> User:
-        """Authenticate the request and admit its connection; one to an open path is served without."""
+        """Authenticates the request and admit its connection; one to an open path is served without."""
         tls = request.transport.get_extra_info("ssl_object") if request.transport else None
         user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.api.now_s())
         if user is None:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], size_bytes: int) -> T:
-    """The result of work on so many bytes of JSON."""
+    """Returns the result of work on so many bytes of JSON."""
     if size_bytes < LARGE_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

@@ -59,7 +59,7 @@ class Verbs:
     unsent_bytes: int = 0
 
     async def run(self, request: web.BaseRequest, target: Target, user: User) -> web.StreamResponse:
-        """The response to a request; StatusError for one that is refused."""
+        """Returns the response to a request. Raises StatusError for one that is refused."""
         call = ResourceRequest(request, target, user)
         if target.kind in REVIEWS:
             return await self._review(call)
@@ -87,7 +87,7 @@ class Verbs:
         return response
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
-        """Send a large response; 429 for one to a GET where others are unread that together are too large."""
+        """Sends a large response. Raises raises 429 for a GET if too many bytes of other responses are unread."""
         body = response.body
         if not isinstance(body, bytes) or len(body) < LARGE_BYTES:
             return
@@ -102,7 +102,7 @@ class Verbs:
             self.unsent_bytes -= len(body)
 
     async def get(self, call: ResourceRequest) -> web.StreamResponse:
-        """GET of one object."""
+        """Handles GET of one object."""
         target, renderer = call.target, call.renderer
         listing.check_present(self.api.store, call.text("resourceVersion"))
         if call.kind != target.kind:
@@ -124,7 +124,7 @@ class Verbs:
         return await in_thread(response, len(version.encoded))
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
-        """GET of a collection."""
+        """Handles GET of a collection."""
         _ = call.renderer  # 406 comes first
         return await self._page(call, await self._listed(call))
 
@@ -144,7 +144,7 @@ class Verbs:
         )
 
     async def _read_ahead(self, call: ResourceRequest) -> None:
-        """Decode what selectors will look at, a few milliseconds at a time: after a restart no object is decoded."""
+        """Decodes what selectors will look at, a few milliseconds at a time: after a restart no object is decoded."""
         looked_at = self.api.looked_at(
             call.target.kind,
             call.target.namespace,
@@ -169,7 +169,7 @@ class Verbs:
         return await in_thread(response, sum(len(version.encoded) for version in listed.stored))
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
-        """POST on a collection."""
+        """Handles POST on a collection."""
         target, options = call.target, call.write_options
         sent = await _reviewed(call, options)
 
@@ -187,7 +187,7 @@ class Verbs:
         return await self._written(call, sent.size_bytes, write)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
-        """POST on a subresource such as pods/eviction; the response is a Status."""
+        """Handles POST on a subresource such as pods/eviction; the response is a Status."""
         target, options = call.target, call.write_options
         sent = await _reviewed(call, options)
         POSTS[target.subresource](self.api, target.space, target.name, sent.obj, dry_run=options.dry_run)
@@ -195,7 +195,7 @@ class Verbs:
         return object_response(call.request, status, status=201, warnings=sent.warnings)
 
     async def _review(self, call: ResourceRequest) -> web.StreamResponse:
-        """POST of a review, which is answered and not stored."""
+        """Handles POST of a review, which is answered and not stored."""
         if call.request.method != "POST":
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
@@ -209,7 +209,7 @@ class Verbs:
         return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=review.warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
-        """PUT on an object: 201 when this creates it."""
+        """Handles PUT on an object: 201 if this creates it."""
         target, options = call.target, call.write_options
         sent = await _reviewed(call, options)
 
@@ -230,7 +230,7 @@ class Verbs:
         return await self._written(call, sent.size_bytes, write)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
-        """PATCH on an object; server-side apply also creates one."""
+        """Handles PATCH on an object; server-side apply also creates objects."""
         target, options = call.target, call.write_options
         if call.media_type == APPLY_PATCH:
             return await self._apply(call, options)
@@ -285,7 +285,7 @@ class Verbs:
         return self.api.store.get(target.kind, (target.space, target.name)) is not None
 
     async def delete(self, call: ResourceRequest) -> web.StreamResponse:
-        """DELETE of one object."""
+        """Handles DELETE of one object."""
         target, options = call.target, await self._delete_options(call)
         dry_run, before = call.dry_run(options), self.api.store.get(target.kind, (target.space, target.name))
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
@@ -300,7 +300,7 @@ class Verbs:
         return response_to(call.request, body, shape=shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
-        """DELETE of a collection, a few objects at a time, so that other requests are served in between."""
+        """Handles DELETE of a collection, a few objects at a time, so that other requests are served in between."""
         options, kind = await self._delete_options(call), call.target.kind
         dry_run = call.dry_run(options)
         listed = await self._listed(call)
@@ -348,9 +348,10 @@ class Verbs:
         return response
 
     async def _delete_options(self, call: ResourceRequest) -> Json:
-        """DeleteOptions of the body and the query; 400 for another kind and for values of the wrong type.
+        """Returns the DeleteOptions of the body and the query. Raises 400 for another kind and for values of the wrong
+        type.
 
-        Differs: kube-apiserver reads no query, also no dryRun, where there is a body.
+        Differs: kube-apiserver ignores the query, including dryRun, if the request has a body.
         """
         body = await read_body(call.request)
         options = (await decoded_body(body, call.media_type, strictly=False)).obj if body.strip() else {}
@@ -392,7 +393,7 @@ class Verbs:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a write answers."""
+    """The result of a write."""
 
     obj: Json
     warnings: list[str]
@@ -416,18 +417,18 @@ async def _reviewed(call: ResourceRequest, options: WriteOptions) -> _Sent:
 
 
 def _authored(call: ResourceRequest, obj: Json) -> Json:
-    """A new object with what it says of its author."""
+    """Returns a new object with its author's fields."""
     return requested_by(obj, call.user.info) if call.target.kind is SIGNING_REQUEST else obj
 
 
 def deprecations_of(kind: Kind) -> list[str]:
-    """The warning of every response about a kind that is deprecated."""
+    """Returns the warning of every response about a kind that is deprecated."""
     strategy = STRATEGIES.get(STORED_KINDS.get(kind, kind))  # none for a review, which is not stored
     return [strategy.deprecation] if strategy and strategy.deprecation else []
 
 
 def _deletion_warnings(kind: Kind, options: Json) -> list[str]:
-    """The warning of a DELETE that does not say what becomes of the dependents."""
+    """Returns the warning of a DELETE without a propagation policy."""
     says = any(options.get(name) is not None for name in ("propagationPolicy", "orphanDependents"))
     warning = "" if says else STRATEGIES[kind].deletion_warning
     return [warning] if warning else []

@@ -32,7 +32,7 @@ class WatchTimes:
 
 @dataclass(slots=True)
 class _Timers:
-    """What timers have set: the end of the watch, and that a bookmark is due."""
+    """The state that timers set: the end of the watch, and that a bookmark is due."""
 
     wake: Callable[[], None]
     ended: bool = False
@@ -49,7 +49,7 @@ class _Timers:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What a stream asks of the store: the latest revision, when all commits so far are durable, and the time."""
+    """The facts that a stream needs of the store: the latest revision, when all commits are durable, and the time."""
 
     revision: Callable[[], int]
     durable: Callable[[], Awaitable[None]]
@@ -64,10 +64,10 @@ class WatchStream:
         self._first = True
 
     async def run(self, request: web.BaseRequest, response: web.StreamResponse, *, ends_initial: bool) -> None:
-        """Write until the subscription is closed, the timeout is reached, or the client is gone or stalled.
+        """Writes until the subscription is closed, the timeout is reached, or the client is gone or stalled.
 
         `ends_initial` sends the bookmark annotated `k8s.io/initial-events-end` after the initial events. An event is
-        sent only when it is durable; where that fails, the watch ends with an ERROR event.
+        sent only when it is durable; if that fails, the watch ends with an ERROR event.
         """
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -97,7 +97,7 @@ class WatchStream:
                 if not waiting:
                     await changed.wait()
                 else:
-                    await asyncio.sleep(0)  # to write need not wait: other requests are served in between
+                    await asyncio.sleep(0)  # write() may return without yielding: other requests are served in between
         except StatusError as error:
             await response.write(self._renderer.error(error.body()))
         except TimeoutError:
@@ -113,7 +113,7 @@ class WatchStream:
         return asyncio.get_running_loop().call_later(interval_s, timers.bookmark)
 
     async def _events(self) -> bytes:
-        """The next events. What is not sent as it is stored is made aside: that takes about 0.1 ms an event."""
+        """Returns the next events. Converted events are made in a thread: that takes about 0.1 ms an event."""
         events, first, now_s = self._subscription.take(_PIECE_BYTES), self._first, self._state.now_s()
         self._first = first and not events
 
@@ -134,7 +134,7 @@ class WatchStream:
 async def started(
     request: web.BaseRequest, renderer: Renderer, warnings: list[str] | None = None
 ) -> web.StreamResponse:
-    """The response of a watch, with its header sent."""
+    """Returns the response of a watch, with its header sent."""
     media_type = renderer.shape.media_type
     content_type = f"{media_type};stream=watch" if media_type == messages.MEDIA_TYPE else media_type
     response = web.StreamResponse(headers={"Content-Type": content_type, **NOT_CACHED})
@@ -145,7 +145,7 @@ async def started(
 
 
 async def refused(request: web.BaseRequest, renderer: Renderer, error: StatusError) -> web.StreamResponse:
-    """The response to a watch from a resourceVersion that is too old: 200 and one ERROR event, as of kube-apiserver."""
+    """Returns the response to a watch from an expired resourceVersion: 200 and one ERROR event."""
     response = await started(request, renderer)
     await response.write(renderer.error(error.body()))
     await response.write_eof()

@@ -29,7 +29,7 @@ _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_V
 
 @cache
 def openapi_v2() -> Json:
-    """The Swagger document of all kinds."""
+    """Returns the Swagger document of all kinds."""
     return {
         "swagger": "2.0",
         "info": _INFO,
@@ -40,12 +40,12 @@ def openapi_v2() -> Json:
 
 @cache
 def openapi_v2_protobuf() -> bytes:
-    """The Swagger document as a gnostic `openapi.v2.Document` in protobuf."""
+    """Returns the Swagger document as a gnostic `openapi.v2.Document` in protobuf."""
     return document_bytes(openapi_v2())
 
 
 def openapi_v3_index() -> Json:
-    """The response of `/openapi/v3`: the documents, each with a URL that changes with its content."""
+    """Returns the response of `/openapi/v3`: the documents, each with a URL that changes with its content."""
     return {
         "paths": {
             key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={openapi_v3_hash(key)}"} for key in _group_versions()
@@ -55,7 +55,10 @@ def openapi_v3_index() -> Json:
 
 @cache
 def openapi_v3(key: str) -> Json:
-    """The document of a group version, `api/v1` or `apis/discovery.k8s.io/v1`. KeyError if nothing of it is served."""
+    """Returns the document of a group version, such as `apis/discovery.k8s.io/v1`.
+
+    Raises KeyError if none of it is served.
+    """
     kinds = _group_versions()[key]
     return {
         "openapi": "3.0.0",
@@ -67,7 +70,7 @@ def openapi_v3(key: str) -> Json:
 
 @cache
 def openapi_v3_hash(key: str) -> str:
-    """The hash of a document's content, equal in every process. It is the ETag too."""
+    """Returns the hash of a document's content, equal in every process. It is the ETag too."""
     text = json.dumps(openapi_v3(key), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest().upper()
 

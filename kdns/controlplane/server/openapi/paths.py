@@ -97,7 +97,7 @@ class Operation:
     subresource: str = ""
 
     def type_named(self, word: str) -> str:
-        """The type for `object`, `list`, `options`, `patch` or `status` in this operation."""
+        """Returns the type for `object`, `list`, `options`, `patch` or `status` in this operation."""
         match word:
             case "list":
                 return list_name(self.kind)
@@ -117,12 +117,12 @@ class Operation:
 
 
 def root(kind: Kind) -> str:
-    """The path of the kind's group and version, without a leading slash."""
+    """Returns the path of the kind's group and version, without a leading slash."""
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
 def operations(kind: Kind) -> Iterable[Operation]:
-    """The operations of a kind."""
+    """Yields the operations of a kind."""
     everywhere = f"/{root(kind)}/{kind.plural}"
     collection = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
     if kind in REVIEWS:
@@ -140,7 +140,7 @@ def operations(kind: Kind) -> Iterable[Operation]:
 
 
 def _common(operation: Operation) -> Json:
-    """What both versions say of an operation, in the words of kube-apiserver."""
+    """Returns the part of an operation that both versions share, in the words of kube-apiserver."""
     kind, verb, subresource = operation.kind, operation.verb, operation.subresource
     word, text, text_below = _WORDS[verb.action]
     words = (kind.group.removesuffix(".k8s.io") or "core").split(".")
@@ -181,13 +181,13 @@ def _capitalized(word: str) -> str:
 
 
 def _produced(verb: Verb) -> list[str]:
-    """The media types of a response; those of a watch after those of a list."""
+    """Returns the media types of a response; those of a watch after those of a list."""
     streams = [f"{each};stream=watch" for each in (JSON, PROTOBUF)] if verb.action == "list" else []
     return [JSON, YAML, PROTOBUF, *streams]
 
 
 def _parameters(operation: Operation) -> Iterable[tuple[str, str, str, str]]:
-    """Name, place, type and documentation of each parameter."""
+    """Yields name, place, type and documentation of each parameter."""
     for name, doc in _PATH_PARAMETERS.items():
         if f"{{{name}}}" in operation.path:
             yield name, "path", "string", doc
@@ -196,7 +196,7 @@ def _parameters(operation: Operation) -> Iterable[tuple[str, str, str, str]]:
 
 
 def v3_paths(kinds: Iterable[Kind]) -> Json:
-    """The path items of an OpenAPI v3 document."""
+    """Returns the path items of an OpenAPI v3 document."""
     paths: Json = {}
     for operation in (operation for kind in kinds for operation in operations(kind)):
         verb = operation.verb
@@ -228,7 +228,7 @@ _STATUSES: Final[Mapping[int, str]] = {200: "OK", 201: "Created", 202: "Accepted
 
 
 def v2_paths(kinds: Iterable[Kind]) -> Json:
-    """The path items of an OpenAPI v2 (Swagger) document."""
+    """Returns the path items of an OpenAPI v2 (Swagger) document."""
     paths: Json = {}
     for operation in (operation for kind in kinds for operation in operations(kind)):
         verb = operation.verb

@@ -22,7 +22,7 @@ FieldEncoder: TypeAlias = Callable[[Any], bytes]
 
 
 def _one(number: int, encoder: Encoder) -> FieldEncoder:
-    """A field that holds one length-delimited value."""
+    """Returns a field that holds one length-delimited value."""
     key = tag(number, 2)
 
     def encoded(value: Any) -> bytes:
@@ -33,19 +33,19 @@ def _one(number: int, encoder: Encoder) -> FieldEncoder:
 
 
 def _each(number: int, encoder: Encoder) -> FieldEncoder:
-    """A repeated field."""
+    """Returns a repeated field."""
     one = _one(number, encoder)
     return lambda values: b"".join(map(one, values))
 
 
 def _flag(number: int) -> FieldEncoder:
-    """A boolean field."""
+    """Returns a boolean field."""
     key = tag(number, 0)
     return lambda value: key + varint(int(value))
 
 
 def _pairs(number: int, encoder: Encoder) -> FieldEncoder:
-    """A repeated field of named values (name = 1, value = 2) for a JSON object."""
+    """Returns a repeated field of named values (name = 1, value = 2) for a JSON object."""
     name, value, pair = _one(1, _text), _one(2, encoder), _one(number, bytes)
     return lambda values: b"".join(pair(name(key) + value(each)) for key, each in values.items())
 
@@ -55,12 +55,12 @@ def _text(value: str) -> bytes:
 
 
 def _any(value: Any) -> bytes:
-    """An Any: the value as YAML (yaml = 2); JSON is valid YAML."""
+    """Returns an Any: the value as YAML (yaml = 2); JSON is valid YAML."""
     return _one(2, _text)(json.dumps(value))
 
 
 def _message(words: Mapping[str, FieldEncoder], extensions: int = 0) -> Encoder:
-    """The encoder of a JSON object; its `x-` members are named values in the field number `extensions`."""
+    """Returns the encoder of a JSON object; its `x-` members are named values in the field number `extensions`."""
     extension = _pairs(extensions, _any)
 
     def encoded(value: Json) -> bytes:
@@ -72,7 +72,7 @@ def _message(words: Mapping[str, FieldEncoder], extensions: int = 0) -> Encoder:
 
 
 def _schema(value: Json) -> bytes:
-    """A Schema. The message is recursive, so its encoder is looked up at the call."""
+    """Returns a Schema. The message is recursive, so its encoder is looked up at the call."""
     return _SCHEMA(value)
 
 
@@ -130,7 +130,9 @@ _PARAMETER_KINDS: Mapping[str, FieldEncoder] = {
 
 
 def _parameter(value: Json) -> bytes:
-    """A ParametersItem (parameter = 1) of a Parameter: a body (1), or not (2): a query (3) or path (4) parameter."""
+    """Encodes a ParametersItem (parameter = 1) of a Parameter: a body (1), or not (2): a query (3) or path (4)
+    parameter.
+    """
     return _one(1, _PARAMETER_KINDS[value["in"]])(value)
 
 
@@ -160,5 +162,5 @@ _DOCUMENT = _message(
 
 
 def document_bytes(document: Json) -> bytes:
-    """The document in protobuf. KeyError for a member that has no field number here."""
+    """Returns the document in protobuf. Raises KeyError for a member that has no field number here."""
     return _DOCUMENT(document)

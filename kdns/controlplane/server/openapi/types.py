@@ -59,11 +59,11 @@ class Dialect:
     one_of: bool
 
     def ref(self, name: TypeName) -> Json:
-        """A reference to a schema of this document."""
+        """Returns a reference to a schema of this document."""
         return {"$ref": f"{self.prefix}{name}"}
 
     def either(self, first: str, second: str) -> Json:
-        """The schema of a value of one of two types; Swagger cannot express it and declares a string."""
+        """Returns the schema of a value of one of two types; Swagger cannot express it and declares a string."""
         return {"oneOf": [{"type": first}, {"type": second}]} if self.one_of else {"type": "string"}
 
 
@@ -72,12 +72,12 @@ V3: Final = Dialect("#/components/schemas/", siblings=False, one_of=True)
 
 
 def list_name(kind: Kind) -> TypeName:
-    """The type of a list of a kind's objects."""
+    """Returns the type of a list of a kind's objects."""
     return f"{type_of(kind)}List"
 
 
 def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
-    """Schemas by name: of the kinds, their lists, Status, DeleteOptions, Patch, and all types that these refer to."""
+    """Returns schemas by name: kinds, their lists, Status, DeleteOptions, Patch, and all types that these refer to."""
     served = tuple(kinds)
     result = {list_name(kind): _list_schema(kind, dialect) for kind in served if kind not in REVIEWS}
     result[PATCH] = {"type": "object", "description": _PATCH_TEXT}
@@ -91,7 +91,7 @@ def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
 
 
 def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
-    """The types and scalars that the roots consist of, the roots included."""
+    """Returns the types and scalars that the roots consist of, the roots included."""
     reached: set[TypeName] = set()
     waiting = list(roots)
     while waiting:
@@ -103,7 +103,7 @@ def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
 
 
 def _scalar_schema(scalar: TypeName, dialect: Dialect) -> Json:
-    """The schema of a scalar that has a definition of its own."""
+    """Returns the schema of a scalar that has a definition of its own."""
     match scalar:
         case "quantity":
             schema = dialect.either("string", "number")
@@ -117,12 +117,12 @@ def _scalar_schema(scalar: TypeName, dialect: Dialect) -> Json:
 
 
 def gvk(kind: Kind, name: str = "") -> Json:
-    """Group, version and kind as OpenAPI extensions spell them; `name` for another kind of the same version."""
+    """Returns group, version and kind as OpenAPI extensions spell them; `name` is another kind of the same version."""
     return {"group": kind.group, "kind": name or kind.kind, "version": kind.version}
 
 
 def _identities(name: TypeName) -> list[Json]:
-    """The kinds that a type is the schema of."""
+    """Returns the kinds that a type is the schema of."""
     if name in _KIND_OF:
         return [{"group": "", "kind": _KIND_OF[name], "version": "v1"}]
     return [gvk(kind) for kind in (*SERVED, *REVIEWS, SCALE, EVICTION, BINDING) if type_of(kind) == name]
@@ -148,7 +148,7 @@ def _type_schema(described: Type, dialect: Dialect) -> Json:
 
 
 def _list_schema(kind: Kind, dialect: Dialect) -> Json:
-    """A list's schema: its items and the fields that every object has, with a list's metadata."""
+    """Returns a list's schema: its items and the fields that every object has, with a list's metadata."""
     of = type_of(kind)
     properties = {
         name: _property(Field(name, "string"), field_description(of, name), dialect) for name in ("apiVersion", "kind")

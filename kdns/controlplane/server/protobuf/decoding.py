@@ -20,7 +20,10 @@ _ZERO: Final = datetime.min  # noqa: DTZ901
 
 
 def decoded(body: bytes) -> Json:
-    """The object in a protobuf body. ProtobufError for malformed bytes, 415 for a kind whose numbers are unknown."""
+    """Returns the object in a protobuf body.
+
+    Raises ProtobufError for malformed bytes, 415 for a kind without field numbers.
+    """
     try:
         return _enveloped(body)
     except ProtobufError:
@@ -44,9 +47,9 @@ def _enveloped(body: bytes) -> Json:
 
 
 def _message(numbers: MessageFields, body: bytes, depth: int) -> Json:
-    """The JSON of a message. Fields that the schema does not know are skipped."""
+    """Returns the JSON of a message. Fields that the schema does not know are skipped."""
     if depth > _DEPTH_MAX:
-        raise ProtobufError("it is nested too deeply")
+        raise ProtobufError("messages are nested too deeply")
     obj = Json()
     for number, value in fields(body):
         field = numbers.get(number)
@@ -78,7 +81,7 @@ def _value(type_name: TypeName, value: Value, depth: int) -> Any:
 
 def _bytes(value: Value) -> bytes:
     if isinstance(value, int):
-        raise ProtobufError("it has a number where bytes are due")
+        raise ProtobufError("expected a length-delimited field, got a varint")
     return value
 
 
@@ -88,7 +91,7 @@ def _text(value: Value) -> str:
 
 def _integer(value: Value) -> int:
     if not isinstance(value, int):
-        raise ProtobufError("it has bytes where a number is due")
+        raise ProtobufError("expected a varint, got a length-delimited field")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -97,13 +100,15 @@ def _quantity(value: Value) -> str:
 
 
 def _int_or_string(value: Value) -> int | str | None:
-    """IntOrString: type 0 is a number, 1 a text; 0 means that nothing was set."""
+    """Decodes IntOrString: type 0 is a number, 1 a text; an unset number 0 is None."""
     parts = dict(fields(_bytes(value)))
     return _text(parts.get(3, b"")) if parts.get(1) else _integer(parts.get(2, 0))
 
 
 def _moment(value: Value) -> datetime | None:
-    """The time of a Timestamp: Unix seconds, nanoseconds. An empty message and the first second of year 1 are none."""
+    """Returns the time of a Timestamp: Unix seconds, nanoseconds; None for an empty message and the first second of
+    year 1.
+    """
     body = _bytes(value)
     parts = dict(fields(body))
     moment = _EPOCH + timedelta(seconds=_integer(parts.get(1, 0)), microseconds=_integer(parts.get(2, 0)) // 1000)
@@ -125,7 +130,7 @@ def _raw_json(value: Value) -> Any:
     try:
         return msgspec.json.decode(_bytes(raw))
     except msgspec.DecodeError as error:
-        raise ProtobufError(f"a field of JSON text has none: {error}") from error
+        raise ProtobufError(f"expected JSON text: {error}") from error
 
 
 _SCALARS: dict[TypeName, Callable[[Value], Any]] = {

@@ -31,12 +31,12 @@ _ESCAPED: Final = re.compile("[<>&\u2028\u2029]")
 
 
 def is_encodable(api_version: str, kind: str) -> bool:
-    """Whether the schema has the field numbers of a kind."""
+    """Returns whether the schema has the field numbers of a kind."""
     return _encoder(api_version, kind) is not None
 
 
 def encoded(obj: Json) -> bytes:
-    """An object in an envelope. TypeError for a kind that is not `is_encodable`."""
+    """Returns an object in an envelope. Raises TypeError for a kind that is not `is_encodable`."""
     api_version, kind = obj.get("apiVersion", ""), obj["kind"]
     encoder = _encoder(api_version, kind)
     if encoder is None:
@@ -47,7 +47,7 @@ def encoded(obj: Json) -> bytes:
 def encoded_list(
     api_version: str, kind: str, metadata: Json, item_type: tuple[str, str], items: Iterable[Json]
 ) -> bytes:
-    """A list in an envelope; `item_type` is the apiVersion and kind of the items."""
+    """Returns a list in an envelope; `item_type` is the apiVersion and kind of the items."""
     encoder = _encoder(*item_type)
     if encoder is None:
         raise TypeError(f"the schema has no field numbers for {item_type[1]} of {item_type[0]}")
@@ -56,21 +56,21 @@ def encoded_list(
 
 
 def enveloped(api_version: str, kind: str, message: bytes) -> bytes:
-    """A message behind the magic bytes, in a runtime.Unknown with its type."""
+    """Returns a message behind the magic bytes, in a runtime.Unknown with its type."""
     return (
         MAGIC + delimited(1, delimited(1, api_version.encode()) + delimited(2, kind.encode())) + delimited(2, message)
     )
 
 
 def event(event_type: str, obj: bytes) -> bytes:
-    """A frame of a watch: its length, and a WatchEvent with an enveloped object."""
+    """Returns a frame of a watch: its length, and a WatchEvent with an enveloped object."""
     body = delimited(1, event_type.encode()) + delimited(2, delimited(1, obj))
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
 @cache
 def _encoder(api_version: str, kind: str) -> Encoder | None:
-    """The encoder of a kind's objects."""
+    """Returns the encoder of a kind's objects."""
     if kind == "PartialObjectMetadata" and api_version.startswith(_META_GROUP):
         metadata = _message(f"{META}.ObjectMeta")
         return lambda obj: delimited(1, metadata(obj["metadata"]))
@@ -82,7 +82,7 @@ def _encoder(api_version: str, kind: str) -> Encoder | None:
 
 @cache
 def _message(type_name: TypeName) -> Encoder:
-    """The encoder of a type's messages. Its fields' encoders are made at their first use: types are recursive."""
+    """Returns the encoder of a type's messages. Encoders of fields are made at their first use: types are recursive."""
     known = {name: field for name, field in fields(type_name).items() if field.number}
     writers: dict[str, Encoder] = {}
 
@@ -101,7 +101,7 @@ def _message(type_name: TypeName) -> Encoder:
 
 
 def _field(field: Field) -> Encoder:
-    """The encoder of a whole field: tags, lengths and values."""
+    """Returns the encoder of a whole field: tags, lengths and values."""
     *outer, number = field.number
     if field.map_of:
         write = _entries(number, _single(2, field.type))
@@ -123,7 +123,7 @@ def _inlined(number: int, inner: Encoder) -> Encoder:
 
 
 def _single(number: int, type_name: TypeName) -> Encoder:
-    """The encoder of one value with its tag."""
+    """Returns the encoder of one value with its tag."""
     if type_name in {"bool", "int32", "int64"}:
         key = tag(number, 0)
         return lambda value: key + varint(value or 0)
@@ -139,7 +139,7 @@ def _single(number: int, type_name: TypeName) -> Encoder:
 
 
 def _entries(number: int, value_writer: Encoder) -> Encoder:
-    """The encoder of a map: a message of key and value for each entry."""
+    """Returns the encoder of a map: a message of key and value for each entry."""
     return lambda value: b"".join(
         delimited(number, delimited(1, key.encode()) + value_writer(each)) for key, each in value.items()
     )
@@ -157,7 +157,7 @@ def _int_or_string(value: Any) -> bytes:
 
 @lru_cache(maxsize=64)
 def _time(value: str) -> bytes:
-    """A Timestamp; one without a value is an empty message, which is Go's zero time."""
+    """Encodes a Timestamp; a missing value is an empty message, which is Go's zero time."""
     if not value:
         return b""
     moment = datetime.fromisoformat(value)
@@ -167,7 +167,7 @@ def _time(value: str) -> bytes:
 
 
 def _raw_json(value: Any) -> bytes:
-    """JSON text as Go's encoding/json writes it: clients compare the bytes of a revision's data with their own."""
+    """Returns JSON text as Go's encoding/json writes it: clients compare revisions byte by byte."""
     text = msgspec.json.encode(value).decode()
     return delimited(1, _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode())
 

@@ -24,13 +24,13 @@ _META_KINDS: Final = frozenset(
 
 
 def type_at(api_version: str, kind: str) -> TypeName | None:
-    """The type of a kind's message; None for a kind that the schema does not have."""
+    """Returns the type of a kind's message; None for a kind that the schema does not have."""
     return f"{META}.{kind}" if kind in _META_KINDS else schema.type_at(api_version, kind)
 
 
 @cache
 def message_fields(type_name: TypeName) -> MessageFields:
-    """The fields of a type's message by number. StatusError 415 if the schema has no numbers for the type."""
+    """Returns the fields of a type's message by number. StatusError 415 if the schema has no numbers for the type."""
     result: dict[int, Any] = {}
     for field in schema.fields(type_name).values():
         message = result

@@ -16,7 +16,7 @@ class ProtobufError(ValueError):
 
 
 def varint(number: int) -> bytes:
-    """A number; a negative one takes ten bytes."""
+    """Encodes a number; a negative one takes ten bytes."""
     number &= _WORD
     if number < 0x80:
         return bytes((number,))
@@ -29,17 +29,17 @@ def varint(number: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """What precedes the value of a field: type 0 is a number, type 2 has a length."""
+    """Returns the tag before the value of a field: type 0 is a number, type 2 has a length."""
     return varint(number << 3 | wire_type)
 
 
 def delimited(number: int, payload: bytes) -> bytes:
-    """A field of text, bytes or a message."""
+    """Encodes a field of text, bytes or a message."""
     return tag(number, 2) + varint(len(payload)) + payload
 
 
 def fields(body: bytes) -> Iterator[tuple[int, Value]]:
-    """(field number, number or bytes) in order of appearance."""
+    """Yields (field number, number or bytes) in order of appearance."""
     position = 0
     while position < len(body):
         key, position = _varint(body, position)
@@ -55,7 +55,7 @@ def fields(body: bytes) -> Iterator[tuple[int, Value]]:
             case 5:
                 length = 4
             case other:
-                raise ProtobufError(f"it has a field of wire type {other}")
+                raise ProtobufError(f"unknown wire type {other}")
         chunk = body[position : position + length]
         if len(chunk) != length:
             raise ProtobufError("unexpected EOF")
@@ -73,4 +73,4 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number & _WORD, position
-    raise ProtobufError("it has a number without an end")
+    raise ProtobufError("unterminated varint")

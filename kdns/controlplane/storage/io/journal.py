@@ -66,7 +66,7 @@ class Journal:
         self._identities = sqlite.identities(path)
 
     def store(self) -> Store:
-        """The store of before the restart, which writes to this journal."""
+        """Returns the restored store, which writes to this journal."""
         return Store(
             self.objects,
             revision=self.revision,
@@ -77,7 +77,7 @@ class Journal:
         )
 
     def append(self, commit: Commit) -> None:
-        """Queue a commit; 500 while earlier ones cannot be written. Needs a running event loop."""
+        """Queues a commit. Raises 500 while earlier ones cannot be written. Needs a running event loop."""
         self._refuse_failed()
         loop = asyncio.get_running_loop()
         self.objects, self.history = (), ()
@@ -88,18 +88,18 @@ class Journal:
             self._flush = loop.create_task(self._write_all())
 
     def forget(self, commit: Commit) -> None:
-        """Queue the deletion of what only this commit needs; it is written together with later commits."""
+        """Queues the deletion of rows that only this commit needs; they are deleted together with later commits."""
         self._forgotten.append(commit)
 
     async def durable(self) -> None:
-        """Return when all appended commits are on disk; 500 while they cannot be written."""
+        """Returns when all appended commits are on disk. Raises 500 while they cannot be written."""
         batch = self._queued or self._writing
         if batch:
             await asyncio.shield(batch)
         self._refuse_failed()
 
     async def close(self) -> None:
-        """Write the queued commits and close the file."""
+        """Writes the queued commits and closes the file."""
         if self._retry:
             self._retry.cancel()
             self._flush = asyncio.get_running_loop().create_task(self._write_all())
@@ -109,7 +109,7 @@ class Journal:
             self._retry.cancel()
         self._thread.shutdown()
         if self._failure:
-            log.warning("journal closed with unwritten commits", path=str(self.path), writes=len(self._queue))
+            log.warning("journal closed, commits lost", path=str(self.path), writes=len(self._queue))
         self._connection.close()
         self._lock.close()
 
@@ -118,7 +118,7 @@ class Journal:
             raise internal(f"cannot write {self.path}: {self._failure}")
 
     async def _write_all(self) -> None:
-        """Write until the queue is empty or the disk fails; both wake all waiters."""
+        """Writes until the queue is empty or the disk fails; both wake all waiters."""
         loop = asyncio.get_running_loop()
         self._retry = None
         try:
@@ -136,10 +136,10 @@ class Journal:
                 self._writing = None
                 if self._failure:
                     self._failure = None
-                    log.warning("journal written again", path=str(self.path))
+                    log.warning("journal write recovered", path=str(self.path))
         except Exception as error:  # noqa: BLE001 - no waiter may wait for ever, or take a failed write for done
             if self._failure is None:
-                log.warning("journal cannot be written, retried each second", path=str(self.path), reason=str(error))
+                log.warning("journal write failed, retrying", path=str(self.path), reason=str(error))
             self._failure = error
             self._retry = loop.call_later(RETRY_S, self._try_again)
         finally:
@@ -172,13 +172,13 @@ class Journal:
             self._lock.note(self._lock.session, batch[-1].revision)
 
     def _check_session(self) -> None:
-        """OSError where another process has opened the file since, which only one without a lock can."""
+        """Raises OSError if another process opened the file since; only a process without the lock can do that."""
         (session,) = self._connection.execute("SELECT value FROM facts WHERE name = 'session'").fetchone()
         if session != self._lock.session:
             raise OSError("another kdns has opened it since; end this one")
 
     def _check_present(self) -> None:
-        """OSError where what was written cannot be found by a restart: SQLite goes on writing to deleted files."""
+        """Raises OSError if a restart could not find the written rows: SQLite goes on writing to deleted files."""
         try:
             is_present = sqlite.identities(self.path) == self._identities
         except FileNotFoundError:
@@ -187,7 +187,7 @@ class Journal:
             raise OSError("it, or its -wal file, was deleted or replaced by another; put both back")
 
     def _execute_many(self, statement: str, each: str, rows: Sequence[tuple[object, ...]], end: str = "") -> None:
-        """Execute a statement for many rows at a time.
+        """Executes a statement for many rows at a time.
 
         After each statement this thread may wait for the interpreter's switch interval, 5 ms, while the loop is busy.
         """
@@ -198,7 +198,7 @@ class Journal:
 
 
 def clock_revision() -> int:
-    """The revision of a store without history: the clock in microseconds.
+    """Returns the revision of a store without history: the clock in microseconds.
 
     A client that watched an earlier store must not find its revision again. A write takes longer than a microsecond, so
     no earlier store has come as far.
@@ -207,9 +207,9 @@ def clock_revision() -> int:
 
 
 def open_journal(directory: Path) -> Journal:
-    """The journal of a data directory, created when absent.
+    """Returns the journal of a data directory, created when absent.
 
-    InputError for a directory in use by another process, a file that is not kdns's, newer than this kdns, or damaged.
+    Raises InputError for a directory in use by another process, and for a foreign, newer or damaged file.
     """
     path, connection, lock = sqlite.opened(directory, clock_revision())
     try:
@@ -225,7 +225,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """The least that every object has. Decoding it finds a body that is no JSON object, without building the object."""
+    """The minimum of every object. Decoding it detects a body that is not a JSON object, without building it."""
 
     metadata: _Metadata
 
@@ -243,9 +243,9 @@ def _floors(connection: sqlite3.Connection) -> dict[Kind, int]:
 def _objects_and_history(
     connection: sqlite3.Connection, floors: Mapping[Kind, int]
 ) -> tuple[tuple[StoredObject, ...], tuple[Commit, ...]]:
-    """The latest versions of the objects, and the commits above the floors, both in the order of revisions.
+    """Returns the latest versions of the objects, and the commits above the floors, both in the order of revisions.
 
-    Rows of kinds that this kdns does not have are left alone. LookupError for a deletion of nothing: a row is missing.
+    Rows of unknown kinds are kept. Raises LookupError for a deletion of a missing object: a row is lost.
     """
     check = msgspec.json.Decoder(_Body).decode
     latest: dict[tuple[str, str, str], StoredObject] = {}

@@ -32,7 +32,7 @@ CREATE TABLE commits (
 """The history, and below its floor the latest version of each object. A deletion has no body."""
 
 _FLOORS = "CREATE TABLE floors (resource TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID"
-"""The newest commit of each resource that was dropped. Without a row it is fact `floor`, where the history begins."""
+"""The newest commit of each resource that was dropped. Without a row it is fact `floor`: the history's beginning."""
 
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 _OBJECTS = """
@@ -52,7 +52,7 @@ _LOCK_ERRORS: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCO
 
 
 def _objects_by_rowid(connection: sqlite3.Connection) -> None:
-    """Bodies move out of the primary key's tree: a third of the time for each write, a third less space."""
+    """Moves bodies out of the primary key's tree: writes take a third of the time, and a third less space."""
     connection.execute("ALTER TABLE objects RENAME TO objects_1")
     connection.execute(_OBJECTS)
     connection.execute("INSERT INTO objects SELECT resource, namespace, name, revision, body FROM objects_1")
@@ -61,7 +61,7 @@ def _objects_by_rowid(connection: sqlite3.Connection) -> None:
 
 
 def _commits_by_revision(connection: sqlite3.Connection) -> None:
-    """Objects become rows of an append-only table; the history begins at the revision of the file."""
+    """Moves objects to an append-only table; the history begins at the revision of the file."""
     connection.execute(_COMMITS)
     connection.execute("INSERT INTO commits SELECT revision, resource, namespace, name, body FROM objects")
     connection.execute("DROP TABLE objects")
@@ -82,11 +82,11 @@ _NOTES_BYTES: Final = 63
 class Lock:
     """The lock on a data directory, whose file notes what the last process with the lock did there.
 
-    It has a line for the process, for the session, and for the revision that was written last; None where unknown.
+    It has a line for the process, for the session, and for the last written revision; None if unknown.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Raises OSError, and InputError where another process has the lock."""
+        """Raises OSError, or InputError if another process has the lock."""
         self._descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             process, self.session, self.revision = _numbers(os.pread(self._descriptor, _NOTES_BYTES, 0))
@@ -101,7 +101,7 @@ class Lock:
             raise
 
     def note(self, session: int | None, revision: int | None) -> None:
-        """Note both in place, which a full disk does not keep from it.
+        """Notes both in place, which a full disk does not keep from it.
 
         This waits for no disk: a process that is killed leaves the revision that it wrote last, a machine that loses
         power perhaps an earlier one.
@@ -111,25 +111,25 @@ class Lock:
         os.pwrite(self._descriptor, "".join(f"{line:<20}\n" for line in lines).encode(), 0)
 
     def close(self) -> None:
-        """Release the lock."""
+        """Releases the lock."""
         os.close(self._descriptor)
 
 
 def _numbers(notes: bytes) -> list[int | None]:
-    """The numbers of three lines; None for a line that is missing or has another text."""
+    """Returns the numbers of three lines; None for a line that is missing or has another text."""
     lines = [*notes.split(b"\n"), b"", b"", b""][:3]
     numbers = [int(line) if line.strip().isdigit() else None for line in lines]
     return [number if number is not None and number < _INT64_MAX else None for number in numbers]
 
 
 def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]:
-    """The file of a data directory, checked and in the current layout, and the lock that is held on it.
+    """Returns the file of a data directory, checked and in the current layout, and the lock that is held on it.
 
     `start` is the revision of a new file and the number of this session, unless the session before has a higher one. A
     copy that was put in the file's place loses its history, because the revisions after the copy was made may have been
     used: it continues at `start`, or at its own revision if that is higher.
     Both are created when absent. The connection is in autocommit mode: transactions are explicit.
-    InputError for a directory in use by another process and for a file that cannot be used.
+    Raises InputError for a directory in use by another process and for a file that cannot be used.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -158,19 +158,19 @@ def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]
 
 
 def identities(path: Path) -> tuple[tuple[int, int], ...]:
-    """Device and inode of the file and of its write-ahead log; OSError where one is missing."""
+    """Returns device and inode of the file and of its write-ahead log. Raises OSError if one is missing."""
     return tuple((stat.st_dev, stat.st_ino) for stat in (path.stat(), path.with_name(f"{FILE}-wal").stat()))
 
 
 def _restrict(path: Path) -> None:
-    """Make the files readable by their owner only, since they hold Secrets; older versions did not."""
+    """Makes the files readable by their owner only, since they hold Secrets; older versions did not."""
     for each in (path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")):
         with suppress(PermissionError, FileNotFoundError):
             each.chmod(0o600)
 
 
 def unusable(path: Path, error: Exception) -> InputError:
-    """The error, with its remedy, for a file that cannot be opened or read."""
+    """Returns the error, with its remedy, for a file that cannot be opened or read."""
     name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
     if name in _LOCK_ERRORS:
         return InputError(
@@ -178,12 +178,14 @@ def unusable(path: Path, error: Exception) -> InputError:
         )
     if name in _STORAGE_ERRORS:
         return InputError(f"cannot use {path}: {error}; check the disk, its free space and who may write there")
-    return InputError(f"{path} is damaged or no SQLite file ({error}); move it away to start empty, or restore a copy")
+    return InputError(
+        f"{path} is damaged or not an SQLite file ({error}); move it away to start empty, or restore a copy"
+    )
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction, on disk when it ends; rolled back on an error."""
+    """Runs one transaction: on disk when it ends, rolled back on an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -195,7 +197,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _make(path: Path, start: int) -> None:
-    """Create the file whole: a crash leaves none, so that an empty one is known for damaged."""
+    """Creates the file atomically, so an empty file means damage."""
     if (rest := path.with_name(f"{FILE}-wal")).exists():
         raise InputError(
             f"{path} is missing, but its {rest.name} is there; restore both, or move it away to start empty"
@@ -236,7 +238,7 @@ def _create(connection: sqlite3.Connection, start: int) -> None:
 
 
 def _forget_unknown_history(path: Path, connection: sqlite3.Connection, lock: Lock, session: int) -> None:
-    """Drop the history of a file that is not as the session before left it, and begin it again at this `session`.
+    """Drops the history of a file that is not as the session before left it, and begin it again at this `session`.
 
     That is a copy, or a file that lost writes, as with its write-ahead log. A start that ended before the session was
     noted leaves it behind the file's.
@@ -266,7 +268,7 @@ def _forget_unknown_history(path: Path, connection: sqlite3.Connection, lock: Lo
 
 
 def latest(connection: sqlite3.Connection) -> int:
-    """The newest revision of the file, of a commit or of one that was dropped."""
+    """Returns the newest revision of the file, also of a dropped commit."""
     (revision,) = connection.execute(
         "SELECT max(revision) FROM (SELECT max(revision) AS revision FROM commits UNION ALL"
         " SELECT revision FROM floors UNION ALL SELECT value FROM facts WHERE name = 'floor')"
@@ -281,7 +283,7 @@ def _migrate(connection: sqlite3.Connection, layout: int) -> None:
 
 
 def _checked_layout(path: Path, connection: sqlite3.Connection) -> int:
-    """The layout of the file; InputError for a foreign, newer or damaged one."""
+    """Returns the layout of the file. Raises InputError for a foreign, newer or damaged one."""
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     if mark != APPLICATION_ID:
         raise InputError(f"{path} is an SQLite file, but not kdns's; choose another data directory")

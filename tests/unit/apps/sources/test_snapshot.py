@@ -39,7 +39,7 @@ async def test_slices_that_are_given_count_alone(tmp_path: Path) -> None:
     assert [each.key for each in made.state.slices_by_service["default", "web"].values()] == [("default", "web-abcde")]
     warnings: list[str] = []
     assert chosen_node(made, "elsewhere", warnings.append) == "elsewhere"
-    assert warnings == ["there is no Node elsewhere, only endpoints on it: its addresses and zone are not known"]
+    assert warnings == ["Node elsewhere does not exist, only endpoints on it: its addresses and zone are unknown"]
     with pytest.raises(InputError, match="no such node"):
         chosen_node(made, "nowhere", warnings.append)
 

@@ -97,11 +97,11 @@ def test_a_link_to_a_kubeconfig_stays_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "kind Service, left as it is; wanted: a kubeconfig"),
-        ("apiVersion: v2\nkind: Config\n", "kind Config, left as it is; wanted: a kubeconfig"),
-        ("services: {web: {image: nginx}}\n", "no kubeconfig, left as it is; wanted: a kubeconfig"),
-        ("[1]\n", "list at the top; wanted: a mapping"),
-        ("a: [\n", "wanted: YAML or JSON"),
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "kind Service, left as it is; expected a kubeconfig"),
+        ("apiVersion: v2\nkind: Config\n", "kind Config, left as it is; expected a kubeconfig"),
+        ("services: {web: {image: nginx}}\n", "not a kubeconfig, left as it is; expected a kubeconfig"),
+        ("[1]\n", "list at the top; expected a mapping"),
+        ("a: [\n", "expected YAML or JSON"),
         ("clusters: {a: b}\n", "clusters is not a list of named entries"),
     ],
 )
@@ -174,7 +174,7 @@ def test_the_first_file_that_says_something_counts(files: list[Path]) -> None:
     assert there["cluster"]["certificate-authority"] == "/etc/ca.crt"
     _, user = kubeconfig(several, "there")
     assert user["exec"]["command"] == f"{folder}/plugin"
-    with pytest.raises(KubeconfigError, match="no context 'none'; wanted: one of mine, there"):
+    with pytest.raises(KubeconfigError, match="no context 'none'; expected one of mine, there"):
         kubeconfig(several, "none")
     files[4].write_text("- a")
     with pytest.raises(KubeconfigError, match=rf"^{files[4]}: list at the top"):
@@ -217,7 +217,7 @@ ENTRY = "clusters: [{name: c, cluster: {server: %s}}]\ncontexts: [{name: a, cont
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("contexts: [{name: [a]}]", "contexts is not a list of named entries; wanted: contexts: [{name: …, context:"),
+        ("contexts: [{name: [a]}]", "contexts is not a list of named entries; expected contexts: [{name: …, context:"),
         ("contexts: [{name: 1}]", "contexts is not a list of named entries"),
         ("contexts: [{name: a, context: b}]", "contexts is not a list of named entries"),
         ("current-context: [a]", "no context \"['a']\""),
@@ -225,13 +225,13 @@ ENTRY = "clusters: [{name: c, cluster: {server: %s}}]\ncontexts: [{name: a, cont
             "contexts: [{name: a, context: {cluster: [c]}}]\ncurrent-context: a",
             "names \"['c']\", which is not in clusters",
         ),
-        (ENTRY % "'http://[::1'", "'http://[::1' is no address of an API server"),
-        (ENTRY % "http://a:99999", "'http://a:99999' is no address of an API server"),
-        (ENTRY % "5", "'5' is no address of an API server"),
-        (ENTRY % "http://a" + "users: [{name: u, user: {exec: b}}]", "exec of user 'u' is no mapping"),
+        (ENTRY % "'http://[::1'", "'http://[::1' is not an address of an API server"),
+        (ENTRY % "http://a:99999", "'http://a:99999' is not an address of an API server"),
+        (ENTRY % "5", "'5' is not an address of an API server"),
+        (ENTRY % "http://a" + "users: [{name: u, user: {exec: b}}]", "exec of user 'u' is not a mapping"),
         (
             ENTRY % "http://a" + "users: [{name: u, user: {auth-provider: b}}]",
-            "auth-provider of user 'u' is no mapping",
+            "auth-provider of user 'u' is not a mapping",
         ),
     ],
 )

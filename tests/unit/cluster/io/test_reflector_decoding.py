@@ -84,7 +84,7 @@ def test_a_null_list_is_empty() -> None:
 )
 @pytest.mark.parametrize("items", [(), (named("a"),), (named("a", spec=5),)])
 def test_another_type_is_an_error_and_never_an_empty_list(items: Any, types: dict[str, str], found: str) -> None:
-    with pytest.raises(msgspec.DecodeError, match=f"found kind {found}, wanted ServiceList of v1"):
+    with pytest.raises(msgspec.DecodeError, match=f"expected ServiceList of v1, got kind {found}"):
         decode_list(RESOURCES[Service], a_list(*items, types=types))
 
 

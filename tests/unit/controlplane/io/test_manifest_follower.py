@@ -293,7 +293,7 @@ async def test_an_object_defined_twice_is_told_and_the_first_counts(house: House
     house.write("a.yaml", service("a", port=1))
     house.write("b.yaml", "\n" + service("a", port=2))
     await house.follower.start()
-    assert house.told() == ["b.yaml:2: Service a is already defined at a.yaml:1, which counts"]
+    assert house.told() == ["b.yaml:2: Service a is already defined at a.yaml:1; that definition is used"]
     assert house.api.get(SERVICE, "default", "a")["spec"]["ports"] == [{"port": 1}]
     (house.folder / "a.yaml").unlink()
     assert await house.settle() == Applied(applied=1)
@@ -393,7 +393,7 @@ async def test_a_folder_that_cannot_be_looked_into_deletes_nothing(
         assert await house.settle() == Applied()
 
 
-AWAY = "not there any more; its objects stay until it is back"
+AWAY = "the path no longer exists; its objects are kept until it returns"
 
 
 async def test_a_file_that_cannot_be_looked_at_spares_the_others_and_keeps_its_objects(house: House) -> None:

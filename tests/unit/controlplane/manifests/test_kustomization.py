@@ -84,4 +84,4 @@ def test_a_folder_with_a_kustomization_is_without_its_patches(tmp_path: Path) ->
     assert scanner.files.keys() == {tmp_path / "a.yaml", kustomize}
     kustomize.write_text("resources: [a.yaml, patch.yaml]\n")
     assert scanner.scan(settle=False)
-    assert "found a list" in str(scanner.files[tmp_path / "patch.yaml"].errors[0])
+    assert "got a list" in str(scanner.files[tmp_path / "patch.yaml"].errors[0])

@@ -132,39 +132,42 @@ def test_json_text_reads_as_json_does(text: str) -> None:
     ("text", "error"),
     [
         ("a: 1\nb: [", "f.yaml:2: not YAML: while parsing"),
-        ("a: 1\na: 2", "f.yaml:2: a: given twice"),
-        ("metadata:\n  labels:\n    x: a\n    x: b", "f.yaml:4: metadata.labels.x: given twice"),
+        ("a: 1\na: 2", "f.yaml:2: a: duplicate key"),
+        ("metadata:\n  labels:\n    x: a\n    x: b", "f.yaml:4: metadata.labels.x: duplicate key"),
         ("\tx: 1", "f.yaml:1: not YAML: while scanning"),
         ("a: !!binary aGk=", "f.yaml:1: a: tag:yaml.org,2002:binary has no counterpart in JSON"),
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
-        ("a: &x [*x]", "f.yaml:1: a[0]: alias 'x' holds itself"),
+        ("a: &x [*x]", "f.yaml:1: a[0]: alias 'x' contains itself"),
         ("a: *x", "f.yaml:1: a: not YAML: found undefined alias 'x'"),
         ("a: .inf", "f.yaml:1: a: .inf has no counterpart in JSON"),
         ("a: !!int 1:30", "f.yaml:1: a: cannot read '1:30' as int"),
-        ("a:\n  <<: x", "f.yaml:2: a.<<: wanted an object or a list of objects to merge"),
-        pytest.param("- " * 30_000, "nested too deeply, wanted at most 200 levels", id="deep list"),
+        ("a:\n  <<: x", "f.yaml:2: a.<<: expected an object or a list of objects to merge"),
+        pytest.param("- " * 30_000, "nested too deeply, expected at most 200 levels", id="deep list"),
         pytest.param("? " * 30_000, "f.yaml:1: a key must be text", id="deep keys"),
-        pytest.param("a: " + "{a: " * 100_000, "nested too deeply, wanted at most 200 levels", id="deep object"),
-        pytest.param(DEEPENING, "nested too deeply, wanted at most 200 levels", id="deep aliases"),
-        pytest.param("%TAG !a! b\n" * 101 + "--- a", "wanted at most 100 %TAG directives", id="tags"),
+        pytest.param("a: " + "{a: " * 100_000, "nested too deeply, expected at most 200 levels", id="deep object"),
+        pytest.param(DEEPENING, "nested too deeply, expected at most 200 levels", id="deep aliases"),
+        pytest.param("%TAG !a! b\n" * 101 + "--- a", "expected at most 100 %TAG directives", id="tags"),
         (DOUBLING, "its aliases repeat too much"),
         ("a: \0", "f.yaml: not YAML: "),
-        ("- a", "f.yaml:1: found a list, wanted an object with apiVersion and kind"),
-        ("x", 'f.yaml:1: found "x", wanted an object'),
-        ("metadata: {}", "f.yaml:1: apiVersion: found nothing, wanted text"),
-        ("---\n\napiVersion: v1", "f.yaml:3: kind: found nothing, wanted text"),
-        ("apiVersion: v1\nkind: Service", "f.yaml:1: metadata: found nothing, wanted an object with a name"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {namespace: a}", "f.yaml:1: metadata.name: found nothing, wanted text"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "f.yaml:1: metadata.name: found 5, wanted text"),
+        ("- a", "f.yaml:1: expected an object with apiVersion and kind, got a list"),
+        ("x", 'f.yaml:1: expected an object with apiVersion and kind, got "x"'),
+        ("metadata: {}", "f.yaml:1: apiVersion: expected a string, got nothing"),
+        ("---\n\napiVersion: v1", "f.yaml:3: kind: expected a string, got nothing"),
+        ("apiVersion: v1\nkind: Service", "f.yaml:1: metadata: expected an object with a name, got nothing"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {namespace: a}",
+            "f.yaml:1: metadata.name: expected a string, got nothing",
+        ),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "f.yaml:1: metadata.name: expected a string, got 5"),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {v: 1}}",
-            "metadata.labels.v: found 1, wanted text: put",
+            "metadata.labels.v: expected a string, got 1; put",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: [x]}",
-            "metadata.annotations: found a list, wanted",
+            "metadata.annotations: expected a map of strings, got a list",
         ),
-        ("apiVersion: v1\nkind: List\nitems: {}", "f.yaml:3: items: wanted a list of objects"),
+        ("apiVersion: v1\nkind: List\nitems: {}", "f.yaml:3: items: expected a list of objects"),
     ],
 )
 def test_what_cannot_be_used_says_where_and_why(text: str, error: str) -> None:
@@ -231,11 +234,11 @@ def test_the_line_of_keys_with_dots_and_of_blocks(field: str, line: int, block: 
         ("a: 1\n---\nb: 2\n", [1, 3], []),
         ("a: [\n---\nb: 2\n---\nc: {\n", [3], ["a:2: not YAML", "a:5: not YAML"]),
         ("--- [\n--- {\n---\na: 1\n", [4], ["a:2: not YAML", "a:3: not YAML"]),
-        ("a: 1\na: 2\nb: {c: 1, c: 2}\n", [1], ["a:2: a: given twice", "a:3: b.c: given twice"]),
+        ("a: 1\na: 2\nb: {c: 1, c: 2}\n", [1], ["a:2: a: duplicate key", "a:3: b.c: duplicate key"]),
         (
             "kind: List\nitems: x\n---\na: *b\n---\na: 1\n",
             [6],
-            ["a:2: items: wanted", "a:4: a: not YAML: found undefined"],
+            ["a:2: items: expected", "a:4: a: not YAML: found undefined"],
         ),
         ("a: |\n --- x\n---\nb: @\n\x85\n---\nc: 1\n", [1, 8], ["a:4: not YAML"]),
         ("%YAML 1.2\n---\na: 1\n...\n%TAG ! tag:x,2000:\n---\nb: 2\n", [3, 7], []),
@@ -376,10 +379,11 @@ def test_what_is_no_file_in_a_folder_is_a_problem_of_its_own(tmp_path: Path, mak
     scanner = Scanner([tmp_path])
     assert scanner.scan(settle=False)
     assert (
-        str(scanner.files[tmp_path / "a.yaml"].errors[0]) == f"{tmp_path}/a.yaml: cannot be read: it is no regular file"
+        str(scanner.files[tmp_path / "a.yaml"].errors[0])
+        == f"{tmp_path}/a.yaml: cannot be read: it is not a regular file"
     )
     assert len(scanner.files[tmp_path / "b.yaml"].manifests) == 2
-    with pytest.raises(ManifestError, match="no regular file"):
+    with pytest.raises(ManifestError, match="not a regular file"):
         load([tmp_path])
 
 
@@ -400,5 +404,5 @@ def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").touch()
     os.truncate(tmp_path / "a.yaml", BYTES_MAX + 1)
     for path in (tmp_path / "a.yaml", Path("/dev/zero")):
-        with pytest.raises(ManifestError, match="too large, wanted at most 64 MiB"):
+        with pytest.raises(ManifestError, match="too large, expected at most 64 MiB"):
             load([path], texts_read_once([path]))

@@ -79,7 +79,7 @@ def test_generate_name_avoids_what_is_there() -> None:
             400,
             "cannot unmarshal string into Go struct field Service.metadata of",
         ),
-        (SERVICE, "default", service(labels={"a": 1}), 400, "metadata.labels: wanted an object of texts"),
+        (SERVICE, "default", service(labels={"a": 1}), 400, "metadata.labels: must be a map of strings"),
         (SERVICE, "default", service(""), 422, "metadata.name: Required value: name or generateName is required"),
         (SERVICE, "nowhere", service(), 404, 'namespaces "nowhere" not found'),
         (NODE, "", {"metadata": {"name": "n", "namespace": "x"}}, 400, "the namespace of the provided object"),

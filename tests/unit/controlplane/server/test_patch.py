@@ -94,7 +94,7 @@ def test_strategic_merge_patch(before: Json, patch: Json, after: Json) -> None:
         (STRATEGIC_MERGE_PATCH, {"$patch": ["x"]}, 500, "unknown patch type: [x] in map: map[$patch:[x]]"),
         (STRATEGIC_MERGE_PATCH, spec({"port": 80, "$patch": {}}), 500, "in map: map[$patch:map[] port:80]"),
         (STRATEGIC_MERGE_PATCH, {"spec": {"$retainKeys": [[]]}}, 400, "retainKeys"),
-        (STRATEGIC_MERGE_PATCH, {"spec": {"$setElementOrder/ports": "x"}}, 400, "wanted a list"),
+        (STRATEGIC_MERGE_PATCH, {"spec": {"$setElementOrder/ports": "x"}}, 400, "expected a list"),
         (STRATEGIC_MERGE_PATCH, {"$patch": "explode"}, 500, "unknown patch type: explode in map: map[$patch:explode]"),
         (STRATEGIC_MERGE_PATCH, {"spec": {"$retainKeys": ["a"], "b": 1}}, 400, "retainKeys"),
         (STRATEGIC_MERGE_PATCH, [], 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),

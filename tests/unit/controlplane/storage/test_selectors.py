@@ -69,17 +69,17 @@ def test_label_selector(text: str, selected: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("app=web,", "wanted a label key"),
-        ("=web", "wanted a label key"),
-        ("app web", "wanted =, =="),
-        ("app in web", "wanted '('"),
-        ("app in (web", "wanted ',' or ')'"),
-        ("app=web)", "wanted ','"),
+        ("app=web,", "expected a label key"),
+        ("=web", "expected a label key"),
+        ("app web", "expected =, =="),
+        ("app in web", "expected '('"),
+        ("app in (web", "expected ',' or ')'"),
+        ("app=web)", "expected ','"),
         ("a_/app=web", "must be a DNS name"),
         ("-app=web", "alphanumeric at both ends"),
         ("app=-web", "alphanumeric at both ends"),
         (f"app={'a' * 64}", "at most 63"),
-        ("n>x", "wanted an integer"),
+        ("n>x", "expected an integer"),
     ],
 )
 def test_label_selector_errors_teach(text: str, reason: str) -> None:

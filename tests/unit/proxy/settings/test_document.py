@@ -174,7 +174,7 @@ def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
         ("", "x: expected one document, got 0"),
         ("a: 1\n---\nb: 1\n", "x:3: expected one document, got 2"),
         ("a: [", "x:1: not YAML"),
-        ("mode: a\nmode: b\n", "x:2: mode: given twice"),
+        ("mode: a\nmode: b\n", "x:2: mode: duplicate key"),
     ],
 )
 def test_what_is_no_configuration_file(text: str, says: str) -> None:

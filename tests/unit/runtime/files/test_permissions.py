@@ -17,7 +17,7 @@ def test_files_with_secrets(tmp_path: Path, mode: int, may: str) -> None:
     tokens = tmp_path / "tokens"
     tokens.touch()
     tokens.chmod(mode)
-    wanted = f"--token-file {tokens}: all users of this machine may {may} (mode {mode:04o}); wanted: chmod 600"
+    wanted = f"--token-file {tokens}: all users of this machine may {may} (mode {mode:04o}); run chmod 600"
     assert list(open_secrets({"--token-file": tokens, "--tls-key": None})) == ([wanted] if may else [])
 
 
@@ -26,6 +26,6 @@ def test_files_with_secrets(tmp_path: Path, mode: int, may: str) -> None:
 )
 def test_folders(tmp_path: Path, mode: int, is_open: bool) -> None:
     tmp_path.chmod(mode)
-    wanted = f"--data {tmp_path}: all users of this machine may write there (mode {mode:04o}); wanted: chmod 700"
+    wanted = f"--data {tmp_path}: all users of this machine may write there (mode {mode:04o}); run chmod 700"
     assert list(open_folders({"--data": tmp_path})) == ([wanted] if is_open else [])
     assert list(open_folders({"--data": tmp_path / "not there yet"})) == []

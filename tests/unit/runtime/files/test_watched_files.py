@@ -54,7 +54,7 @@ async def test_a_text_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "hosts")
-    with pytest.raises(CorefileError, match="the hosts file cannot be read: it is no regular file"):
+    with pytest.raises(CorefileError, match="the hosts file cannot be read: it is not a regular file"):
         WatchedFile("hosts file", str(tmp_path / "hosts"), 5.0, lambda _: None, is_optional=True)
 
 

@@ -55,7 +55,7 @@ _CONFLICT = 409
 
 
 class Deployments:
-    """Subjects are Deployments by namespace and name."""
+    """Requests are Deployments by namespace and name."""
 
     name = "deployment-controller"
     watches = (DEPLOYMENT, REPLICA_SET, POD)
@@ -67,7 +67,7 @@ class Deployments:
         self._set_keys: dict[str, Key] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The Deployment, or that of a ReplicaSet; that of a finished Pod only with strategy Recreate."""
+        """Returns the Deployment, or that of a ReplicaSet; that of a finished Pod only with strategy Recreate."""
         _ = revision
         if kind == POD:
             old = self._pods.apply(key, obj)
@@ -81,7 +81,7 @@ class Deployments:
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """One step of the rollout, and the status."""
+        """Takes one step of the rollout, and updates the status."""
         _ = since_s
         key = (request[0], request[1])
         deployment = self._index.all.get(key)
@@ -117,7 +117,7 @@ class Deployments:
         return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """ReplicaSetCreateError when the new ReplicaSet does not exist; no Event for other writes."""
+        """Returns ReplicaSetCreateError if the new ReplicaSet does not exist; no Event for other writes."""
         deployment = self._index.all.get((request[0], request[1]))
         if deployment is None or not isinstance(error, StatusError) or error.code == _CONFLICT:
             return None
@@ -133,7 +133,7 @@ class Deployments:
         return [each for each in deployments if not is_rolling(self._index.all[each])]
 
     def _name(self, deployment: Json) -> tuple[str, int]:
-        """The name of the next ReplicaSet, and the number of collisions with names of other ReplicaSets."""
+        """Returns the name of the next ReplicaSet, and the number of collisions with names of other ReplicaSets."""
         namespace, collisions = deployment["metadata"]["namespace"], count(deployment.get("status"), "collisionCount")
         while (namespace, set_name(deployment, collisions)) in self._index.parts[REPLICA_SET].objects:
             collisions += 1
@@ -158,7 +158,7 @@ class Deployments:
         return actions
 
     def _created(self, rollout: Rollout, now_s: float) -> Result:
-        """Create the new ReplicaSet, as large as the surge allows."""
+        """Creates the new ReplicaSet, as large as the surge allows."""
         deployment = rollout.deployment
         name, collisions = self._name(deployment)
         number = max(map(revision_of, rollout.olds), default=0) + 1
@@ -178,7 +178,7 @@ class Deployments:
         )
 
     def _rolling(self, rollout: Rollout, now_s: float) -> Result:
-        """RollingUpdate: scale the new ReplicaSet up within the surge, else the old ones down within availability."""
+        """Scales the new ReplicaSet up within the surge, else the old ones down within availability (RollingUpdate)."""
         deployment, new = rollout.deployment, rollout.new
         if new is None:
             return self._created(rollout, now_s)
@@ -188,7 +188,7 @@ class Deployments:
         return resized(deployment, sizes_of_old(deployment, new, rollout.olds), rollout.olds)
 
     def _recreating(self, rollout: Rollout, now_s: float) -> Result:
-        """Recreate: scale the old ReplicaSets to 0, wait until their Pods have ended, then scale the new one up."""
+        """Scales the old ReplicaSets to 0, waits until their Pods have ended, then scales the new one up (Recreate)."""
         active = [each for each in rollout.olds if desired_replicas(each)]
         if active:
             return resized(rollout.deployment, {key_of(each): 0 for each in active}, active)

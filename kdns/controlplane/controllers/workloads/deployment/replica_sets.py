@@ -43,7 +43,7 @@ _NOT_INHERITED = frozenset(
 
 
 def _template(obj: Json) -> Json:
-    """The Pod template without the label pod-template-hash."""
+    """Returns the Pod template without the label pod-template-hash."""
     template: Json = (obj.get("spec") or {}).get("template") or {}
     metadata = template.get("metadata") or {}
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name != HASH}
@@ -51,27 +51,27 @@ def _template(obj: Json) -> Json:
 
 
 def same_template(replica_set: Json, deployment: Json) -> bool:
-    """Whether the ReplicaSet has the present Pod template of the Deployment."""
+    """Returns whether the ReplicaSet has the present Pod template of the Deployment."""
     return _template(replica_set) == _template(deployment)
 
 
 def set_name(deployment: Json, collisions: int) -> str:
-    """The name of the ReplicaSet of the present template; each collision gives another one."""
+    """Returns the name of the ReplicaSet of the present template; each collision gives another one."""
     return f"{deployment['metadata']['name']}-{safe_hash(_template(deployment), collisions)}"
 
 
 def revision_of(replica_set: Json) -> int:
-    """The revision of the ReplicaSet, 0 for none."""
+    """Returns the revision of the ReplicaSet, or 0."""
     return annotated_number(replica_set, REVISION) or 0
 
 
 def newest(replica_sets: Iterable[Json]) -> Json | None:
-    """The ReplicaSet that was created last."""
+    """Returns the ReplicaSet that was created last."""
     return max(replica_sets, key=oldest_first, default=None)
 
 
 def new_replica_set(deployment: Json, name: str, number: int, size: int) -> Json:
-    """A ReplicaSet of the present template."""
+    """Returns a ReplicaSet of the present template."""
     spec, meta = deployment["spec"], deployment["metadata"]
     template, text = spec.get("template") or {}, name.rpartition("-")[2]
     metadata = template.get("metadata") or {}
@@ -96,7 +96,7 @@ def new_replica_set(deployment: Json, name: str, number: int, size: int) -> Json
 
 
 def sized(replica_set: Json, deployment: Json, size: int) -> Json:
-    """The ReplicaSet with `size` replicas, and the annotations of the Deployment's size."""
+    """Returns the ReplicaSet with `size` replicas, and the annotations of the Deployment's size."""
     meta, most = replica_set["metadata"], desired_replicas(deployment) + budget(deployment)[0]
     annotations = {**(meta.get("annotations") or {}), DESIRED: str(desired_replicas(deployment)), MAX: str(most)}
     metadata = {**meta, "annotations": annotations}
@@ -104,7 +104,10 @@ def sized(replica_set: Json, deployment: Json, size: int) -> Json:
 
 
 def synced(replica_set: Json, deployment: Json, number: int) -> Json:
-    """The new ReplicaSet with the Deployment's annotations and minReadySeconds, and a revision of at least `number`."""
+    """Returns the new ReplicaSet with the Deployment's annotations and minReadySeconds.
+
+    Its revision is at least `number`.
+    """
     meta = replica_set["metadata"]
     annotations = dict(meta.get("annotations") or {})
     annotations |= {key: value for key, value in inherited_annotations(deployment).items() if key not in _NOT_INHERITED}
@@ -143,7 +146,7 @@ class Rollout:
 
 
 def scaled(rollout: Rollout) -> Result | None:
-    """Scale the ReplicaSets in proportion to the Deployment's new size; None when nothing changes."""
+    """Scales the ReplicaSets in proportion to the Deployment's new size; None if nothing changes."""
     deployment, new, olds = rollout.deployment, rollout.new, rollout.olds
     active = [each for each in rollout.every if desired_replicas(each)]
     if len(active) <= 1:
@@ -174,14 +177,14 @@ def resized(deployment: Json, sizes: dict[Key, int], sets: Iterable[Json], *, an
 
 
 def scaling(deployment: Json, name: str, before: int, after: int) -> Event:
-    """The Event of a ReplicaSet that is scaled."""
+    """Returns the Event of a ReplicaSet that is scaled."""
     way = "up" if after > before else "down"
     message = f"Scaled {way} replica set {name} from {before} to {after}"
     return Event(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)
 
 
 def surplus(rollout: Rollout) -> list[Action]:
-    """Deletions of the oldest ReplicaSets without Pods, beyond the history limit."""
+    """Returns deletions of the oldest ReplicaSets without Pods, beyond the history limit."""
     olds = sorted((each for each in rollout.olds if not is_terminating(each)), key=revision_of)
     beyond = olds[: max(0, len(olds) - rollout.limit)]
     return [Action("delete", REPLICA_SET, each) for each in beyond if _is_idle(each)]
@@ -194,5 +197,5 @@ def _is_idle(replica_set: Json) -> bool:
 
 
 def key_of(obj: Json) -> Key:
-    """Namespace and name."""
+    """Returns namespace and name."""
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

@@ -17,7 +17,7 @@ MAX = "deployment.kubernetes.io/max-replicas"
 
 
 def available(replica_set: Json) -> int:
-    """The available Pods of the ReplicaSet, at most spec.replicas.
+    """Returns the available Pods of the ReplicaSet, at most spec.replicas.
 
     Differs: kube-controller-manager counts Pods that will be deleted until the status is updated, and may briefly go
     below the minimum of available Pods.
@@ -26,12 +26,12 @@ def available(replica_set: Json) -> int:
 
 
 def is_rolling(deployment: Json) -> bool:
-    """Whether the strategy is RollingUpdate."""
+    """Returns whether the strategy is RollingUpdate."""
     return ((deployment.get("spec") or {}).get("strategy") or {}).get("type") == "RollingUpdate"
 
 
 def budget(deployment: Json) -> tuple[int, int]:
-    """(maxSurge, maxUnavailable) in Pods: never both 0 in a rolling update, both 0 otherwise."""
+    """Returns (maxSurge, maxUnavailable) in Pods: never both 0 in a rolling update, both 0 otherwise."""
     if not is_rolling(deployment) or not desired_replicas(deployment):
         return 0, 0
     rolling, total = deployment["spec"]["strategy"].get("rollingUpdate") or {}, desired_replicas(deployment)
@@ -43,13 +43,13 @@ def budget(deployment: Json) -> tuple[int, int]:
 
 
 def oldest_first(replica_set: Json) -> tuple[str, str]:
-    """Sort key: creation time, then name."""
+    """Sorts key: creation time, then name."""
     meta = replica_set["metadata"]
     return meta.get("creationTimestamp") or "", meta["name"]
 
 
 def size_of_new(deployment: Json, replica_sets: Iterable[Json], new: int) -> int:
-    """The size of the new ReplicaSet, `new` replicas now, within the surge."""
+    """Returns the size of the new ReplicaSet, `new` replicas now, within the surge."""
     if not is_rolling(deployment) or new >= desired_replicas(deployment):
         return desired_replicas(deployment)
     room = desired_replicas(deployment) + budget(deployment)[0] - sum(map(desired_replicas, replica_sets))
@@ -57,7 +57,7 @@ def size_of_new(deployment: Json, replica_sets: Iterable[Json], new: int) -> int
 
 
 def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[Key, int]:
-    """The sizes of old ReplicaSets that are scaled down: unavailable Pods first, then within availability.
+    """Returns the sizes of old ReplicaSets that are scaled down: unavailable Pods first, then within availability.
 
     Pods that the new ReplicaSet has not made available yet count as unavailable.
     """
@@ -80,7 +80,7 @@ def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[Key,
 
 
 def proportional_sizes(deployment: Json, replica_sets: Iterable[Json]) -> dict[Key, int]:
-    """The sizes of the active ReplicaSets when the Deployment is scaled during a rollout.
+    """Returns the sizes of the active ReplicaSets when the Deployment is scaled during a rollout.
 
     Each gets its share of the change; the remainder of rounding goes to the largest.
     """
@@ -104,7 +104,7 @@ def proportional_sizes(deployment: Json, replica_sets: Iterable[Json]) -> dict[K
 
 
 def _share(deployment: Json, replica_set: Json, surge: int) -> int:
-    """A ReplicaSet's share of the Deployment's change of size."""
+    """Returns a ReplicaSet's share of the Deployment's change of size."""
     size = desired_replicas(replica_set)
     if not desired_replicas(deployment):
         return -size
@@ -116,7 +116,7 @@ def _share(deployment: Json, replica_set: Json, surge: int) -> int:
 
 
 def was_scaled(deployment: Json, replica_sets: Iterable[Json]) -> bool:
-    """Whether the Deployment's size differs from the annotations of its active ReplicaSets."""
+    """Returns whether the Deployment's size differs from the annotations of its active ReplicaSets."""
     desired = (annotated_number(each, DESIRED) for each in replica_sets if desired_replicas(each))
     return any(number is not None and number != desired_replicas(deployment) for number in desired)
 

@@ -23,13 +23,13 @@ _SUMMED = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def condition_of(obj: Json, kind: str) -> Json | None:
-    """The condition of a type; None when the object has none."""
+    """Returns the condition of a type, or None."""
     rows = (obj.get("status") or {}).get("conditions") or ()
     return next((row for row in rows if row.get("type") == kind), None)
 
 
 def with_condition(rows: Sequence[Json], new: Json, now_s: float, *, refresh: bool = False) -> list[Json]:
-    """The conditions with a new one; one with equal status and reason is kept, unless `refresh`."""
+    """Returns the conditions with a new one; one with equal status and reason is kept, unless `refresh`."""
     old = next((row for row in rows if row.get("type") == new["type"]), {})
     same_status = old.get("status") == new["status"]
     if same_status and old.get("reason") == new["reason"] and not refresh:
@@ -42,18 +42,18 @@ def with_condition(rows: Sequence[Json], new: Json, now_s: float, *, refresh: bo
 
 
 def progressing(status: str, reason: str, message: str) -> Json:
-    """A Progressing condition without its times."""
+    """Returns a Progressing condition without its times."""
     return {"type": "Progressing", "status": status, "reason": reason, "message": message}
 
 
 def has_deadline(deployment: Json) -> bool:
-    """Whether the Deployment has a progress deadline."""
+    """Returns whether the Deployment has a progress deadline."""
     seconds = (deployment.get("spec") or {}).get("progressDeadlineSeconds")
     return seconds is not None and seconds != NO_LIMIT
 
 
 def pause_conditions(deployment: Json, now_s: float) -> list[Json] | None:
-    """The conditions when spec.paused has changed; None when it has not."""
+    """Returns the conditions when spec.paused has changed; None if it has not."""
     condition = condition_of(deployment, "Progressing") or {}
     paused = bool((deployment.get("spec") or {}).get("paused"))
     was_paused = condition.get("reason") == "DeploymentPaused"
@@ -64,12 +64,12 @@ def pause_conditions(deployment: Json, now_s: float) -> list[Json] | None:
 
 
 def deployment_conditions(deployment: Json) -> list[Json]:
-    """status.conditions."""
+    """Returns status.conditions."""
     return list((deployment.get("status") or {}).get("conditions") or ())
 
 
 def counted_status(deployment: Json, new: Json | None, replica_sets: Sequence[Json], now_s: float) -> Json:
-    """The status with its counts and Available; `replica_sets` include `new`."""
+    """Returns the status with its counts and Available; `replica_sets` include `new`."""
     sums = {name: sum(count(each.get("status"), name) for each in replica_sets) for name in _SUMMED}
     total = sum(map(desired_replicas, replica_sets))
     counts = {
@@ -96,13 +96,13 @@ def counted_status(deployment: Json, new: Json | None, replica_sets: Sequence[Js
 
 
 def is_complete(deployment: Json, status: Json) -> bool:
-    """Whether all Pods are updated and available, and no old Pods exist."""
+    """Returns whether all Pods are updated and available, and no old Pods exist."""
     names = ("updatedReplicas", "replicas", "availableReplicas")
     return all(count(status, name) == desired_replicas(deployment) for name in names)
 
 
 def rollout_status(deployment: Json, new: Json | None, replica_sets: Sequence[Json], now_s: float) -> Json:
-    """The status with Progressing and ReplicaFailure too."""
+    """Returns the status with Progressing and ReplicaFailure too."""
     status = counted_status(deployment, new, replica_sets, now_s)
     rows, condition = status["conditions"], condition_of(deployment, "Progressing")
     if not has_deadline(deployment):
@@ -137,14 +137,14 @@ def _progressed(deployment: Json, new: Json | None, status: Json, condition: Jso
 
 
 def _moved(old: Json, new: Json) -> bool:
-    """Whether the counts of two statuses show progress."""
+    """Returns whether the counts of two statuses show progress."""
     outdated = [count(status, "replicas") - count(status, "updatedReplicas") for status in (old, new)]
     grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
     return outdated[1] < outdated[0] or any(count(new, name) > count(old, name) for name in grown)
 
 
 def deadline_in_s(deployment: Json, condition: Json, now_s: float) -> float | None:
-    """Seconds until the progress deadline; None for a rollout that is complete or has exceeded it."""
+    """Returns seconds until the progress deadline; None for a rollout that is complete or has exceeded it."""
     if condition.get("reason") in {NEW_AVAILABLE, TIMED_OUT}:
         return None
     since_s = seconds_of(condition.get("lastUpdateTime")) or 0.0

@@ -33,7 +33,7 @@ from kdns.controlplane.storage.object_meta import is_terminating
 
 
 class StatefulSets:
-    """Subjects are StatefulSets by namespace and name."""
+    """Requests are StatefulSets by namespace and name."""
 
     name = "statefulset-controller"
     watches = (STATEFUL_SET, POD, CONTROLLER_REVISION, CLAIM)
@@ -45,7 +45,7 @@ class StatefulSets:
         self._creating: dict[Key, str] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """The set, or that of a Pod or ControllerRevision. PersistentVolumeClaims are only indexed."""
+        """Returns the set, or that of a Pod or ControllerRevision. PersistentVolumeClaims are only indexed."""
         _ = revision
         if kind == CLAIM:
             self._claims.apply(key, obj)
@@ -55,7 +55,7 @@ class StatefulSets:
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """ControllerRevisions first, then the status, then Pods."""
+        """Writes ControllerRevisions first, then the status, then Pods."""
         _ = since_s
         key = (request[0], request[1])
         owner = self._index.all.get(key)
@@ -95,7 +95,7 @@ class StatefulSets:
         return Result([*actions, *step.actions, *surplus], step.events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """FailedCreate for a Pod; no Event for conflicts."""
+        """Returns FailedCreate for a Pod; no Event for conflicts."""
         key = (request[0], request[1])
         owner, pod = self._index.all.get(key), self._creating.get(key)
         if owner is None or pod is None or not isinstance(error, StatusError) or error.code == 409:
@@ -105,7 +105,7 @@ class StatefulSets:
         return Event(STATEFUL_SET, owner, "Warning", "FailedCreate", message)
 
     def _run(self, step: Step) -> None:
-        """Create missing Pods, then delete those beyond the size, then those of other revisions."""
+        """Creates missing Pods, then deletes those beyond the size, then those of other revisions."""
         if (
             all(self._ensure_pod(step, ordinal) for ordinal in step.ordinals)
             and self._scale_down(step)
@@ -114,7 +114,7 @@ class StatefulSets:
             replace_outdated(step)
 
     def _ensure_pod(self, step: Step, ordinal: int) -> bool:
-        """Create or update the Pod of an ordinal; False when the others must wait."""
+        """Creates or updates the Pod of an ordinal; False if the others must wait."""
         pod = step.pods.get(ordinal)
         if step.full:
             return False
@@ -153,7 +153,7 @@ class StatefulSets:
         return [Action("create", CLAIM, each) for key, each in zip(keys, wanted_claims, strict=True) if key not in here]
 
     def _scale_down(self, step: Step) -> bool:
-        """Delete Pods beyond the size, from the highest ordinal down; False when others must wait."""
+        """Deletes Pods beyond the size, from the highest ordinal down; False if others must wait."""
         surplus = sorted((ordinal for ordinal in step.pods if ordinal not in step.ordinals), reverse=True)
         healthy = [*step.ordinals, *reversed(surplus)]
         first_unhealthy = next((ordinal for ordinal in healthy if not step.is_available(step.pods.get(ordinal))), None)
@@ -221,18 +221,18 @@ class Step:
         return len(self.actions) >= ACTIONS_MAX
 
     def is_available(self, pod: Json | None) -> bool:
-        """Whether the Pod exists and is available."""
+        """Returns whether the Pod exists and is available."""
         return pod is not None and wait_s(pod, count(self.spec, "minReadySeconds"), self.now_s) == 0
 
     def delete(self, pod: Json) -> None:
-        """Delete a Pod."""
+        """Deletes a Pod."""
         self.actions.append(Action("delete", POD, pod))
         self.add_event(
             "SuccessfulDelete", f"delete Pod {pod['metadata']['name']} in StatefulSet {self.name} successful"
         )
 
     def add_event(self, reason: str, message: str) -> None:
-        """Add an Event of the set."""
+        """Adds an Event of the set."""
         self.events.append(Event(STATEFUL_SET, self.owner, "Normal", reason, message))
 
     @property
@@ -242,7 +242,7 @@ class Step:
 
 
 def first_updated(step: Step) -> int:
-    """The first ordinal of the update revision, by spec.updateStrategy.rollingUpdate.partition."""
+    """Returns the first ordinal of the update revision, by spec.updateStrategy.rollingUpdate.partition."""
     update, first = step.spec.get("updateStrategy") or {}, step.ordinals.start
     if update.get("type") != "RollingUpdate":
         return first
@@ -254,7 +254,7 @@ def first_updated(step: Step) -> int:
 
 
 def replace_outdated(step: Step) -> None:
-    """Delete Pods of other revisions, from the highest ordinal down, within maxUnavailable."""
+    """Deletes Pods of other revisions, from the highest ordinal down, within maxUnavailable."""
     update = step.spec.get("updateStrategy") or {}
     if update.get("type") != "RollingUpdate":
         return

@@ -18,35 +18,35 @@ _POD_NAME = re.compile(r"(?P<set>.*)-(?P<ordinal>[0-9]{1,9})")
 
 
 def ordinal_of(pod: Json, owner: Json) -> int | None:
-    """The ordinal in the Pod's name; None for a name that is not one of the set's."""
+    """Returns the ordinal in the Pod's name; None for a name that is not one of the set's."""
     match = _POD_NAME.fullmatch(pod["metadata"]["name"])
     return int(match["ordinal"]) if match and match["set"] == owner["metadata"]["name"] else None
 
 
 def first_ordinal(owner: Json) -> int:
-    """spec.ordinals.start."""
+    """Returns spec.ordinals.start."""
     return count((owner.get("spec") or {}).get("ordinals"), "start")
 
 
 def revision_name(pod: Json) -> str:
-    """The name of the Pod's revision."""
+    """Returns the name of the Pod's revision."""
     return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) or ""
 
 
 def is_running_and_ready(pod: Json) -> bool:
-    """Whether the Pod is Running and Ready."""
+    """Returns whether the Pod is Running and Ready."""
     return (pod.get("status") or {}).get("phase") == "Running" and pod_available_in_s(pod, 0, 0.0) is not None
 
 
 def wait_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
-    """Seconds until the Pod is available, 0 if it is; None for one that is terminating or not Ready."""
+    """Returns seconds until the Pod is available, 0 if it is; None for one that is terminating or not Ready."""
     if is_terminating(pod) or not is_running_and_ready(pod):
         return None
     return pod_available_in_s(pod, min_ready_s, now_s)
 
 
 def identified(pod: Json, owner: Json, ordinal: int) -> Json:
-    """The Pod with the labels and volumes of its ordinal."""
+    """Returns the Pod with the labels and volumes of its ordinal."""
     meta, spec, name = pod["metadata"], pod.get("spec") or {}, f"{owner['metadata']['name']}-{ordinal}"
     labels = {**(meta.get("labels") or {}), POD_NAME: name, POD_INDEX: str(ordinal)}
     claims = claim_names(owner, ordinal)
@@ -58,7 +58,7 @@ def identified(pod: Json, owner: Json, ordinal: int) -> Json:
 
 
 def new_ordinal_pod(owner: Json, template: Json, ordinal: int, revision: str) -> Json:
-    """The Pod of an ordinal, from the template of a revision."""
+    """Returns the Pod of an ordinal, from the template of a revision."""
     name = f"{owner['metadata']['name']}-{ordinal}"
     pod = new_pod(STATEFUL_SET, owner, template, name)
     pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), REVISION_HASH: revision}
@@ -69,14 +69,14 @@ def new_ordinal_pod(owner: Json, template: Json, ordinal: int, revision: str) ->
 
 
 def claim_names(owner: Json, ordinal: int) -> dict[str, str]:
-    """Volume → name of its claim, for the Pod of an ordinal."""
+    """Returns the claim name of each volume, for the Pod of an ordinal."""
     templates = (owner.get("spec") or {}).get("volumeClaimTemplates") or ()
     names = [(each.get("metadata") or {}).get("name") or "" for each in templates]
     return {name: f"{name}-{owner['metadata']['name']}-{ordinal}" for name in names}
 
 
 def claims_of(owner: Json, ordinal: int) -> list[Json]:
-    """The claims of the Pod of an ordinal."""
+    """Returns the claims of the Pod of an ordinal."""
     spec, meta = owner.get("spec") or {}, owner["metadata"]
     selected = (spec.get("selector") or {}).get("matchLabels") or {}
     keep = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenDeleted") != "Delete"
@@ -97,7 +97,7 @@ def claims_of(owner: Json, ordinal: int) -> list[Json]:
 
 
 def with_retention_owner(claim: Json, owner: Json, pod: Json, *, condemned: bool) -> Json:
-    """The claim with the owner reference of the retention policy.
+    """Returns the claim with the owner reference of the retention policy.
 
     With `whenScaled: Delete` the owner is a Pod beyond the size, with `whenDeleted: Delete` the set; otherwise the
     claim has no owner.

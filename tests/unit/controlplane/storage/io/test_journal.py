@@ -429,7 +429,7 @@ def headless(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (no_database, "damaged or no SQLite file"),
+        (no_database, "damaged or not an SQLite file"),
         (empty, "is damaged: it has 0 bytes; restore a copy, or move it away to start empty"),
         (foreign, "not kdns's"),
         (newer, f"has format 99, this kdns .* reads formats up to {LAYOUT}; use the kdns that wrote it"),
