@@ -30,8 +30,8 @@ SNIPPETS = [
     for number, text in enumerate(SNIPPET.findall(page.read_text(encoding="utf-8")))
 ]
 REPEATED = {
-    Repeat.ERROR: "The directive may stand once in a server block.",
-    Repeat.LAST: "If the directive stands twice in a block, the last counts.",
+    Repeat.ERROR: "The directive may occur once in a server block.",
+    Repeat.LAST: "If the directive occurs twice in a block, the last one is used.",
     Repeat.ADD: "add up",
 }
 """How a page says what several stanzas mean."""
