@@ -33,7 +33,7 @@ class KdnsError(Exception):
 
 
 class InputError(KdnsError):
-    """A mistake in what the user wrote."""
+    """A mistake in the user's input."""
 
     exit_code = 2
 

@@ -138,7 +138,7 @@ _form = Form()
 _FIRST: Final = ("timestamp", "level", "event")
 """The keys that a line begins with."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\n-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""All but the tab, with what breaks lines, reorders text, or is a byte of a file's name that is not UTF-8."""
+"""Control characters except the tab, line breaks, characters that reorder text, and bytes that are not UTF-8."""
 
 
 def one_line(text: str) -> str:
@@ -217,7 +217,7 @@ def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, 
     """Prints a line of the directive `log` or `errors` to standard output, without waiting for its reader.
 
     It is CoreDNS's line, or with the format json an object that has the facts. The lowest level that is logged does
-    not matter: the Corefile says what is written.
+    not matter: the Corefile decides what is written.
     """
     if _form.format == "json":
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

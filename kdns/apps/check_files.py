@@ -1,4 +1,4 @@
-"""The files that directives name, as a start would read them: nothing listens, and no API or other server is asked."""
+"""The files that directives name, as a start would read them, without listeners and other servers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def mistakes_in_files(
 
 
 class _Reading(BlockSetup):
-    """The Setup of a server block that is only read: what a start would refuse or warn of is a mistake.
+    """The Setup of a server block that is only read: errors and warnings of a start are mistakes.
 
     `mistakes` are found by their texts: a file that two directives name is reported once.
     """

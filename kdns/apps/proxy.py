@@ -200,7 +200,7 @@ class NodeProxy:
         return NodeRegistration(self.source, self.name, lambda: self.node, self._own_addresses, decided)
 
     def log_missing(self) -> None:
-        """Logs once, after Nodes were listed, what this node's object lacks."""
+        """Logs missing parts of this node's object once, after Nodes were listed."""
         if Node not in self.state.synced:
             return
         node, missing = self.node, ""
@@ -242,7 +242,7 @@ class NodeProxy:
         trim_memory()
 
     async def _clean_up(self, takeover: Takeover, settings: Settings, conntrack: ConntrackReconciler) -> None:
-        """Removes what was there before, when the rules stand, and UDP flows that it led elsewhere.
+        """Removes the rules of the earlier mode, when the new rules exist, and the UDP flows of these rules.
 
         The flows have time for answers that are under way.
         """
@@ -317,7 +317,7 @@ async def _addresses() -> tuple[Address, ...] | None:
 
 
 def initialise(settings: Settings) -> None:
-    """Does what needs more capabilities than CAP_NET_ADMIN (--init-only)."""
+    """Does the steps that need more capabilities than CAP_NET_ADMIN (--init-only)."""
     apply_sysctls(settings.conntrack)
 
 
@@ -334,7 +334,7 @@ async def supervise(
 ) -> None:
     """Runs a node until `stop`; restart it when the configuration file changes, which is read at each `reload` too.
 
-    Rules and relays of the node before stay until those of the new one stand.
+    Rules and relays of the old node are kept until those of the new one exist.
 
     Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
     mistakes is logged, and the settings stay.

@@ -193,7 +193,7 @@ def in_words_of_flags(options: UpOptions) -> Iterator[None]:
 
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
-    """Says what can be tried, and how programs of this machine find the names."""
+    """Prints commands to try, and the configuration of this machine's resolver."""
     at, domain = reachable(*dns.address_with("kubernetes")), options.control_plane.cluster.cluster_domain
     for number, line in enumerate(recipe(at.host, at.port, domain)):
         say(f"{'' if number else 'names':12}{line}")

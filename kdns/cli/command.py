@@ -107,5 +107,5 @@ def _has(command: click.Command, option: str) -> bool:
 
 
 def _as_written(option: str, args: list[str]) -> str:
-    """Returns the option as it was written: of `-conf`, click tells `-c`."""
+    """Returns the option as it was written: of `-conf`, click reports `-c`."""
     return next((word for arg in args if (word := arg.partition("=")[0]).startswith(option)), option)

@@ -18,7 +18,7 @@ _ERASE: Final = "\r\x1b[K"
 
 
 class Progress:
-    """Inside, a thread shows on standard error what was given to `show` last, until that is "" or the block ends.
+    """While open, a thread shows the last text of `show` on standard error, until it is "" or the block ends.
 
     Other lines are printed by `say`, `note` and `warn`: they take the place of the spinner.
     """

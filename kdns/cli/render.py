@@ -1,4 +1,4 @@
-"""The command `kdns render`: what a mode would put on a node, with nothing touched."""
+"""The command `kdns render`: the rules of a mode for a node, without a change."""
 
 from __future__ import annotations
 

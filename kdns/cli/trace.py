@@ -1,4 +1,4 @@
-"""The command `kdns trace`: what happens to a packet on a node and why, with nothing touched."""
+"""The command `kdns trace`: a packet's path on a node, with reasons, without a change."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
 
 
 async def _up(options: UpOptions) -> None:
-    """Runs the cluster, and shows what its start is at."""
+    """Runs the cluster, and shows the progress of its start."""
     from kdns.apps import up as app  # noqa: PLC0415 - imported above
 
     with Progress() as progress:

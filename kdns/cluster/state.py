@@ -117,7 +117,7 @@ class State:
     changed_s: float = 0.0
 
     def upsert(self, obj: Object) -> AnyChange | None:
-        """Stores a new or changed object; None if it equals what is stored."""
+        """Stores a new or changed object; returns None if it equals the stored one."""
         match obj:
             case Service():
                 return self._service(obj.key, obj)
@@ -217,6 +217,6 @@ def _swap(objects: dict[Key, T], key: Key, new: T | None) -> T | None:
     old = objects.get(key)
     if new is None:
         objects.pop(key, None)
-    elif new != old:  # an equal object is not replaced, so that a relist frees what it decoded
+    elif new != old:  # an equal object is not replaced, so that a relist frees its decoded objects
         objects[key] = new
     return old

@@ -40,7 +40,7 @@ def manifest_warnings(manifests: Sequence[Manifest]) -> list[Mistake]:
 
 
 def _pod_labels(manifest: Manifest) -> Iterator[Mapping[str, str]]:
-    """Yields the labels of the Pods that an object is or makes; of a template also what its controller adds."""
+    """Yields the labels of the Pods that an object is or makes, with the labels that its controller adds."""
     obj = manifest.obj
     if manifest.kind == POD:
         yield _labels(obj)

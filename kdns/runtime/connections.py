@@ -54,7 +54,7 @@ MAX_CONNECTIONS: Final = {
 }
 """The maximum of each kind (for relays: descriptors); less if the process's limit is lower."""
 RESERVED: Final = 256
-"""Descriptors that are left to the rest of the process: bound sockets, files, its own requests, and what is closing."""
+"""Descriptors for the rest of the process: bound sockets, files, its own requests, and closing connections."""
 MAX_DESCRIPTORS: Final = 1 << 20
 BACKLOG: Final = 1024
 BURST: Final = 16
@@ -70,7 +70,7 @@ TLS_BUFFER_BYTES: Final = 32 * 1024
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _kinds: Final = set(Kind)
-"""Among what the descriptors are shared out: all kinds, unless the process says what it accepts."""
+"""The kinds among which descriptors are shared: all kinds, unless the process names its own."""
 
 
 def raise_open_files_limit() -> int:

@@ -1,4 +1,4 @@
-"""The oldest kernels and programs with which modes work, told in one sentence."""
+"""The oldest kernels and programs with which modes work, and the text about older ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs other programs to their end, with bounds on their time and on what they print.
+"""Runs other programs to their end, with bounds on their time and on their output.
 
 A program that hangs must not keep its caller from working and from stopping, and one that prints without end must not
 take this process's memory.
@@ -31,7 +31,7 @@ log = logs.get(__name__)
 
 
 class Completed(NamedTuple):
-    """How a program ended: its exit code, or the negative number of a signal, and what it printed."""
+    """How a program ended: its exit code, or the negative number of a signal, and its output."""
 
     code: int
     output: bytes

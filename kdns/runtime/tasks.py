@@ -1,4 +1,4 @@
-"""Tasks that run beside what started them."""
+"""Tasks that run beside their creator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logs.get(__name__)
 
 
 def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Returns a task that nobody awaits: an error that ends it is logged at once."""
+    """Returns a task that is never awaited: an error that ends it is logged at once."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
     return task
@@ -29,9 +29,9 @@ def log_failure(ended: asyncio.Task[None]) -> None:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | None = None) -> T:
-    """Returns or raises what the work does. A cancellation of the calling task takes effect when the work has ended.
+    """Returns the result of the work, or raises its error. A cancellation takes effect when the work has ended.
 
-    For changes of what others change next: asyncio.shield would let the work go on while they begin.
+    For changes that later changes depend on: asyncio.shield would let the work go on while they begin.
     `patience_s` after a cancellation the work is cancelled too; None: never.
     """
     task = asyncio.ensure_future(work)
@@ -52,7 +52,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | Non
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
-    """Does the work, or cancels it when it is to stop: None then. Raises what the work raises."""
+    """Does the work and returns its result; on `stop` cancels it and returns None."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -64,13 +64,13 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
 
 
 async def in_daemon_thread(call: Callable[[], T]) -> T:
-    """Returns what `call` returns or raises, in a thread that the end of the process does not wait for.
+    """Runs `call` in a thread that does not delay the end of the process; returns its result.
 
     For files that others name: asyncio.to_thread would keep a process that is to stop until a FIFO or a file system
     that is away has answered.
     """
     result: Future[T] = Future()
-    result.set_running_or_notify_cancel()  # nobody can cancel it: it may be set when nobody waits any more
+    result.set_running_or_notify_cancel()  # it cannot be cancelled: it may be set after its waiter is gone
 
     def run() -> None:
         try:

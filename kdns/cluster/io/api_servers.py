@@ -1,4 +1,4 @@
-"""Where a client reaches the API server: the addresses of the name in its URL."""
+"""The addresses of the API server's name in the client's URL."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Clusters:
         return all(cluster.is_synced for cluster in self.followed)
 
     def of(self, source: Source, scope: Scope, error_at: Callable[[InputError], InputError]) -> Cluster:
-        """Returns the cluster behind a source, as far as `scope` goes; `follow` must be called for a new one."""
+        """Returns the cluster of a source, within `scope`; `follow` must be called for a new one."""
         if self._default_source and not (source.kubeconfig or source.endpoint):
             source = self._default_source
         key = (source, scope)

@@ -281,6 +281,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.TooManyRedirects):
         last = error.history[-1].headers.get("Location", "") if error.history else ""
         return f"redirected {len(error.history)} times, at last to {last[:200]}"
-    if isinstance(error, aiohttp.ClientResponseError):  # its own text begins with a status that nobody sent
+    if isinstance(error, aiohttp.ClientResponseError):  # its own text begins with a status that was not sent
         return " ".join(error.message.split()) or type(error).__name__
     return " ".join(str(error).split()) or type(error).__name__

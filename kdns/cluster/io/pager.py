@@ -10,7 +10,7 @@ from kdns.cluster.watch import DECODE_ERRORS, DecodeFailure, ListPage, Resource,
 from kdns.errors import ApiServerError
 
 PAGE_OBJECTS = 500
-"""Objects of one page, as kubectl asks for."""
+"""Objects of one page, as in kubectl's requests."""
 
 OBJECTS_MAX, PAGES_MAX = 250_000, 10_000
 """Bounds of one list. Kubernetes is tested with 150,000 Pods, its kind with the most objects.

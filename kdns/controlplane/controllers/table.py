@@ -80,7 +80,7 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda _: EventExpiry(),
 )
 # fmt: on
-"""In the order in which they learn of an event."""
+"""In the order in which they observe an event."""
 
 
 def controllers_of(config: ClusterConfig, choose: Choose, allocator: ServiceAllocator) -> tuple[Controller, ...]:

@@ -1,7 +1,7 @@
 """metadata.managedFields: which manager wrote which fields of an object last, updated with every write.
 
-Kubernetes documentation, "Server-Side Apply", field management. A manager owns what it sent, with defaults but without
-allocated addresses and ports, which nobody owns. An object without entries gets them at its first apply.
+Kubernetes documentation, "Server-Side Apply", field management. A manager owns the fields that it sent, with defaults
+but without allocated addresses and ports, which nobody owns. An object without entries gets them at its first apply.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _fields(obj: Json) -> Iterator[tuple[str, object]]:
 
 @dataclass(slots=True)
 class ChangeLog:
-    """Collects what a pass over the manifests changes, and reports it in a bounded number of lines.
+    """Collects the changes of a pass over the manifests, and reports them in a bounded number of lines.
 
     `progress` gets the current step of a pass as text.
     """

@@ -36,7 +36,7 @@ class ClusterConfig:
     The first service range decides the default family. The node has the `host_addresses`, or without any the first host
     address of each pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
     `root_ca` are the certificates (PEM) by which clients know the API; "" if it is served without TLS.
-    `platform` is what simulated Nodes report: operating system and architecture, in Go's names.
+    `platform` is reported by simulated Nodes: operating system and architecture, in Go's names.
     """
 
     service_cidrs: tuple[Network, ...] = (ip_network("10.96.0.0/16"),)

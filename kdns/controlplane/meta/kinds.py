@@ -13,7 +13,7 @@ Json: TypeAlias = dict[str, Any]
 class Kind:
     """One served resource, in the terms of API discovery (meta/v1 APIResource). Kinds are compared by identity.
 
-    `columns` are what `kubectl get` shows of a generic kind beside the name: each is `Title=path.of.the.field`, with
+    `columns` are those of `kubectl get` for a generic kind beside the name: each is `Title=path.of.the.field`, with
     `|text` for an absent one, or `Age`. Without columns it shows name and creation time, as kube-apiserver does.
     """
 

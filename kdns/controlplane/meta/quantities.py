@@ -11,7 +11,7 @@ _SUFFIXES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE",
 _NANO, _BINARY = 10**9, 1024
 _SMALL = {"m": 10**3, "u": 10**6, "n": 10**9}
 _MAX_CHARS = 256
-"""Differs: kube-apiserver reads longer ones, and caps what they say at 2^63 - 1."""
+"""Differs: kube-apiserver reads longer ones, and caps them at 2^63 - 1."""
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([a-zA-Z]{0,2}))")
 
 

@@ -103,11 +103,11 @@ class Registry:
         STRATEGIES[kind].stored(self.services, obj)
 
     def deleted(self, kind: Kind, obj: Json) -> None:
-        """Releases what a deleted object held."""
+        """Releases the allocations of a deleted object."""
         STRATEGIES[kind].deleted(self.services, obj)
 
     def restore(self, version: StoredObject) -> None:
-        """Allocates at start what a stored object has."""
+        """Restores the allocations of a stored object at the start."""
         if restored := STRATEGIES[version.kind].restored:
             self.lost += [f"{'/'.join(version.key)}: {what}" for what in restored(self.services, version)]
 

@@ -172,7 +172,7 @@ def _nothing_stored(_numbers: ServiceAllocator, _obj: Json) -> None:
 
 
 class Allocate(Protocol):
-    """Allocates what an object needs that replaces `old` (None: a new one), and sets it in the object."""
+    """Allocates the numbers of an object that replaces `old` (None: a new one), and sets it in the object."""
 
     def __call__(
         self, allocator: ServiceAllocator, new: Json, old: Json | None, txn: Transaction, /, *, dry_run: bool
@@ -214,7 +214,7 @@ class Strategy:
 
     first_status: Callable[[Json], Json] | None = None
     prepare_status: Callable[[Json, Json], Json] = _status_update
-    """The object after an update of its status, and the stored one → the object with what such updates may change."""
+    """The object after an update of its status, and the stored one → the object with allowed changes only."""
 
     validate_subresource: Mapping[str, Rules] = field(default_factory=dict)
     """Subresource → the rules of an update through it, beside those of metadata."""
@@ -259,7 +259,7 @@ class Strategy:
     """spec.finalizers of an object that contains others (a Namespace): its content is deleted before it."""
 
     terminating: Callable[[Json], Json] = _unchanged
-    """The object as it is when its deletion begins."""
+    """The object at the beginning of its deletion."""
 
     makes_objects: bool = False
     """Whether controllers make further objects for it: in a terminating Namespace it is deleted first."""
@@ -272,7 +272,7 @@ class Strategy:
     """The effects of a stored and a deleted object on the allocations."""
 
     restored: Callable[[ServiceAllocator, StoredObject], list[str]] | None = None
-    """Allocates at start what a stored object has; returns what is not available."""
+    """Restores the allocations of a stored object; returns unavailable ones."""
 
 
 def _validate_new_and_changed_service(new: Json, old: Json | None) -> list[Cause]:

@@ -168,7 +168,7 @@ def _pruned_element(type_name: TypeName, element: Any) -> Any:
 
 
 class TypeMismatch(NamedTuple):
-    """A value of the wrong JSON type: what encoding/json says, and what the converter of merged patches says."""
+    """A value of the wrong JSON type: the errors of encoding/json and of the converter of merged patches."""
 
     text: str
     converted: str

@@ -1,4 +1,4 @@
-"""kdns's own texts for types and fields: what `kubectl explain` and the headers of tables show."""
+"""kdns's own texts for types and fields, for `kubectl explain` and the headers of tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMMON = frozenset({"apiVersion", "kind", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The text of a type and those of its fields; `base` is the type whose texts stand for missing ones."""
+    """The text of a type and those of its fields; `base` is the type whose texts replace missing ones."""
 
     text: str = ""
     fields: dict[str, str] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 encoding/json writes a field without omitempty whatever its value is, and a struct even with omitempty, unless it is a
 pointer: `ports: null` of an EndpointSlice, `status: {"loadBalancer": {}}` of a Service, `resources: {}` of a container.
-Objects that are sent and stored have such fields (`filled`); those in memory lack what is null or {} (`lean`), so that
+Objects that are sent and stored have such fields (`filled`); those in memory lack null and {} (`lean`), so that
 nothing depends on whether a client wrote it.
 """
 
@@ -20,7 +20,7 @@ from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, ty
 _STRUCTS: Final[Mapping[TypeName, Any]] = MappingProxyType(
     {"time": None, "microtime": None, "rawextension": None, "quantity": "0", "intorstr": 0}
 )
-"""Scalars that are structs in Go → what their zero value is in JSON."""
+"""Scalars that are structs in Go → their zero value in JSON."""
 _PLAIN: Final[Mapping[TypeName, Any]] = MappingProxyType(
     {"string": "", "bool": False, "int32": 0, "int64": 0, "bytes": None, "fieldsv1": None}
 )

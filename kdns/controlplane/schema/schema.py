@@ -21,7 +21,7 @@ fields stand among those of the type; "-" means that a field has no number. Word
     list=map:key,key         list type (atomic, set, map) and the keys of a map list
     map=atomic               map type (atomic, granular) of the field's map or object; of all objects in a type's line
     enum=A|B                 the values
-    default="x"              what an absent value means, as JSON
+    default="x"              the meaning of an absent value, as JSON
     unions=[…]               x-kubernetes-unions, as JSON
 """
 

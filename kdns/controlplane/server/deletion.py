@@ -133,7 +133,7 @@ class Deletion:
         return self._objects.put(self._objects.draft(version.kind, obj), version)
 
     def remove(self, version: StoredObject) -> StoredObject:
-        """Removes an object from the store; then its dependents, and what waited for its removal."""
+        """Removes an object from the store; then its dependents, and the owners that waited for its removal."""
         last = self._objects.remove(version)
         self._collect(version.obj["metadata"]["uid"], in_foreground=False)
         self.released(version.obj)
@@ -266,7 +266,7 @@ class Deletion:
     def _empty(self, namespace: str) -> None:
         """Queues the deletion of the content of a namespace, then of the namespace itself.
 
-        Pods are deleted first: what they may need, such as a NetworkPolicy, stays until they are gone. Of the rest,
+        Pods are deleted first: objects that they may need, such as a NetworkPolicy, stay until then. Of the rest,
         objects for which controllers make further objects are first.
         """
         pods = self._store.page(POD, Filter(namespace)).items

@@ -28,7 +28,7 @@ _GROUPS = (
 # fmt: on
 """The groups in kube-apiserver's order of priority, by which clients choose among resources of one name."""
 _STORED_VERSIONS = {"MutatingAdmissionPolicy": "v1beta1", "MutatingAdmissionPolicyBinding": "v1beta1"}
-"""Kinds that kube-apiserver stores in another version than the preferred one; their storageVersionHash tells it."""
+"""Kinds that kube-apiserver stores in another version than the preferred one; their storageVersionHash shows it."""
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {

@@ -30,7 +30,7 @@ class ObjectStore:
     """Keeps store, registry and owners consistent. The objects in the store at start are registered at once.
 
     Owned objects (the IPAddresses of a Service) are made and removed together with their owner; `begin` sets their
-    metadata. The journal writes what one step commits as one transaction: after a crash both exist, or neither.
+    metadata. The journal writes the commits of one step as one transaction: after a crash both exist, or neither.
     """
 
     def __init__(self, store: Store, registry: Registry, begin: Callable[[Kind, Json], None]) -> None:
@@ -54,7 +54,7 @@ class ObjectStore:
                     self._accompany(owned_objects, version.key, None, version.obj)
 
     def draft(self, kind: Kind, obj: Json) -> StoredObject:
-        """`obj`, which nobody may change afterwards, as `put` takes it; also in other threads than the store's."""
+        """Returns `obj`, which must not be changed afterwards, as `put` takes it. Any thread may call it."""
         obj = self.registry.on_read(kind, obj)
         key = listing.key(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         return stored_object_of(kind, key, obj, 0)
@@ -74,7 +74,7 @@ class ObjectStore:
         return version
 
     def remove(self, version: StoredObject) -> StoredObject:
-        """Removes an object and release what it held; returns its last state."""
+        """Removes an object and releases its allocations; returns its last state."""
         last = self.store.delete(version)
         self.owners.track(version, None)
         self.registry.deleted(version.kind, version.obj)

@@ -131,7 +131,7 @@ class Post(Protocol):
 
 
 POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}
-"""Subresource of a Pod → what a POST there does."""
+"""Subresource of a Pod → the function of its POST."""
 
 
 _SIMULATED = "Pods are simulated, no container runs"

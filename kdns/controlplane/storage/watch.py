@@ -24,9 +24,9 @@ QUEUE_BYTES = 64 * 1024 * 1024
 
 
 class StoredObject:
-    """One version of an object. All readers share `obj`, so nobody may change it.
+    """One version of an object. All readers share `obj`, so it must not be changed.
 
-    `encoded` is `obj` as JSON with what Go writes of absent fields, the bytes that are sent and written to disk. `obj`
+    `encoded` is `obj` as JSON with Go's values of absent fields, the bytes that are sent and written to disk. `obj`
     is decoded from it on first use: after a restart few objects are ever decoded, and hardly any of the history.
     """
 

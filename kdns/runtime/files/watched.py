@@ -22,7 +22,7 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class WatchedFile:
-    """One file: `kind` is what it is called in messages; `read` takes what `parse` makes of its text, in a thread.
+    """One file: `kind` is its name in messages; `read` gets the result of `parse`, which runs in a thread.
 
     Both may raise CorefileError. A file that `is_optional` is empty if it does not exist.
     A file that is parsed may be large: `begin` reads and parses it in a thread. Others are read when this is made,
@@ -79,7 +79,7 @@ class WatchedFile:
     def _load(self) -> str:
         path = Path(self.path)
         try:
-            if path.is_fifo() or path.is_socket():  # what is written into it may never come
+            if path.is_fifo() or path.is_socket():  # it may never have data
                 raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is not a regular file")
             return bounded_text(path, CHARACTERS_MAX if self.parse else SMALL_CHARACTERS_MAX)
         except FileNotFoundError as error:

@@ -66,7 +66,7 @@ _INT_MIN, _INT_MAX, _EXACT_FLOAT_MAX = -(2**63), 2**64 - 1, 2**53
 
 
 _Event: TypeAlias = Any
-"""An event of libyaml; PyYAML's types leave out what events hold."""
+"""An event of libyaml; PyYAML's types lack the fields of events."""
 
 
 _tag_in_yaml_1_1: Callable[..., str] = Resolver().resolve

@@ -64,7 +64,7 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes what the client sends, so long as it is not too much for a new one."""
+        """Receives data of the client, up to the limit of a new connection."""
         if not self.is_admitted:
             self._bytes_left -= len(data)
             if self._bytes_left < 0:

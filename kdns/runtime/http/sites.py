@@ -100,7 +100,7 @@ async def start_site(
     """Returns a site on this address ("" is all addresses). Raises ListenError if it cannot be bound.
 
     Its connections are counted among `connections`. `paths` are looked up at each request: they may change. The handler
-    of ANY_PATH gets what has no path of its own.
+    of ANY_PATH gets requests for all other paths.
     """
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -152,7 +152,7 @@ class Sites:
         return bound
 
     async def unbind(self, bound: Mapping[HostPort, HttpServer]) -> None:
-        """Closes what was bound and will not be used."""
+        """Closes bound listeners that will not be used."""
         for address, site in bound.items():
             del self._pages[address]
             await site.close()
@@ -178,6 +178,6 @@ class Sites:
         return self._sites[of].address
 
     async def close(self) -> None:
-        """Finishes what is being answered, then closes."""
+        """Finishes the requests in flight, then closes."""
         for site in self._sites.values():
             await site.close()

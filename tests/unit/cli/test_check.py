@@ -444,7 +444,7 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         ".:53 {\nforward . 192.0.2.1 127.0.0.1\n}\n",
         ["`forward` to 127.0.0.1, port 53, queries this server"],
     ),
-    ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 192.0.2.1\n}\n", ["`forward` to 192.0.2.1, port 53, asks this"]),
+    ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 192.0.2.1\n}\n", ["`forward` to 192.0.2.1, port 53, queries this"]),
     ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 127.0.0.1\n}\n", []),
     ("Corefile", ".:53 {\nforward . tls://127.0.0.1\n}\n", []),
     ("Corefile", "local lan example.org {\nwhoami\n}\n", []),

@@ -27,7 +27,7 @@ Concern: TypeAlias = tuple[Key, Key | None]
 
 @dataclass(slots=True)
 class ServiceIndex:
-    """Services and what belongs to them. The endpoint controllers share one index, in one event loop."""
+    """Services, and the objects that belong to them. The endpoint controllers share one index, in one event loop."""
 
     services: dict[Key, Json] = field(default_factory=dict)
     pods: dict[Key, Json] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class Hints:
 
 
 def is_auto(service: Json) -> bool:
-    """Returns whether the annotation of the Service asks for hints; it overrides spec.trafficDistribution."""
+    """Returns whether the annotation of the Service requests hints; it overrides spec.trafficDistribution."""
     annotations = service["metadata"].get("annotations") or {}
     values = [annotations[name] for name in ANNOTATIONS if name in annotations]
     return bool(values) and values[0] in {"Auto", "auto"}

@@ -1,7 +1,7 @@
 """Runs the controllers in the process of the API server, in the event loop iteration of each change.
 
 A change wakes the manager once per iteration. It passes on all events, then reconciles requests until the queue is
-empty or the time slice is used up, also in the middle of what one reconcile writes, so that large queues and large
+empty or the time slice is used up, also in the middle of the writes of one reconcile, so that large queues and large
 workloads do not starve the clients of the API. A large object is made in a thread, if the API is shared with
 other threads, and nothing else is observed or reconciled until it is written. When the queue is empty, it deletes
 dependents of deleted objects, a few at a time.

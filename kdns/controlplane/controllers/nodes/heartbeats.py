@@ -46,7 +46,7 @@ class Heartbeats:
         return ((name,),) if name in self._nodes else ()
 
     def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Renews what is due."""
+        """Renews overdue heartbeats."""
         _ = since_s
         (name,) = request
         node = self._nodes.get(name)

@@ -1,6 +1,6 @@
 """The Pod status that simulated kubelets write: phase, addresses, conditions, container statuses.
 
-Only missing values are set: the status of a manifest, and what clients write into the status later, is kept.
+Only missing values are set: the status of a manifest, and later writes of clients, are kept.
 """
 
 from __future__ import annotations

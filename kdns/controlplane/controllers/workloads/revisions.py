@@ -35,7 +35,7 @@ def safe_hash(value: Any, collisions: int = 0) -> str:
 def template_data(kind: Kind, owner: Json) -> Json:
     """Returns the data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
 
-    It has what Go writes of absent fields, and its keys are sorted: clients compare the bytes with those that Go makes
+    It has Go's values of absent fields, and its keys are sorted: clients compare the bytes with those that Go makes
     of the template, and a controller that finds others makes a revision of its own.
     """
     template = {**((filled(kind, owner).get("spec") or {}).get("template") or {}), "$patch": "replace"}

@@ -57,7 +57,7 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
                 status = candidate.stat()
             except FileNotFoundError:
                 continue
-            except OSError:  # `read` tells of it
+            except OSError:  # `read` reports it
                 found.setdefault(candidate, UNREADABLE)
             else:
                 found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))

@@ -28,7 +28,7 @@ def to_autoscaler_v1(obj: Json) -> Json:
 
 
 def to_autoscaler(obj: Json) -> Json:
-    """Returns an autoscaling/v1 autoscaler as it is stored."""
+    """Returns the stored form of an autoscaling/v1 autoscaler."""
     return updated({}, obj)
 
 

@@ -65,14 +65,14 @@ class ServiceAllocator:
         self._set_ranges()
 
     def allocate(self, service: Json, old: Json | None, txn: Transaction, /, *, dry_run: bool) -> None:
-        """Allocates what a Service needs: on create if `old` is None, else on update."""
+        """Allocates addresses and ports of a Service: on create if `old` is None, else on update."""
         if old is None:
             self._create(service, txn, dry_run=dry_run)
         else:
             self._update(service, old, txn, dry_run=dry_run)
 
     def _create(self, service: Json, txn: Transaction, *, dry_run: bool) -> None:
-        """Fills in and allocates what a new Service needs; changes `service`, and `txn` reverts it."""
+        """Fills in and allocates the addresses and ports of a new Service; changes `service`, and `txn` reverts it."""
         spec = spec_of(service)
         if spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [spec["clusterIP"]]
@@ -107,7 +107,7 @@ class ServiceAllocator:
         txn.commit()
 
     def restore(self, service: Json) -> list[str]:
-        """Allocates again what a stored Service has; returns what is not available, as texts."""
+        """Restores the allocations of a stored Service; returns unavailable ones, as texts."""
         owner = _key(service)
         lost = [
             f"clusterIP {address}"

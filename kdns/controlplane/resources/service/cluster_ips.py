@@ -64,7 +64,7 @@ class Addresses:
         network = next((network for network, each in self._ready() if number in each), None)
         if network is None:
             # Differs: from 1.33 on kube-apiserver says only that "the provided network does not match the current
-            # range"; its older sentence tells people and programs what to ask for
+            # range"; its older sentence names the valid addresses
             valid = ", ".join(str(network) for network, _ in self._ready())
             reason = f"The range of valid IPs is {valid}"
             raise AllocationError(f"the provided IP ({parse_address(address)}) is not in the valid range. {reason}")

@@ -1,7 +1,7 @@
 """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy of a Service: their defaults and rules.
 
 They are filled in before addresses are allocated (kube-apiserver: alloc.go, initIPFamilyFields). A policy never
-changes by itself: single-stack and dual-stack are what the client or the stored object says.
+changes by itself: the client or the stored object decides between single-stack and dual-stack.
 """
 
 from __future__ import annotations

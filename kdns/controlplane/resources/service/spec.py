@@ -1,4 +1,4 @@
-"""Accessors of a Service: fields that may be absent, and what follows from its type."""
+"""Accessors of a Service: fields that may be absent, and properties of its type."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class RestConfig:
 
     `hosts` are further names that are accepted in the Host header of an unauthenticated request.
     `idle_s` is how long a connection may be idle before its first request and between two.
-    `watch_timeout_s` ends watches that ask for no timeout; `bookmark_interval_s` is the interval of their bookmarks.
+    `watch_timeout_s` ends watches without a timeout; `bookmark_interval_s` is the interval of their bookmarks.
     """
 
     host: str = "127.0.0.1"

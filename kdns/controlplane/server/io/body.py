@@ -116,7 +116,7 @@ async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: st
     """Returns the value of a body. Raises 400 if it cannot be decoded, 413 for too many values, 415 for an unknown
     media type.
 
-    `strictly` looks for duplicate fields. `kind` is what the body must be.
+    `strictly` looks for duplicate fields. `kind` is the expected kind of the body.
     """
     return await in_thread(lambda: _bounded(body, media_type, strictly=strictly, kind=kind), len(body))
 

@@ -1,6 +1,6 @@
 """Health checks of the API: /healthz, /livez and /readyz with single checks below, and their counts, /metrics/slis.
 
-Differs: /livez leaves the storage out: what is wrong with a disk does not end with another process.
+Differs: /livez leaves the storage out, because a restart does not repair a disk.
 """
 
 from __future__ import annotations

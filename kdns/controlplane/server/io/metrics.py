@@ -20,7 +20,7 @@ _IP_REPAIR, _PORT_REPAIR = "apiserver_clusterip_repair", "apiserver_nodeport_rep
 
 
 class AllocationMetrics:
-    """Give `metrics` to Registry, then ask for the registry of what its allocator has."""
+    """Pass `metrics` to Registry; then `registry` exports the metrics of its allocator."""
 
     def __init__(self) -> None:
         self.metrics = AllocatorMetrics(perf_counter, self._took)

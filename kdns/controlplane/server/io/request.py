@@ -64,7 +64,7 @@ class ResourceRequest:
 
     @property
     def field_selector(self) -> str:
-        """The field selector, with the object that a deprecated watch path names; 400 where the two contradict."""
+        """The field selector, with the object that a deprecated watch path names; 400 if they contradict."""
         selector, name = self.text("fieldSelector"), self.target.name
         if not (self.target.watch and name):
             return selector

@@ -19,7 +19,7 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIF
 def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | None:
     """Returns the TLS context of --tls-cert, --tls-key and --client-ca-file, None without the first.
 
-    With a client CA it asks for certificates and does not demand them. Raises InputError for files that cannot be used.
+    With a client CA, it requests optional certificates. Raises InputError for files that cannot be used.
     """
     if not cert:
         for option, value in (("--tls-key", key), ("--client-ca-file", client_ca)):
@@ -28,7 +28,7 @@ def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | No
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(cert, key or None, password="")  # without one, the terminal would be asked
+        context.load_cert_chain(cert, key or None, password="")  # without one, OpenSSL would prompt at the terminal
     except OSError as error:
         given = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
         why = pem_reason(error, CERTIFICATE_AND_KEY)
@@ -50,7 +50,7 @@ class _AlertSSLObject(ssl.SSLObject):
             super().do_handshake()
         except ssl.SSLCertVerificationError as error:
             self._refusal = error
-            raise ssl.SSLWantReadError from error  # has asyncio send what there is, and wait for the client's end
+            raise ssl.SSLWantReadError from error  # makes asyncio send its data, and wait for the client's end
 
 
 def _verify_clients(context: ssl.SSLContext, client_ca: str) -> None:

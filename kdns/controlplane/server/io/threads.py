@@ -1,7 +1,7 @@
 """Work on large bodies and objects, in two threads beside the event loop, so that it delays no other request.
 
 The loop gets the interpreter back after each `sys.getswitchinterval()`. Further work waits for a thread, which bounds
-the memory that it takes. What changes the store goes back to the loop, by `turns_of_loop`.
+the memory that it takes. Changes of the store are made in the loop, by `turns_of_loop`.
 """
 
 from __future__ import annotations

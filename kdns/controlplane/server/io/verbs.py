@@ -144,7 +144,7 @@ class Verbs:
         )
 
     async def _read_ahead(self, call: ResourceRequest) -> None:
-        """Decodes what selectors will look at, a few milliseconds at a time: after a restart no object is decoded."""
+        """Decodes the objects that selectors read, a few milliseconds at a time: after a restart none is decoded."""
         looked_at = self.api.looked_at(
             call.target.kind,
             call.target.namespace,

@@ -173,7 +173,7 @@ _WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "deletecollection": ("delete", "delete collection of {kind}", ""),
     "list": ("list", "list or watch objects of kind {kind}", ""),
 }
-"""Action → the first word of its operationId, and what it does with an object and with a subresource."""
+"""Action → the first word of its operationId, and its texts for an object and for a subresource."""
 
 
 def _capitalized(word: str) -> str:

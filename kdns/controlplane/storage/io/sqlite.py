@@ -80,7 +80,7 @@ _NOTES_BYTES: Final = 63
 
 
 class Lock:
-    """The lock on a data directory, whose file notes what the last process with the lock did there.
+    """The lock on a data directory, whose file has notes of the last process with the lock.
 
     It has a line for the process, for the session, and for the last written revision; None if unknown.
     """
