@@ -7,7 +7,7 @@ from typing import Final
 
 from kdns.corefile.address import ZoneAddress
 from kdns.dns.names import is_below, labels_of
-from kdns.dnsserver.config import ServerConfig
+from kdns.dnsserver.config import WILDCARD, ServerConfig
 from kdns.errors import CorefileError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.file import DIRECTIVE as FILE
@@ -27,7 +27,7 @@ _SILENT: Final = frozenset(
     ("bind", "bufsize", "cache", "debug", "errors", "health", "loadbalance", "log", "loop", "metadata", "prometheus")
 )
 """Directives that answer nothing themselves; any other one may have names in every zone."""
-_OWN: Final = frozenset(("127.0.0.1", "::1", "0.0.0.0", "::"))
+_OWN: Final = ("127.0.0.1", "::1", *WILDCARD)
 """Addresses that lead to a server that listens on every address."""
 
 
@@ -38,7 +38,7 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
 
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
     """Yields warnings about directives and other words in the place of zones."""
-    where = "every address" if server.bound is None else "the addresses of `bind`"
+    where = "every address" if server.bound == WILDCARD else "the addresses of `bind`"
     has_root = any(address.zone == "." for address in server.addresses)
     for address in server.addresses:
         word = address.token.text if address.token else ""
@@ -73,7 +73,7 @@ def _may_answer(server: ServerConfig, word: str) -> bool:
 def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]:
     if server.has_view or not server.is_placed:
         return
-    hosts = frozenset(server.bound or _OWN)
+    hosts = _OWN if server.bound == WILDCARD else server.bound
     places = {(address.scheme, address.port_or_default(dns_port)) for address in server.addresses}
     for config in server.configs(FORWARD):
         for target in config.targets:

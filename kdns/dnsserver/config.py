@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lines import Stanza
@@ -95,12 +95,12 @@ class ServerConfig:
         return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
 
     @property
-    def bound(self) -> tuple[str, ...] | None:
-        """The addresses and interfaces that `bind` names, as they are written; None for every address."""
+    def bound(self) -> tuple[str, ...]:
+        """The addresses and interfaces that `bind` names, as they are written; WILDCARD without it."""
         for row in self.rows:
             if row.hosts_of and (configs := self.configs(row)):
                 return row.hosts_of(configs)
-        return None
+        return WILDCARD
 
     @property
     def certificates(self) -> tuple[object, ...]:
@@ -141,6 +141,10 @@ class ServerConfig:
         return CorefileError(concerned.path, concerned.line, "", reason)
 
 
+Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
+"""Servers with the addresses that they listen on, or with interfaces too while the addresses of those are unknown."""
+
+
 def configure(
     blocks: Iterable[ServerBlock],
     table: Mapping[str, Row],
@@ -177,9 +181,7 @@ def server_configs(
         if len(errors) > before:
             wrong.add(number)
     errors += _missing_tls(everyone, dns_port)
-    overlaps = dict(_overlaps(everyone, dns_port))
-    errors += overlaps.values()
-    errors += [error for number, error in _static_clashes(everyone, dns_port) if number not in overlaps]
+    errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
     servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
     return servers, tuple(everyone[number] for number in sorted(wrong)), errors
 
@@ -275,68 +277,59 @@ def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[Cor
                 yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}")
 
 
-def _overlaps(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
-    """A zone on a port and an address cannot have two masters, but for blocks that have views.
-
-    A block without `bind` listens on every address. The first error of each server comes with its number.
-    """
-    taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
-    for number, server in enumerate(servers):
-        errors = []
-        for address in server.addresses if server.is_placed and not server.has_view else ():
-            port = address.port_or_default(dns_port)
-            others = taken.setdefault((address.scheme, address.zone, port), {})
-            for host in server.bound or ("",):
-                other = others.get(host) or others.get("") if host else next(iter(others.values()), None)
-                if port and other:
-                    where = f"{other.path}:{other.line}"
-                    reason = f"{address.zone} on port {port} is already served by the block at {where}"
-                    errors.append(_at(server, address, reason))
-                others.setdefault(host, server)
-        yield from ((number, error) for error in errors[:1])
-
-
-def _static_clashes(servers: Sequence[ServerConfig], dns_port: int) -> Iterator[tuple[int, CorefileError]]:
-    """The clashes of places that can be told without knowing the machine's interfaces, each with a server's number."""
-    places: dict[Place, list[tuple[ServerConfig, str]]] = {}
-    for server in servers:
-        if not server.is_placed:
-            continue
-        hosts = [WILDCARD] if server.bound is None else [(host,) for host in server.bound if parse_address(host)]
+def places_of(listening: Listening, dns_port: int) -> dict[Place, list[tuple[int, str]]]:
+    """Returns the numbers of the servers that answer at each place, each with one of its zones."""
+    places: dict[Place, list[tuple[int, str]]] = {}
+    for number, (server, hosts) in enumerate(listening):
         for address in server.addresses:
-            for group in hosts:
+            for group in [hosts] if hosts == WILDCARD else [(host,) for host in hosts]:
                 place = Place(group, address.port_or_default(dns_port), address.scheme)
-                places.setdefault(place, []).append((server, address.zone))
-    numbers = {id(server): number for number, server in enumerate(servers)}
-    for second, reason in _clashes(places):
-        yield numbers[id(second)], second.error(reason)
+                places.setdefault(place, []).append((number, address.zone))
+    return places
 
 
-def refuse_clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> None:
-    """CorefileError for a zone that two blocks have at one place, and for places that cannot both be listened on.
+def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
+    """Yields an error for a zone that two blocks have at one place, and for places that cannot both be listened on.
 
-    A place has the server blocks that listen there, each with one of its zones; interfaces have become addresses.
     Port 0 is another one each time.
     Differs: beside a block without `bind`, CoreDNS lets others of its port listen on single addresses, by sharing the
     port (SO_REUSEPORT); then another process may share it too, and takes a part of the queries.
     """
-    for place, parts in places.items():
-        masters: dict[str, ServerConfig] = {}
-        for server, zone in parts if place.port else ():
-            if server.has_view:
-                continue
-            if first := masters.get(zone):
-                where = f"{zone} on {_named(place.hosts)}, port {place.port},"
-                raise server.error(f"{where} is already served by the block at {first.path}:{first.line}")
-            masters[zone] = server
-    for second, reason in _clashes(places):
-        raise second.error(reason)
+    overlaps = _overlaps(listening, dns_port)
+    yield from overlaps.values()
+    addressed = [(server, tuple(host for host in hosts if parse_address(host))) for server, hosts in listening]
+    for number, reason in _clashes([server for server, _ in listening], places_of(addressed, dns_port)):
+        if number not in overlaps:
+            yield listening[number][0].error(reason)
 
 
-def _clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> Iterator[tuple[ServerConfig, str]]:
-    """Servers, and why they cannot listen where they want to beside those before them."""
+def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
+    """The first error of each server, by number: a zone on a port and an address is one block's, views apart."""
+    is_as_written = all(hosts in ((), server.bound) for server, hosts in listening)
+    taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
+    errors: dict[int, CorefileError] = {}
+    for number, (server, hosts) in enumerate(listening):
+        for address in () if server.has_view else server.addresses:
+            port = address.port_or_default(dns_port)
+            others = taken.setdefault((address.scheme, address.zone, port), {})
+            for host in ("",) if hosts == WILDCARD else hosts:
+                other = others.get(host) or others.get("") if host else next(iter(others.values()), None)
+                if port and other:
+                    where = f"port {port}" if is_as_written else f"{host}, port {port},"
+                    reason = f"{address.zone} on {where} is already served by the block at {other.path}:{other.line}"
+                    error = _at(server, address, reason) if is_as_written else server.error(reason)
+                    errors.setdefault(number, error)
+                others.setdefault(host, server)
+    return errors
+
+
+def _clashes(
+    servers: Sequence[ServerConfig], places: Mapping[Place, Sequence[tuple[int, str]]]
+) -> Iterator[tuple[int, str]]:
+    """Numbers of servers, and why they cannot listen where they want to beside those before them."""
     for place, parts in places.items():
-        yield from _other_certificates(place, parts)
+        if place.scheme != "dns":
+            yield from _other_certificates(servers, parts)
     listeners = {place: parts[0][0] for place, parts in places.items() if place.port}
     first_at: dict[tuple[int, str, Address | int], tuple[int, Place]] = {}
     for number, (place, second) in enumerate(listeners.items()):
@@ -348,7 +341,7 @@ def _clashes(places: Mapping[Place, Sequence[tuple[ServerConfig, str]]]) -> Iter
             first_at.setdefault((port, transport, host.version), (number, place))
         if before:
             _, other = min(before)
-            yield second, _cannot_be_had(place, other, listeners[other])
+            yield second, _cannot_be_had(place, other, servers[listeners[other]])
 
 
 def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
@@ -370,16 +363,17 @@ def _cannot_be_had(place: Place, other: Place, first: ServerConfig) -> str:
     )
 
 
-def _other_certificates(place: Place, parts: Sequence[tuple[ServerConfig, str]]) -> Iterator[tuple[ServerConfig, str]]:
+def _other_certificates(servers: Sequence[ServerConfig], parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Two certificates at one place: a client would get either.
 
     Differs: CoreDNS uses the one of its last block.
     """
-    certified = [server for server, _ in parts if place.scheme != "dns" and server.certificates]
-    for server in certified[1:]:
-        if server.certificates != certified[0].certificates:
-            where = f"{certified[0].path}:{certified[0].line}"
-            yield server, f"`tls` differs from that of the block at {where}, which listens at the same address"
+    certified = [number for number, _ in parts if servers[number].certificates]
+    for number in certified[1:]:
+        first = servers[certified[0]]
+        if servers[number].certificates != first.certificates:
+            where = f"{first.path}:{first.line}"
+            yield number, f"`tls` differs from that of the block at {where}, which listens at the same address"
 
 
 def _named(hosts: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.config import WILDCARD, Place, ServerConfig, refuse_clashes
+from kdns.dnsserver.config import Place, ServerConfig, clashes, places_of
 from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
@@ -203,7 +203,6 @@ class DnsServer:
 
     def _built(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[Place, list[Part]]]:
         setups: list[BlockSetup] = []
-        places: dict[Place, list[Part]] = {}
         for config in configs:
             setup = BlockSetup(config, self._process)
             setups.append(setup)
@@ -212,17 +211,12 @@ class DnsServer:
             except InputError as error:
                 self._abandon(setups)
                 raise setup.located(error) from error
-            groups = [setup.hosts] if setup.hosts == WILDCARD else [(host,) for host in setup.hosts]
-            for address in config.addresses:
-                port = address.port_or_default(self._dns_port)
-                for group in groups:
-                    places.setdefault(Place(group, port, address.scheme), []).append((setup, address.zone))
-        try:
-            refuse_clashes({place: [(setup.config, zone) for setup, zone in parts] for place, parts in places.items()})
-        except InputError:
+        listening = [(setup.config, setup.hosts) for setup in setups]
+        for clash in clashes(listening, self._dns_port):
             self._abandon(setups)
-            raise
-        return setups, places
+            raise clash
+        places = places_of(listening, self._dns_port)
+        return setups, {place: [(setups[number], zone) for number, zone in parts] for place, parts in places.items()}
 
     def _abandon(self, setups: list[BlockSetup]) -> None:
         """Leave no trace of blocks that are not used."""
