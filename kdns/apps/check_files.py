@@ -119,7 +119,7 @@ class _Reading(BlockSetup):
         """Reads the file once; one that is named has to be there."""
         del every_s
         placed = self.path(path)
-        self.prepare(WatchedFile(kind, placed, 0.0, read, parse, is_optional and placed in _OPTIONAL).begin)
+        self.prepare(WatchedFile(kind, placed, read, parse, is_optional and placed in _OPTIONAL).begin)
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         """Does nothing: only a running server logs."""

@@ -22,6 +22,7 @@ from kdns.dnsserver.stanza import UPSTREAM, Option, configured, duration_s, sets
 from kdns.errors import CorefileError
 from kdns.plugins.file import RELOAD_S, Version, newer_version
 from kdns.plugins.zones.authority import Authority, HeldZone
+from kdns.watch import watch
 
 NAME: Final = "auto"
 DEFAULT_PATTERN: Final = r"db\.(.*)"
@@ -142,9 +143,11 @@ class AutoZones(Authority):
             placed = replace(config, directory=setup.path(config.directory))
             held: dict[str, HeldZone] = {}
             self._of_config.append(held)
-            setup.prepare(partial(self._refresh, placed, held))
+            look = partial(self._refresh, placed, held)
+            setup.prepare(look)
             if config.reload_s:
-                setup.spawn(partial(self._follow, placed, held))
+                report = partial(self._report, placed, "directory not usable")
+                setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The zone's answer; REFUSED for a name that none of the files is for."""
@@ -153,15 +156,6 @@ class AutoZones(Authority):
         if is_within and self.zone_of(query.labels) is None:
             return Response(REFUSED, plugin=NAME)
         return super().serve(request, next)
-
-    async def _follow(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
-        """Look at the directory at intervals."""
-        while True:
-            await self._setup.sleep(config.reload_s)
-            try:
-                await self._refresh(config, held)
-            except CorefileError as error:
-                self._report(config, "directory not usable", [error])
 
     async def _refresh(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
         known = dict(held)

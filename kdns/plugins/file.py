@@ -17,6 +17,7 @@ from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, F
 from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, sets
 from kdns.errors import CorefileError
 from kdns.plugins.zones.authority import Authority, HeldZone, stepped
+from kdns.watch import watch
 
 NAME: Final = "file"
 USAGE: Final = "file DBFILE [ZONES...]"
@@ -106,6 +107,7 @@ class ZoneFiles(Authority):
 
     def __init__(self, configs: tuple[FileConfig, ...], setup: Needs) -> None:
         super().__init__(NAME, setup)
+        report = partial(setup.report, "zone file not usable", answers="as before")
         by_name: dict[str, HeldZone] = {}
         for config in configs:
             fallthrough = ZoneSet(config.fallthrough)
@@ -113,8 +115,9 @@ class ZoneFiles(Authority):
             by_name |= {held.name: held for held in zones}
             placed = replace(config, path=setup.path(config.path))
             setup.prepare(partial(self._load, placed, zones))
-            if config.reload_s:
-                setup.spawn(partial(self._follow, placed, zones))
+            for held in zones if config.reload_s else ():
+                look = partial(self._refresh, placed.path, held)
+                setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
         self.hold(by_name.values())
 
     async def _load(self, config: FileConfig, zones: list[HeldZone]) -> None:
@@ -126,21 +129,6 @@ class ZoneFiles(Authority):
                 if not config.reload_s:
                     raise
                 self._setup.report("zone file not readable", [error], zone=held.name, again_in_s=config.reload_s)
-
-    async def _follow(self, config: FileConfig, zones: list[HeldZone]) -> None:
-        """Look at the file at intervals; a mistake in it is logged once."""
-        logged = ""
-        while True:
-            await self._setup.sleep(config.reload_s)
-            problem = ""
-            for held in zones:
-                try:
-                    await self._refresh(config.path, held)
-                except CorefileError as error:
-                    problem = str(error)
-                    if problem != logged:
-                        self._setup.report("zone file not usable", [error], answers="as before")
-            logged = problem
 
     async def _refresh(self, path: str, held: HeldZone) -> None:
         version = await self._setup.in_thread(partial(newer_version, path, held))

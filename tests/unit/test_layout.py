@@ -28,6 +28,7 @@ MODULES = {
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
     ("durations", "errors", "fair_queue", "named_tuples", "net", "logs", "spelling", "tally"),
+    ("watch",),
     ("runtime",),
     ("netlink",),
     ("cluster", "dns", "corefile"),

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NamedTuple, TypeVar
@@ -37,6 +38,7 @@ from kdns.tally import Tally
 from kdns.upstream.io import peers
 from kdns.upstream.io.upstreams import Lease, Upstreams
 from kdns.upstream.upstream import Upstream, UpstreamSpec
+from kdns.watch import watch
 
 LOG: Final = logs.get("kdns.plugins")
 
@@ -208,11 +210,11 @@ class BlockFiles:
         is_optional: bool = False,
     ) -> None:
         """See Files."""
-        file = WatchedFile(kind, self.path(path), every_s, read, parse, is_optional)
+        file = WatchedFile(kind, self.path(path), read, parse, is_optional)
         if parse:
             self._tasks.prepare(file.begin)
         if every_s:
-            self._tasks.spawn(file.follow)
+            self._tasks.spawn(partial(watch, asyncio.sleep, every_s, file.renew, file.report))
 
     async def in_thread(self, work: Callable[[FileReader], T]) -> T:
         """See Files. What took long is large, and the collector of garbage need not look at it again and again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +30,6 @@ class WatchedFile:
 
     kind: str
     path: str
-    every_s: float
     read: Callable[[Any], None]
     parse: Callable[[str], Any] | None = None
     is_optional: bool = False
@@ -47,28 +45,17 @@ class WatchedFile:
             text = await in_daemon_thread(self._load_first)
             self.read(await in_daemon_thread(partial(self.parse, text)))
 
-    async def follow(self) -> None:
-        """Looks at the file every `every_s` seconds and gives a changed text to `read`; never returns.
+    async def renew(self) -> None:
+        """Gives a changed text to `read`. Raises CorefileError for one that cannot be read or used."""
+        text = await in_daemon_thread(self._load)
+        if text != self._text:
+            self.read(await in_daemon_thread(partial(self.parse, text)) if self.parse else text)
+            self._text = text
+            log.info("watched file read", kind=self.kind, path=self.path)
 
-        A file that became unusable is logged, once, and the last content stays in use.
-        """
-        logged = ""
-        while True:
-            await asyncio.sleep(self.every_s)
-            try:
-                text = await in_daemon_thread(self._load)
-                if text != self._text or logged:
-                    parsed = await in_daemon_thread(partial(self.parse, text)) if self.parse else text
-                    self.read(parsed)
-            except CorefileError as error:
-                if str(error) != logged:
-                    log.warning("watched file unusable", kind=self.kind, error=str(error), answers="as before")
-                logged = str(error)
-                continue
-            logged = ""
-            if text != self._text:
-                self._text = text
-                log.info("watched file read", kind=self.kind, path=self.path)
+    def report(self, errors: list[CorefileError]) -> None:
+        """Logs that the last content stays in use."""
+        log.warning("watched file unusable", kind=self.kind, error=str(errors[0]), answers="as before")
 
     def _load_first(self) -> str:
         self._text = self._load()

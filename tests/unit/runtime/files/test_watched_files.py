@@ -33,7 +33,7 @@ async def test_the_loop_goes_on_while_a_file_is_read_and_parsed(
 
     monkeypatch.setattr(files, "bounded_text", read_text)
 
-    file = WatchedFile("hosts file", str(path), 5.0, received.append, parse)
+    file = WatchedFile("hosts file", str(path), received.append, parse)
     assert received == []
     await file.begin()
     assert received == ["192.0.2.1 WEB\n"]
@@ -49,16 +49,16 @@ async def test_a_text_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None
         raise CorefileError(str(path), 1, "", "no hosts")
 
     with pytest.raises(CorefileError, match="no hosts"):
-        await WatchedFile("hosts file", str(path), 5.0, lambda _: None, parse).begin()
+        await WatchedFile("hosts file", str(path), lambda _: None, parse).begin()
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "hosts")
     with pytest.raises(CorefileError, match="the hosts file cannot be read: it is not a regular file"):
-        WatchedFile("hosts file", str(tmp_path / "hosts"), 5.0, lambda _: None, is_optional=True)
+        WatchedFile("hosts file", str(tmp_path / "hosts"), lambda _: None, is_optional=True)
 
 
 def test_a_file_that_the_loop_reads_is_small(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("x" * (files.SMALL_CHARACTERS_MAX + 1))
     with pytest.raises(CorefileError, match="the key cannot be read: too large, expected at most 65536 characters"):
-        WatchedFile("key", str(tmp_path / "key"), 0.0, lambda _: None)
+        WatchedFile("key", str(tmp_path / "key"), lambda _: None)
