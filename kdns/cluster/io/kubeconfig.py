@@ -102,12 +102,10 @@ def mapping(path: Path, *, may_be_empty: bool) -> Json:
     try:
         found = documents(str(path), bounded_text(path), repeated=[])
     except OSError as error:
-        raise KubeconfigError(str(path), error.strerror or str(error), "a kubeconfig file that can be read") from error
+        raise KubeconfigError(str(path), error.strerror or "", "a kubeconfig file that can be read") from error
     except ManifestError as error:
         where = f"{path}:{error.line}" if error.line else str(path)
         raise KubeconfigError(where, error.reason, "YAML or JSON") from error
-    except UnicodeDecodeError as error:
-        raise KubeconfigError(str(path), str(error), "YAML or JSON") from error
     if len(found) > 1:
         raise KubeconfigError(f"{path}:{found[1].line}", "a second document", "one document")
     content = found[0].value if found else None

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from errno import EFBIG, EILSEQ
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
@@ -30,6 +31,7 @@ from kdns.dnsserver.io.interfaces import own_addresses
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
 from kdns.netlink.addresses import InterfaceAddress
+from kdns.runtime.files.bounded import bounded_text
 from kdns.runtime.files.watched import WatchedFile
 from kdns.runtime.metrics import Counters, Histograms, Sample
 from kdns.runtime.process import gc_paused
@@ -46,7 +48,7 @@ T = TypeVar("T")
 
 LOGGED_MISTAKES: Final = 10
 """Mistakes in one file that are logged; more are counted."""
-MAX_FILE_BYTES: Final = 256 << 20
+MAX_FILE_CHARACTERS: Final = 256 << 20
 """The largest file that is read in a thread: a few million records."""
 MAX_FILES: Final = 10_000
 """Files of one directory."""
@@ -159,16 +161,10 @@ class LocalFiles:
         try:
             if not Path(path).is_file() and Path(path).exists():
                 raise UnreadableFileError(path, 0, "", "cannot be read: it is no regular file")
-            with Path(path).open("rb") as file:
-                content = file.read(MAX_FILE_BYTES + 1)
+            return bounded_text(path, MAX_FILE_CHARACTERS, newline="")
         except OSError as error:
-            raise UnreadableFileError(path, 0, "", f"cannot be read: {error.strerror or error}") from error
-        if len(content) > MAX_FILE_BYTES:
-            raise CorefileError(path, 0, "", f"has more than {MAX_FILE_BYTES >> 20} MiB")
-        try:
-            return content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CorefileError(path, 0, "", f"is no text: {error}") from error
+            kind = CorefileError if error.errno in {EFBIG, EILSEQ} else UnreadableFileError
+            raise kind(path, 0, "", f"cannot be read: {error.strerror}") from error
 
     def names(self, directory: str) -> tuple[str, ...]:
         """See FileReader. Links to files count as files; links to directories below are not followed."""

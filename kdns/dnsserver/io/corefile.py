@@ -48,8 +48,8 @@ def read_corefile(
     """
     try:
         text = bounded_text(path, CHARACTERS_MAX)
-    except (OSError, UnicodeDecodeError) as error:
-        return Corefile("", errors=(CorefileError(path, 0, "", f"cannot be read: {_reason(error)}"),))
+    except OSError as error:
+        return Corefile("", errors=(CorefileError(path, 0, "", f"cannot be read: {error.strerror}"),))
     try:
         text = filled(text)
     except InputError as error:
@@ -95,7 +95,3 @@ def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
     """All files that match, sorted by name."""
     found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
     return [(name, bounded_text(name, CHARACTERS_MAX)) for name in found if Path(name).is_file()]
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

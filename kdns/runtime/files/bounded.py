@@ -14,15 +14,23 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def bounded_text(
-    path: Path | str, characters_max: int | None = None, *, encoding: str = "utf-8", errors: str = "strict"
+    path: Path | str,
+    characters_max: int | None = None,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    newline: str | None = None,
 ) -> str:
-    """Returns the text of a file, at most `characters_max` of it.
+    """Returns the text of a file, at most `characters_max` of it; line ends are kept with a `newline` of "".
 
-    Raises OSError, with EFBIG for a file that is too large, and UnicodeDecodeError.
+    Raises OSError with a text, with EFBIG for a file that is too large and EILSEQ for one in another encoding.
     """
     characters_max = CHARACTERS_MAX if characters_max is None else characters_max
-    with Path(path).open(encoding=encoding, errors=errors) as file:
-        text = file.read(characters_max + 1)
+    try:
+        with Path(path).open(encoding=encoding, errors=errors, newline=newline) as file:
+            text = file.read(characters_max + 1)
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, str(error), str(path)) from error
     if len(text) > characters_max:
         raise OSError(errno.EFBIG, f"too large, expected at most {characters_max} characters", str(path))
     return text

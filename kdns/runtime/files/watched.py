@@ -69,10 +69,7 @@ class WatchedFile:
             if path.is_fifo() or path.is_socket():  # it may never have data
                 raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: it is not a regular file")
             return bounded_text(path, CHARACTERS_MAX if self.parse else SMALL_CHARACTERS_MAX)
-        except FileNotFoundError as error:
-            if self.is_optional:
+        except OSError as error:
+            if self.is_optional and isinstance(error, FileNotFoundError):
                 return ""
             raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {error.strerror}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise CorefileError(self.path, 0, "", f"the {self.kind} cannot be read: {reason}") from error

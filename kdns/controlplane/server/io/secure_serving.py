@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import ssl
+from errno import EILSEQ
 from pathlib import Path
 from typing import Final
 
@@ -85,8 +86,8 @@ def read_tokens(path: Path) -> dict[str, User]:
     """
     try:
         lines = bounded_text(path).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text; expected one token per line"
+    except OSError as error:
+        reason = "not text; expected one token per line" if error.errno == EILSEQ else error.strerror
         raise InputError(f"--token-file {path}: {reason}") from error
     rows = ((number, line.strip()) for number, line in enumerate(lines, 1))
     tokens = dict(_token(path, number, line) for number, line in rows if line and not line.startswith("#"))
