@@ -132,47 +132,35 @@ class DnsServer:
         Raises ListenError for an address that cannot be had, InputError for credentials, certificates or interfaces
         that cannot.
         """
-        places = await self.build()
-        self._clusters.follow()
-        await self._prepare(self._setups)
-        pages = self._pages(self._setups)
-        self._sites.use(pages, await self._sites.bind(pages))
-        self._start_probe()
-        await self._clusters.wait()
-        self._listen(places, self._listeners.bind(_options(places), self._process.interfaces))
-        for setup in self._setups:
-            setup.start()
-        self._is_listening = True
-
-    async def build(self) -> dict[Place, list[Part]]:
-        """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
-        self._process.interfaces = await usable_addresses()
-        setups, places = self._built(self._configs)
-        self._use(setups)
-        return places
+        await self.swap(self._configs, self.sha512)
 
     async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
         """Answer as other server blocks say; the new clusters are listed first.
 
         `sha512` is that of their Corefile. Addresses that stay keep their sockets, others are bound and closed. Raises
         InputError where the blocks cannot be built, and ListenError for an address that cannot be had; then everything
-        stays as it was. Queries that wait for an answer get that of the blocks that received them.
+        stays as it was. Queries that wait for an answer get that of the blocks that received them. At the start, HTTP
+        pages such as /health answer while the clusters are listed.
         """
-        self._process.interfaces = await usable_addresses()
-        setups, places = self._built(configs)
+        old = self._setups
+        setups, places = await self.build(configs)
         new_sites: dict[HostPort, HttpServer] = {}
         try:
             self._clusters.follow()
-            await self._prepare(setups)
-            await self._clusters.wait()
+            await asyncio.gather(*(setup.prepare_all() for setup in setups))
             pages = self._pages(setups)
+            if not self._is_listening:
+                self._use(setups)
+                self._sites.use(pages, await self._sites.bind(pages))
+                self._start_probe()
+            await self._clusters.wait()
             new_sites = await self._sites.bind(pages)
             bound = self._listeners.bind(_options(places), self._process.interfaces)
         except BaseException:
             await self._sites.unbind(new_sites)
             self._abandon(setups)
             raise
-        old, self._configs, self.sha512 = self._setups, configs, sha512
+        self.sha512 = sha512
         for setup in old:
             setup.release()
         self._use(setups)
@@ -180,16 +168,13 @@ class DnsServer:
         self._listen(places, bound)
         for setup in setups:
             setup.start()
+        self._is_listening = True
         self._start_probe()
         self._clusters.drop_unused()
         await self._listeners.leave(place for place in tuple(self._listeners.places) if place not in places)
         await asyncio.gather(*(site.close() for site in left_sites))
         for setup in old:
             await setup.stop()
-
-    async def _prepare(self, setups: Iterable[BlockSetup]) -> None:
-        """Let the directives of these blocks read what they answer from."""
-        await asyncio.gather(*(setup.prepare_all() for setup in setups))
 
     async def stop(self) -> None:
         """Answer what has arrived, then close everything."""
@@ -201,7 +186,9 @@ class DnsServer:
         await self._clusters.stop()
         self._process.upstreams.close()
 
-    def _built(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[Place, list[Part]]]:
+    async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[Place, list[Part]]]:
+        """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
+        self._process.interfaces = await usable_addresses()
         setups: list[BlockSetup] = []
         for config in configs:
             setup = BlockSetup(config, self._process)

@@ -79,7 +79,7 @@ async def test_two_blocks_do_not_want_the_same_place(text: str, message: str, ma
     machine += [InterfaceAddress("lo", address) for address in ("127.0.0.1", "::1")]
     if message:
         with pytest.raises(CorefileError) as caught:
-            await DnsServer(configure(parse(text))).build()
+            await DnsServer(()).build(configure(parse(text)))
         assert str(caught.value) == message
     else:
-        await DnsServer(configure(parse(text))).build()
+        await DnsServer(()).build(configure(parse(text)))
