@@ -48,6 +48,8 @@ class Sample(NamedTuple):
     value: float
 
 
+Samples: TypeAlias = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+"""Returns the label values and the value of each number of a family."""
 Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
 """One histogram of a family: label values and counts."""
 
@@ -94,7 +96,7 @@ class Gauges(Collector):
     """Gauges, counters and histograms read at scrape time: help, label names, is_counter and samples by name."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, tuple[str, tuple[str, ...], bool, list[Callable[[], Iterable[Sample]]]]] = {}
+        self._rows: dict[str, tuple[str, tuple[str, ...], bool, list[Samples]]] = {}
         self._histograms: list[tuple[str, str, tuple[str, ...], Callable[[], Iterable[Distribution]]]] = []
 
     def add(
@@ -102,7 +104,7 @@ class Gauges(Collector):
         name: str,
         text: str,
         labels: tuple[str, ...],
-        samples: Callable[[], Iterable[Sample]],
+        samples: Samples,
         *,
         counter: bool = False,
     ) -> None:
@@ -126,8 +128,8 @@ class Gauges(Collector):
         for name, (text, labels, counter, sources) in self._rows.items():
             make = CounterMetricFamily if counter else GaugeMetricFamily
             family = make(name, text, labels=labels)
-            for sample in chain.from_iterable(samples() for samples in sources):
-                family.add_metric(sample.labels, sample.value)
+            for values, value in chain.from_iterable(samples() for samples in sources):
+                family.add_metric(values, value)
             yield family
         for name, text, labels, distributions in self._histograms:
             histograms = HistogramMetricFamily(name, text, labels=labels)

@@ -12,7 +12,7 @@ from errno import EFBIG, EILSEQ
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from kdns import logs
 from kdns.cluster.io.clusters import Cluster, Clusters
@@ -23,8 +23,7 @@ from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.dnsserver.config import WILDCARD, ServerConfig
-from kdns.dnsserver.directive import Chance, FileReader, Level, Tasks, UnreadableFileError
-from kdns.dnsserver.directive import Sample as PlainSample
+from kdns.dnsserver.directive import Chance, FileReader, Level, Sample, Tasks, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.dnsserver.io.frame_stream import FrameStream
 from kdns.dnsserver.io.interfaces import own_addresses
@@ -33,7 +32,7 @@ from kdns.net import HostPort
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.files.bounded import bounded_text
 from kdns.runtime.files.watched import WatchedFile
-from kdns.runtime.metrics import Counters, Histograms, Sample
+from kdns.runtime.metrics import Counters, Gauges, Histograms
 from kdns.runtime.process import gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
 from kdns.tally import Tally
@@ -57,16 +56,6 @@ LONG_WORK_S: Final = 0.25
 
 
 _CHANCE: Final = SystemRandom()
-
-
-class Family(NamedTuple):
-    """A family of metrics, as kdns.runtime.metrics.Gauges takes it."""
-
-    name: str
-    text: str
-    labels: tuple[str, ...]
-    samples: Callable[[], Iterable[Sample]]
-    counter: bool
 
 
 @dataclass(slots=True)
@@ -221,24 +210,23 @@ class BlockFiles:
 
 
 class BlockMetrics:
-    """Counters and histograms of the process; `families` are served while the block is in use."""
+    """Counters and histograms of the process; `families` add those that are served while the block is in use."""
 
     def __init__(self, process: Process) -> None:
         self._shared = process
-        self.families: list[Family] = []
+        self.families: list[Callable[[Gauges], None]] = []
 
     def expose(
         self,
         name: str,
         text: str,
         labels: Sequence[str],
-        samples: Callable[[], Iterable[PlainSample]],
+        samples: Callable[[], Iterable[Sample]],
         *,
         counter: bool = False,
     ) -> None:
         """See Metrics."""
-        rows = lambda: [Sample(*sample) for sample in samples()]  # noqa: E731 - a scrape calls it
-        self.families.append(Family(name, text, tuple(labels), rows, counter))
+        self.families.append(lambda rows: rows.add(name, text, tuple(labels), samples, counter=counter))
 
     def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
         """See Metrics."""

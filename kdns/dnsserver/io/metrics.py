@@ -14,14 +14,13 @@ from prometheus_client.registry import Collector
 
 import kdns
 from kdns import logs
-from kdns.cluster.io.clusters import PROGRAMMING_BUCKETS_S, Cluster
-from kdns.cluster.io.connection import BUCKETS_S
+from kdns.cluster.io.clusters import Cluster
 from kdns.dns.types import rcode_name, type_label
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.request_metrics import DnsCollector, Requests, Sent
 from kdns.runtime.http.sites import HealthProbe
-from kdns.runtime.metrics import Gauges, Histogram, Sample
+from kdns.runtime.metrics import Distribution, Gauges, Histogram, Sample
 
 PROTOCOLS: Final = {"quic": "udp"}
 """Transport → the label `proto`, which is tcp or udp in CoreDNS."""
@@ -56,7 +55,6 @@ class Registry(CollectorRegistry):
         self.register(gauges(clusters, enabled, servers))
         self.register(plugins)
         self.register(upstreams)
-        self.register(ClusterCollector(clusters))
         self.register(ProbeCollector(probe))
         ProcessCollector(registry=self)
         if runtime_metrics:
@@ -106,6 +104,11 @@ def gauges(
     rest = ("code", "method", "host")
     name = "coredns_kubernetes_rest_client_requests"
     rows.add(name, "Requests to the API.", rest, lambda: _requests(clusters()), counter=True)
+    name, text = "coredns_kubernetes_dns_programming_duration_seconds", "From change to answer."
+    rows.add_histogram(name, text, ("service_kind",), lambda: _programming(clusters()))
+    name, by_verb = "coredns_kubernetes_rest_client_{}_duration_seconds", ("verb", "host")
+    rows.add_histogram(name.format("request"), "API requests.", by_verb, lambda: _rest(clusters(), "durations"))
+    rows.add_histogram(name.format("rate_limiter"), "API requests.", by_verb, lambda: _rest(clusters(), "throttled"))
     return rows
 
 
@@ -127,37 +130,20 @@ class ProbeCollector(Collector):
         yield from (took, failed)
 
 
-class ClusterCollector(Collector):
-    """The histograms of followed clusters."""
+def _programming(clusters: tuple[Cluster, ...]) -> Iterable[Distribution]:
+    return _merged(((kind,), each) for cluster in clusters for kind, each in cluster.programming.items())
 
-    def __init__(self, clusters: Callable[[], tuple[Cluster, ...]]) -> None:
-        self._clusters = clusters
 
-    def collect(self) -> Iterator[Metric]:
-        """Programming latency, and how long API requests took and waited."""
-        programming = HistogramMetricFamily(
-            "coredns_kubernetes_dns_programming_duration_seconds", "From change to answer.", labels=("service_kind",)
-        )
-        merged: dict[str, Histogram] = {}
-        for cluster in self._clusters():
-            for kind, histogram in cluster.programming.items():
-                total = merged.setdefault(kind, Histogram(PROGRAMMING_BUCKETS_S))
-                total.merge(histogram)
-        for kind, histogram in merged.items():
-            programming.add_metric((kind,), histogram.buckets(), histogram.sum)
-        yield programming
-        for name, what in (("request", "durations"), ("rate_limiter", "throttled")):
-            family = HistogramMetricFamily(
-                f"coredns_kubernetes_rest_client_{name}_duration_seconds", "API requests.", labels=("verb", "host")
-            )
-            totals: dict[tuple[str, str], Histogram] = {}
-            for cluster in self._clusters():
-                rows: dict[tuple[str, str], Histogram] = getattr(cluster.stats.rest, what)
-                for labels, histogram in rows.items():
-                    totals.setdefault(labels, Histogram(BUCKETS_S)).merge(histogram)
-            for labels, total in totals.items():
-                family.add_metric(labels, total.buckets(), total.sum)
-            yield family
+def _rest(clusters: tuple[Cluster, ...], what: str) -> Iterable[Distribution]:
+    return _merged(row for cluster in clusters for row in getattr(cluster.stats.rest, what).items())
+
+
+def _merged(rows: Iterable[Distribution]) -> Iterable[Distribution]:
+    """Returns the sum of the histograms that have the same label values."""
+    totals: dict[tuple[str, ...], Histogram] = {}
+    for labels, histogram in rows:
+        totals.setdefault(labels, Histogram(histogram.bounds)).merge(histogram)
+    return totals.items()
 
 
 def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:

@@ -227,8 +227,8 @@ class DnsServer:
         for name, histograms in self._process.histograms.items():
             self._gauges.add_histogram(name, histograms.text, histograms.labels, histograms.samples)
         for setup in setups:
-            for family in setup.families:
-                self._gauges.add(family.name, family.text, family.labels, family.samples, counter=family.counter)
+            for add_to in setup.families:
+                add_to(self._gauges)
 
     def _listen(self, places: Mapping[Place, list[Part]], bound: Mapping[Place, Bound]) -> None:
         """Answer at these places with their blocks, at once."""
