@@ -24,7 +24,7 @@ from kdns.dnsserver.answers.answer import (
     with_room,
 )
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
-from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, key_of
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, packet_key
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, for_one_client, then
 from kdns.dnsserver.listener_options import DEFAULTS
 
@@ -237,7 +237,7 @@ class Server:
         if reply.seal:
             wire = reply.seal(wire)
         if is_kept:
-            self.table.remember(lane, key_of(query.packet) if key is None else key, answer, reuse)
+            self.table.remember(lane, packet_key(query.packet) if key is None else key, answer, reuse)
         else:
             lane.count(answer)
         following = self._following(request, reply, block, lane) if reply.following and lane.is_stream else None

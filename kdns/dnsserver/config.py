@@ -117,11 +117,11 @@ class ServerConfig:
         """Whether it is known where the block listens, and to whom."""
         return all(self.configs(row) for row in self.rows if row.hosts_of or row.is_view)
 
-    def doubts(self) -> Iterator[CorefileError]:
+    def warnings(self) -> Iterator[CorefileError]:
         """What of the directives cannot work, and is no reason not to start."""
         for row in self.rows:
             for config in self.configs(row):
-                yield from row.doubts(config)
+                yield from row.warnings(config)
 
     def error(self, reason: str) -> CorefileError:
         """The error that points at the server block."""

@@ -324,7 +324,7 @@ class Directive(Generic[Config, Given]):
     them is one configuration, with Repeat.ADD all of them in a tuple: `build` makes the plugin of it, `sets_up` the
     options of the server block.
     `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
-    `doubts` are what of a configuration cannot work, and is no reason not to start.
+    `warnings` are what of a configuration cannot work, and is no reason not to start.
     What server blocks at one address have to agree about: `hosts_of` gives the addresses and interfaces that the
     configurations listen on instead of everywhere, `is_certificate` says that they are a certificate of listeners, and
     `is_view` that the block is for some queries only, so that other blocks may have the same zones.
@@ -337,7 +337,7 @@ class Directive(Generic[Config, Given]):
     options: Collection[str] = ()
     sets_up: Callable[[BlockOptions, Given], BlockOptions] | None = None
     is_listed: bool = True
-    doubts: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
+    warnings: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
     hosts_of: Callable[[tuple[Config, ...]], tuple[str, ...]] | None = None
     is_certificate: bool = False
     is_view: bool = False

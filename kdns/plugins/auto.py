@@ -21,7 +21,7 @@ from kdns.dnsserver.patterns import Pattern, compiled, regex
 from kdns.dnsserver.stanza import UPSTREAM, Option, configured, duration_s, sets
 from kdns.errors import CorefileError
 from kdns.plugins.file import RELOAD_S, Version, newer_version
-from kdns.plugins.zones.authority import Authority, HeldZone
+from kdns.plugins.zones.authority import Authority, ServedZone
 from kdns.watch import watch
 
 NAME: Final = "auto"
@@ -105,12 +105,12 @@ class Scan:
     mistakes: list[CorefileError] = field(default_factory=list)
 
 
-def scan(config: AutoConfig, held: dict[str, HeldZone], files: FileReader) -> Scan:
+def scan(config: AutoConfig, served_zones: dict[str, ServedZone], files: FileReader) -> Scan:
     """Read what is new in the directory; CorefileError for a directory that cannot be read."""
     pattern = compiled(config.pattern)
     found = Scan(*files_by_zone(files.names(config.directory), config, pattern))
     for name, path in found.chosen.items():
-        known = held.setdefault(name, HeldZone(name))
+        known = served_zones.setdefault(name, ServedZone(name))
         try:
             version = newer_version(path, known, files)
         except CorefileError as error:
@@ -136,14 +136,14 @@ class AutoZones(Authority):
     def __init__(self, configs: tuple[AutoConfig, ...], setup: Needs) -> None:
         super().__init__(NAME, setup)
         self._within = ZoneSet(zone for config in configs for zone in config.zones)
-        self._of_config: list[dict[str, HeldZone]] = []
+        self._of_config: list[dict[str, ServedZone]] = []
         self._reported: dict[AutoConfig, tuple[object, ...]] = {}
         """What was wrong at the last look."""
         for config in configs:
             placed = replace(config, directory=setup.path(config.directory))
-            held: dict[str, HeldZone] = {}
-            self._of_config.append(held)
-            look = partial(self._refresh, placed, held)
+            served_zones: dict[str, ServedZone] = {}
+            self._of_config.append(served_zones)
+            look = partial(self._refresh, placed, served_zones)
             setup.prepare(look)
             if config.reload_s:
                 report = partial(self._report, placed, "directory not usable")
@@ -157,22 +157,22 @@ class AutoZones(Authority):
             return Response(REFUSED, plugin=NAME)
         return super().serve(request, next)
 
-    async def _refresh(self, config: AutoConfig, held: dict[str, HeldZone]) -> None:
-        known = dict(held)
+    async def _refresh(self, config: AutoConfig, served_zones: dict[str, ServedZone]) -> None:
+        known = dict(served_zones)
         try:
             found = await self._setup.in_thread(partial(scan, config, known))
         except UnreadableFileError as error:
             self._report(config, "directory not readable", [error])
             return
-        for name in held.keys() - found.chosen.keys():
-            del held[name]
+        for name in served_zones.keys() - found.chosen.keys():
+            del served_zones[name]
         for name, version in found.versions.items():
-            zone = held.setdefault(name, known[name])
+            zone = served_zones.setdefault(name, known[name])
             self.renew(zone, version.zone, version.differences)
             self._setup.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
         duplicates = [{"path": path, "zone": name, "used": found.chosen[name]} for path, name in found.left_out.items()]
         self._report(config, "zone file not usable", found.mistakes, duplicates)
-        self.hold(zone for each in self._of_config for zone in each.values() if zone.zone)
+        self.serve_zones(zone for each in self._of_config for zone in each.values() if zone.zone)
 
     def _report(
         self,

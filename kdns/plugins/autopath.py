@@ -113,7 +113,7 @@ class Autopath(Plugin):
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
-        self._know_the_block()
+        self._find_neighbours()
         if self._of_pods and not self._may_be_searched(query.labels):
             return next(request)
         path = self._path_of(request)
@@ -123,7 +123,7 @@ class Autopath(Plugin):
             path = ()
         return then(next(request), partial(self._after_first, request, path, next))
 
-    def _know_the_block(self) -> None:
+    def _find_neighbours(self) -> None:
         """Find the cluster, and what of the chain before this plugin is to see the names of a path."""
         if self._before is None:
             plugins = self._setup.plugins()
@@ -214,7 +214,7 @@ class Autopath(Plugin):
 
     async def check(self) -> None:
         """Say so where no client's path can be known."""
-        self._know_the_block()
+        self._find_neighbours()
         cluster = self._cluster
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
             reason = "`kubernetes` with `pods verified` is not in its block"

@@ -16,7 +16,7 @@ from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, Files, Repeat, Tasks, UnreadableFileError
 from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, sets
 from kdns.errors import CorefileError
-from kdns.plugins.zones.authority import Authority, HeldZone, stepped
+from kdns.plugins.zones.authority import Authority, ServedZone, differences_to
 from kdns.watch import watch
 
 NAME: Final = "file"
@@ -77,20 +77,22 @@ def _included(files: FileReader, path: str, name: str) -> tuple[str, str]:
         raise ValueError(f"$INCLUDE {name}: {error.reason}") from error
 
 
-def newer_version(path: str, held: HeldZone, files: FileReader) -> Version | None:
+def newer_version(path: str, served: ServedZone, files: FileReader) -> Version | None:
     """The zone of the file, if it is another version than the one that is held.
 
     The same text is not parsed again, unless it includes files.
     """
     text = files.text(path)
     digest = sha256(text.encode()).digest()
-    if held.zone and digest == held.digest and "$INCLUDE" not in text.upper():
+    if served.zone and digest == served.digest and "$INCLUDE" not in text.upper():
         return None
-    zone = zone_of(text, path, held.name, files)
-    held.digest = digest
-    if held.zone and zone.serial == held.zone.serial:
+    zone = zone_of(text, path, served.name, files)
+    served.digest = digest
+    if served.zone and zone.serial == served.zone.serial:
         return None
-    return Version(zone, stepped(held, zone) if held.zone and is_newer(zone.serial, held.zone.serial) else ())
+    return Version(
+        zone, differences_to(served, zone) if served.zone and is_newer(zone.serial, served.zone.serial) else ()
+    )
 
 
 class Needs(Answers, EventLog, Files, Tasks, Protocol):
@@ -108,36 +110,36 @@ class ZoneFiles(Authority):
     def __init__(self, configs: tuple[FileConfig, ...], setup: Needs) -> None:
         super().__init__(NAME, setup)
         report = partial(setup.report, "zone file not usable", answers="as before")
-        by_name: dict[str, HeldZone] = {}
+        by_name: dict[str, ServedZone] = {}
         for config in configs:
             fallthrough = ZoneSet(config.fallthrough)
-            zones = [HeldZone(zone, fallthrough) for zone in config.zones]
-            by_name |= {held.name: held for held in zones}
+            zones = [ServedZone(zone, fallthrough) for zone in config.zones]
+            by_name |= {served.name: served for served in zones}
             placed = replace(config, path=setup.path(config.path))
             setup.prepare(partial(self._load, placed, zones))
-            for held in zones if config.reload_s else ():
-                look = partial(self._refresh, placed.path, held)
+            for served in zones if config.reload_s else ():
+                look = partial(self._refresh, placed.path, served)
                 setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
-        self.hold(by_name.values())
+        self.serve_zones(by_name.values())
 
-    async def _load(self, config: FileConfig, zones: list[HeldZone]) -> None:
+    async def _load(self, config: FileConfig, zones: list[ServedZone]) -> None:
         """The first version. Of a file that is read again, the absence is no reason not to start."""
-        for held in zones:
+        for served in zones:
             try:
-                await self._refresh(config.path, held)
+                await self._refresh(config.path, served)
             except UnreadableFileError as error:
                 if not config.reload_s:
                     raise
-                self._setup.report("zone file not readable", [error], zone=held.name, again_in_s=config.reload_s)
+                self._setup.report("zone file not readable", [error], zone=served.name, again_in_s=config.reload_s)
 
-    async def _refresh(self, path: str, held: HeldZone) -> None:
-        version = await self._setup.in_thread(partial(newer_version, path, held))
+    async def _refresh(self, path: str, served: ServedZone) -> None:
+        version = await self._setup.in_thread(partial(newer_version, path, served))
         if version:
-            self.renew(held, version.zone, version.differences)
+            self.renew(served, version.zone, version.differences)
             ignored = len(version.zone.ignored)
-            self._setup.log("info", "zone loaded", zone=held.name, path=path, serial=version.zone.serial)
+            self._setup.log("info", "zone loaded", zone=served.name, path=path, serial=version.zone.serial)
             if ignored:
-                self._setup.log("warning", "records outside of the zone left out", zone=held.name, owners=ignored)
+                self._setup.log("warning", "records outside of the zone left out", zone=served.name, owners=ignored)
 
 
 def build(configs: tuple[FileConfig, ...], setup: Needs) -> ZoneFiles:

@@ -307,4 +307,4 @@ def build(config: HostsConfig, setup: Needs) -> Hosts:
     return Hosts(config, setup)
 
 
-DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS, doubts=lambda config: config.mistakes)
+DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS, warnings=lambda config: config.mistakes)

@@ -30,7 +30,7 @@ from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.kubernetes.reverse import is_shown
 from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, weighted
 from kdns.plugins.kubernetes.subjects import APEX, of_service
-from kdns.plugins.kubernetes.zone import NO_SUCH_NAME, NameRecords, Zone, Zones
+from kdns.plugins.kubernetes.zone import NO_SUCH_NAME, KubernetesZone, NameRecords, Zones
 
 NAME: Final = "k8s_external"
 MAX_TTL_S: Final = 3600
@@ -94,7 +94,7 @@ class ExternalZones(Zones):
     def _below_apex(self, label: str, zone: str) -> str:
         return f"{label}.{self._config.apex}.{zone.lstrip('.')}"
 
-    def _fixed(self, relative: Labels, zone: Zone) -> NameRecords | None:
+    def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
         """The zone's own name, its apex label, and its name server."""
         node: Node | None = None
         match relative:
@@ -106,7 +106,7 @@ class ExternalZones(Zones):
                 node = self._own_node()
         return NameRecords(node, APEX) if node is not None else None
 
-    def _of_cluster(self, relative: Labels, zone: Zone, qtype: int) -> NameRecords:
+    def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
         namespace = relative[0].decode("latin-1")
         if len(relative) == 1:
             return NameRecords(self._namespace(namespace), None)

@@ -17,7 +17,7 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
 from kdns.dns.types import class_name, rcode_name, type_name
-from kdns.dnsserver.answers.outcome import Outcome, outcome_of_wire
+from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Clock, Directive, EventLog, Repeat
@@ -26,12 +26,12 @@ from kdns.net import bracketed
 
 Class: TypeAlias = Literal["all", "success", "denial", "error"]
 CLASSES: dict[str, Class] = {name: name for name in get_args(Class)}
-CLASS_OF: Final[dict[Outcome, Class]] = {
-    Outcome.SUCCESS: "success",
-    Outcome.REFERRAL: "success",
-    Outcome.NODATA: "denial",
-    Outcome.NXDOMAIN: "denial",
-    Outcome.ERROR: "error",
+CLASS_OF: Final[dict[ResponseClass, Class]] = {
+    ResponseClass.SUCCESS: "success",
+    ResponseClass.REFERRAL: "success",
+    ResponseClass.NODATA: "denial",
+    ResponseClass.NXDOMAIN: "denial",
+    ResponseClass.ERROR: "error",
 }
 """NODATA without an SOA is a success, as in CoreDNS."""
 
@@ -156,7 +156,7 @@ class Log(Plugin):
 
 def answer_class(response: Response | None, wire: bytes) -> Class:
     """The class of a response as the `log` directive names them; silence is an error."""
-    return CLASS_OF[outcome_of_wire(wire, rcode_of(response, wire))] if response is not None else "error"
+    return CLASS_OF[response_class_of_wire(wire, rcode_of(response, wire))] if response is not None else "error"
 
 
 def rcode_of(response: Response, wire: bytes) -> int:

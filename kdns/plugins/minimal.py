@@ -10,7 +10,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import NSEC, NSEC3
 from kdns.dns.wire import ANSWER, AUTHORITY, records
-from kdns.dnsserver.answers.outcome import Outcome, outcome_of
+from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive
@@ -43,7 +43,7 @@ class Minimal(Plugin):
 
 def shortened(reply: Reply) -> Reply:
     """The reply without the sections that a positive answer does without."""
-    if reply is None or outcome_of(reply) is not Outcome.SUCCESS:
+    if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
         return reply
     if reply.wire:
         return reply._replace(wire=shortened_wire(reply.wire))

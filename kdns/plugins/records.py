@@ -24,7 +24,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.directive import Answers, Directive, EventLog, Tasks
 from kdns.errors import CorefileError
 from kdns.plugins.transfer import Transfer
-from kdns.plugins.zones.authority import Authority, HeldZone
+from kdns.plugins.zones.authority import Authority, ServedZone
 
 NAME: Final = "records"
 TTL_S: Final = 3600
@@ -96,7 +96,7 @@ class Records(Authority):
         for mistake in config.mistakes:
             setup.log("warning", "record left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
         zones = zip(config.zones, config.records, strict=True)
-        self.hold(HeldZone(name, zone=_zone(name, records)) for name, records in zones)
+        self.serve_zones(ServedZone(name, zone=_zone(name, records)) for name, records in zones)
 
     def transfer_zones(self) -> tuple[str, ...]:
         """See Transferer."""
@@ -107,9 +107,9 @@ class Records(Authority):
         transfer = super().transfer(zone, serial)
         return transfer if transfer and transfer.soa.rdata != (NO_SOA,) else None
 
-    def _response(self, found: Lookup, held: HeldZone) -> Response:
+    def _response(self, found: Lookup, served: ServedZone) -> Response:
         answer, authority = map(_without_no_soa, (found.answer, found.authority))
-        return super()._response(found._replace(answer=answer, authority=authority), held)
+        return super()._response(found._replace(answer=answer, authority=authority), served)
 
 
 def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
@@ -121,4 +121,4 @@ def build(config: RecordsConfig, setup: Needs) -> Records:
     return Records(config, setup)
 
 
-DIRECTIVE: Final = Directive(NAME, parse, build, doubts=lambda config: config.mistakes)
+DIRECTIVE: Final = Directive(NAME, parse, build, warnings=lambda config: config.mistakes)

@@ -16,7 +16,7 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import TC
-from kdns.dnsserver.answers.outcome import Outcome, answered_type, outcome_of, referral_owner, soa_owner
+from kdns.dnsserver.answers.outcome import ResponseClass, answered_type, referral_owner, response_class_of, soa_owner
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Metrics
@@ -55,14 +55,14 @@ class RrlConfig:
     slip_ratio: int = 0
     report_only: bool = False
 
-    def allowance(self, outcome: Outcome) -> float:
+    def allowance(self, outcome: ResponseClass) -> float:
         """Responses of this kind that are allowed a second."""
         of_kind = {
-            Outcome.SUCCESS: self.responses,
-            Outcome.NODATA: self.nodata,
-            Outcome.NXDOMAIN: self.nxdomains,
-            Outcome.REFERRAL: self.referrals,
-            Outcome.ERROR: self.errors,
+            ResponseClass.SUCCESS: self.responses,
+            ResponseClass.NODATA: self.nodata,
+            ResponseClass.NXDOMAIN: self.nxdomains,
+            ResponseClass.REFERRAL: self.referrals,
+            ResponseClass.ERROR: self.errors,
         }[outcome]
         return self.responses if of_kind is None else of_kind
 
@@ -154,7 +154,7 @@ class Rrl(Plugin):
     def _limited(self, request: Request, network: bytes, reply: Reply) -> Reply:
         if reply is None:
             return None
-        outcome = outcome_of(reply)
+        outcome = response_class_of(reply)
         allowance = self._config.allowance(outcome)
         if not allowance:
             return reply
@@ -175,18 +175,18 @@ class Rrl(Plugin):
         return (int.from_bytes(address, "big") >> free << free).to_bytes(len(address), "big")
 
 
-def _subject(request: Request, reply: Response, outcome: Outcome) -> tuple[object, ...]:
+def _subject(request: Request, reply: Response, outcome: ResponseClass) -> tuple[object, ...]:
     """What equal responses have in common, so that names and types which a client makes up share an account.
 
     Denials are of a zone, referrals of a delegation, answers of a wildcard or a name.
     """
     query = request.query
     match outcome:
-        case Outcome.ERROR:
+        case ResponseClass.ERROR:
             return ()
-        case Outcome.NXDOMAIN | Outcome.NODATA:
+        case ResponseClass.NXDOMAIN | ResponseClass.NODATA:
             return (soa_owner(reply),)
-        case Outcome.REFERRAL:
+        case ResponseClass.REFERRAL:
             return (referral_owner(reply),)
         case _:
             rtype = answered_type(reply)

@@ -62,7 +62,7 @@ def has_question(message: bytes) -> bool:
     return message[4:6] == _ONE_QUESTION
 
 
-def is_about(message: bytes, question: bytes) -> bool:
+def repeats_question(message: bytes, question: bytes) -> bool:
     """Whether a response has this question, whatever the case of the name's letters."""
     name_end = HEADER_BYTES + len(question) - _TYPE_AND_CLASS_BYTES
     return (

@@ -17,7 +17,7 @@ from kdns.dns.query import AA, AD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
 from kdns.dnsserver.answers.response import EVERYTHING, NEVER, Response, Reuse
-from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Block, Client, Exchange, Server
 from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.cache import plugin as cache
@@ -206,7 +206,7 @@ class World:
 
     def ask(self, server: Server, packet: bytes, client: Client, meanwhile: Callable[[], None]) -> bytes:
         """What a listener sends; `meanwhile` happens while a plugin waits."""
-        key, lane = key_of(packet), server.table.lane("udp", 4)
+        key, lane = packet_key(packet), server.table.lane("udp", 4)
         if answer := held(lane, packet, self.now_s):
             return answer.wire(packet)
         outcome = server.respond(packet, lane, client, self.now_s, key)

@@ -16,7 +16,7 @@ from kdns.dns.types import type_number
 from kdns.dnsserver.answers.answer import Answer
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.answers.table import Lane, key_of
+from kdns.dnsserver.answers.table import Lane, packet_key
 from kdns.dnsserver.blocks import Block, Client, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.config import ServerConfig
@@ -327,7 +327,7 @@ def respond(server: Server, packet: bytes, transport: str = "udp", family: int =
 
 def held(lane: Lane, packet: bytes, now_s: float = 0.0) -> Answer | None:
     """What the table has for a packet at this time, as listeners look it up."""
-    answer = lane.answers.get(key_of(packet))
+    answer = lane.answers.get(packet_key(packet))
     return answer if answer and (answer.until_s > now_s or answer.renew(now_s)) else None
 
 

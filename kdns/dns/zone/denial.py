@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from kdns.dns.names import Labels
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NSEC, NSEC3
-from kdns.dns.zone.zone import Node, Zone
+from kdns.dns.zone.zone import Zone, ZoneNode
 
 WILDCARD = b"*"
 
 
-def no_type(zone: Zone, labels: Labels) -> Iterable[Node | None]:
+def no_type(zone: Zone, labels: Labels) -> Iterable[ZoneNode | None]:
     """The name exists without the type, or an empty non-terminal stands there."""
     if zone.nsec3:
         match = zone.nsec3.match(labels)
@@ -24,7 +24,7 @@ def no_type(zone: Zone, labels: Labels) -> Iterable[Node | None]:
     return (zone.nsec_match(labels) or zone.nsec_cover(labels),)
 
 
-def no_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[Node | None]:
+def no_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode | None]:
     """Neither the name exists nor a wildcard for it; `encloser` is the closest name above it that does."""
     wildcard = (WILDCARD, *encloser)
     if zone.nsec3:
@@ -32,14 +32,14 @@ def no_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[Node | Non
     return zone.nsec_cover(labels), zone.nsec_cover(wildcard)
 
 
-def no_closer_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[Node | None]:
+def no_closer_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode | None]:
     """A wildcard was used rightly: no name is closer to the one in question than its own."""
     if zone.nsec3:
         return (zone.nsec3.cover(_next_closer(encloser, labels)),)
     return (zone.nsec_cover(labels),)
 
 
-def no_type_at_wildcard(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[Node | None]:
+def no_type_at_wildcard(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode | None]:
     """A wildcard stands for the name and does not have the type."""
     wildcard = (WILDCARD, *encloser)
     if zone.nsec3:
@@ -47,7 +47,7 @@ def no_type_at_wildcard(zone: Zone, labels: Labels, encloser: Labels) -> Iterabl
     return zone.nsec_cover(labels), zone.nsec_match(wildcard)
 
 
-def records(nodes: Iterable[Node | None]) -> tuple[RRset, ...]:
+def records(nodes: Iterable[ZoneNode | None]) -> tuple[RRset, ...]:
     """The NSEC or NSEC3 records of these names with their signatures, each once."""
     rrsets: dict[str, tuple[RRset, ...]] = {}
     for node in nodes:
@@ -57,7 +57,7 @@ def records(nodes: Iterable[Node | None]) -> tuple[RRset, ...]:
     return tuple(rrset for each in rrsets.values() for rrset in each)
 
 
-def _closest(zone: Zone, encloser: Labels, labels: Labels) -> tuple[Node | None, ...]:
+def _closest(zone: Zone, encloser: Labels, labels: Labels) -> tuple[ZoneNode | None, ...]:
     """The closest encloser exists, and the next closer name does not (RFC 5155 §7.2.1)."""
     assert zone.nsec3  # noqa: S101 - callers have looked
     return zone.nsec3.match(encloser), zone.nsec3.cover(_next_closer(encloser, labels))

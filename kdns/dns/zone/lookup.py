@@ -30,7 +30,7 @@ from kdns.dns.types import (
     A,
 )
 from kdns.dns.zone import denial
-from kdns.dns.zone.zone import Node, Zone
+from kdns.dns.zone.zone import Zone, ZoneNode
 
 MAX_CHAIN: Final = 11
 """CNAME and DNAME records of one answer that are followed within the zone."""
@@ -57,21 +57,21 @@ class Lookup(NamedTuple):
     wildcard: str = ""
 
 
-class Place(NamedTuple):
+class TreePosition(NamedTuple):
     """Where the walk down the tree ended.
 
     `node` is the name itself, the cut or DNAME above it, or the wildcard that stands for it; None where there is
     nothing. `at` is the name of that node, with `is_wildcard` its closest encloser, and so without a node.
     """
 
-    node: Node | None
+    node: ZoneNode | None
     at: Labels
     is_cut: bool = False
     is_dname: bool = False
     is_wildcard: bool = False
 
 
-def place_of(zone: Zone, labels: Labels, qtype: int) -> Place:
+def position_of(zone: Zone, labels: Labels, qtype: int) -> TreePosition:
     """Walk from the apex towards the name (RFC 1034 §4.3.2 step 3); `labels` are folded and below the apex."""
     encloser = zone.labels
     for depth in range(len(zone.labels), len(labels) + 1):
@@ -79,14 +79,14 @@ def place_of(zone: Zone, labels: Labels, qtype: int) -> Place:
         node = zone.nodes.get(at)
         if node is None:
             wildcard = zone.nodes.get((denial.WILDCARD, *encloser))
-            return Place(wildcard, encloser, is_wildcard=wildcard is not None)
+            return TreePosition(wildcard, encloser, is_wildcard=wildcard is not None)
         is_whole = depth == len(labels)
         if depth > len(zone.labels) and NS in node.rrsets and not (is_whole and qtype == DS):
-            return Place(node, at, is_cut=True)
+            return TreePosition(node, at, is_cut=True)
         if DNAME in node.rrsets and not is_whole:
-            return Place(node, at, is_dname=True)
+            return TreePosition(node, at, is_dname=True)
         encloser = at
-    return Place(zone.nodes[labels], labels)
+    return TreePosition(zone.nodes[labels], labels)
 
 
 def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
@@ -112,7 +112,7 @@ class _Answer:
         self._qtype = qtype
         self._do = do
         self._answer: list[RRset] = []
-        self._proofs: list[Node | None] = []
+        self._proofs: list[ZoneNode | None] = []
         self._followed: set[Labels] = set()
         self.wildcard = ""
 
@@ -123,7 +123,7 @@ class _Answer:
         """
         while True:
             self._followed.add(labels)
-            place = place_of(self._zone, labels, self._qtype)
+            place = position_of(self._zone, labels, self._qtype)
             node = place.node
             if node and (place.is_wildcard or place.is_dname) and len(self._followed) == 1:
                 self.wildcard = node.owner
@@ -149,7 +149,7 @@ class _Answer:
                 return self._positive()._replace(target=target)
             labels = target
 
-    def _at(self, node: Node, place: Place, labels: Labels) -> Lookup:
+    def _at(self, node: ZoneNode, place: TreePosition, labels: Labels) -> Lookup:
         """The name exists, or a wildcard stands for it: its records, or NODATA."""
         owner = self._owner(place, labels)
         if self._qtype == ANY:
@@ -170,25 +170,25 @@ class _Answer:
         self._prove_wildcard(place, labels)
         return self._positive(self._targets(rrsets))
 
-    def _owner(self, place: Place, labels: Labels) -> str:
+    def _owner(self, place: TreePosition, labels: Labels) -> str:
         return text_of(labels) if place.is_wildcard or place.node is None else place.node.owner
 
-    def _prove_wildcard(self, place: Place, labels: Labels) -> None:
+    def _prove_wildcard(self, place: TreePosition, labels: Labels) -> None:
         if place.is_wildcard:
             self._proofs += denial.no_closer_name(self._zone, labels, place.at)
 
-    def _add(self, node: Node, rrset: RRset, owner: str) -> None:
+    def _add(self, node: ZoneNode, rrset: RRset, owner: str) -> None:
         """Put an RRset into the answer, with its signatures where they were asked for."""
         for each in self._signed(node, rrset):
             self._answer.append(each if each.owner == owner else replace(each, owner=owner))
 
-    def _signed(self, node: Node, rrset: RRset) -> Iterator[RRset]:
+    def _signed(self, node: ZoneNode, rrset: RRset) -> Iterator[RRset]:
         yield rrset
         signatures = node.signatures.get(rrset.rtype) if self._do else None
         if signatures:
             yield signatures if signatures.ttl == rrset.ttl else replace(signatures, ttl=rrset.ttl)
 
-    def _moved(self, node: Node, at: Labels, labels: Labels) -> Labels | None:
+    def _moved(self, node: ZoneNode, at: Labels, labels: Labels) -> Labels | None:
         """Answer with a DNAME and the CNAME that it makes; None for a name that gets too long."""
         dname = node.rrsets[DNAME]
         self._add(node, dname, node.owner)
@@ -221,7 +221,7 @@ class _Answer:
             self._proofs += denial.no_name(self._zone, labels, encloser)
         return self._negative(NXDOMAIN, is_bare=not self._answer)
 
-    def _referral(self, node: Node, at: Labels) -> Lookup:
+    def _referral(self, node: ZoneNode, at: Labels) -> Lookup:
         """The NS records of the child, DS or the proof that there is none, and addresses within the zone."""
         ns = node.rrsets[NS]
         authority: tuple[RRset, ...] = (ns,)
@@ -248,7 +248,7 @@ class _Answer:
         node = self._zone.nodes.get(target)
         owner = node.owner if node else text_of(target)
         if node is None:
-            place = place_of(self._zone, target, A)
+            place = position_of(self._zone, target, A)
             node = place.node if place.is_wildcard else None
         for rtype in (A, AAAA) if node else ():
             if node and (rrset := node.rrsets.get(rtype)):

@@ -33,7 +33,7 @@ class ZoneError(ValueError):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class ZoneNode:
     """One name: its RRsets by type, without signatures; those by the type that they sign."""
 
     owner: str
@@ -48,15 +48,15 @@ class Nsec3Chain:
     salt: bytes
     iterations: int
     hashes: tuple[bytes, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[ZoneNode, ...]
 
-    def match(self, labels: Labels) -> Node | None:
+    def match(self, labels: Labels) -> ZoneNode | None:
         """The record whose owner is the hash of this name."""
         digest = self.hash(labels)
         place = bisect_right(self.hashes, digest) - 1
         return self.nodes[place] if place >= 0 and self.hashes[place] == digest else None
 
-    def cover(self, labels: Labels) -> Node | None:
+    def cover(self, labels: Labels) -> ZoneNode | None:
         """The record between whose owner and next name the hash lies; the last one covers both ends."""
         return self.nodes[bisect_right(self.hashes, self.hash(labels)) - 1] if self.nodes else None
 
@@ -79,9 +79,9 @@ class Zone:
         """Raise ZoneError for records without an SOA at the apex, or with one CNAME too many."""
         self.name = folded(name)
         self.labels: Labels = labels_of(self.name)
-        self.nodes: dict[Labels, Node] = {self.labels: Node(self.name)}
+        self.nodes: dict[Labels, ZoneNode] = {self.labels: ZoneNode(self.name)}
         self.ignored: set[str] = set()
-        hashed: dict[bytes, Node] = {}
+        hashed: dict[bytes, ZoneNode] = {}
         for group in _groups(rrsets):
             self._add(*group, hashed)
         self._check()
@@ -114,12 +114,12 @@ class Zone:
         """The SOA of negative answers; its TTL is the least of its own and MINIMUM (RFC 2308 §3)."""
         return replace(self.soa, ttl=min(self.soa.ttl, self.soa_rdata.minimum))
 
-    def nsec_match(self, labels: Labels) -> Node | None:
+    def nsec_match(self, labels: Labels) -> ZoneNode | None:
         """The name, if it has an NSEC record."""
         node = self.nodes.get(labels)
         return node if node and NSEC in node.rrsets else None
 
-    def nsec_cover(self, labels: Labels) -> Node | None:
+    def nsec_cover(self, labels: Labels) -> ZoneNode | None:
         """The name whose NSEC record says that no name stands between it and the next one."""
         place = bisect_right(self._nsec_names, tuple(reversed(labels))) - 1
         return self._nsec_nodes[place] if self._nsec_nodes else None
@@ -137,15 +137,15 @@ class Zone:
                     yield rrset
             yield from node.signatures.values()
 
-    def _add(self, owner: str, rtype: int, covered: int, rrset: RRset, hashed: dict[bytes, Node]) -> None:
+    def _add(self, owner: str, rtype: int, covered: int, rrset: RRset, hashed: dict[bytes, ZoneNode]) -> None:
         labels = labels_of(owner)
         if not is_below(labels, self.labels) or rrset.rclass != IN:
             self.ignored.add(owner)
             return
         if NSEC3 in {rtype, covered}:
-            node = hashed.setdefault(labels[0], Node(owner))
+            node = hashed.setdefault(labels[0], ZoneNode(owner))
         else:
-            node = self.nodes.get(labels) or self.nodes.setdefault(labels, Node(owner))
+            node = self.nodes.get(labels) or self.nodes.setdefault(labels, ZoneNode(owner))
         if covered:
             node.signatures[covered] = rrset
         else:
@@ -171,7 +171,7 @@ class Zone:
         for labels in list(self.nodes):
             above = labels[1:]
             while len(above) > depth and above not in self.nodes:
-                self.nodes[above] = Node(text_of(above))
+                self.nodes[above] = ZoneNode(text_of(above))
                 above = above[1:]
 
 
@@ -193,7 +193,7 @@ def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
         yield owner, rtype, covered, RRset(owner, rtype, ttl, tuple(rdata_of_all), rclass)
 
 
-def _nsec3_chain(hashed: dict[bytes, Node]) -> Nsec3Chain | None:
+def _nsec3_chain(hashed: dict[bytes, ZoneNode]) -> Nsec3Chain | None:
     """The chain of these records, which must be hashed alike."""
     rows = sorted((label.lower(), node) for label, node in hashed.items() if NSEC3 in node.rrsets)
     if not rows:

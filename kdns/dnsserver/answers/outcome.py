@@ -11,7 +11,7 @@ from kdns.dns.wire import ANSWER, AUTHORITY, owner_of, records
 from kdns.dnsserver.answers.response import Response
 
 
-class Outcome(Enum):
+class ResponseClass(Enum):
     """The kinds that `log`, `minimal` and `rrl` tell apart. NODATA needs an SOA, as in CoreDNS."""
 
     SUCCESS = "success"
@@ -24,22 +24,22 @@ class Outcome(Enum):
 _NO_ANSWER: Final = bytes(2)
 
 
-def outcome_of(response: Response) -> Outcome:
+def response_class_of(response: Response) -> ResponseClass:
     """The kind of a response that is still in parts, or an upstream's own bytes."""
     if response.wire:
-        return outcome_of_wire(response.wire, response.rcode)
+        return response_class_of_wire(response.wire, response.rcode)
     if response.rcode != NOERROR or response.answer:
         return _of_rcode(response.rcode)
     types = {rrset.rtype for rrset in response.authority}
     return _without_answer(types | {SOA} if response.soa is not None else types)
 
 
-def outcome_of_wire(wire: bytes, rcode: int) -> Outcome:
+def response_class_of_wire(wire: bytes, rcode: int) -> ResponseClass:
     """The kind of a whole message; ValueError for bytes that are none."""
     if rcode != NOERROR or wire[6:8] != _NO_ANSWER:
         return _of_rcode(rcode)
     if wire[8:10] == _NO_ANSWER:
-        return Outcome.SUCCESS
+        return ResponseClass.SUCCESS
     return _without_answer({record.rtype for record in records(wire) if record.section == AUTHORITY})
 
 
@@ -69,14 +69,14 @@ def _authority_owner(response: Response, rtype: int) -> str:
     return next((rrset.owner.lower() for rrset in response.authority if rrset.rtype == rtype), "")
 
 
-def _of_rcode(rcode: int) -> Outcome:
+def _of_rcode(rcode: int) -> ResponseClass:
     if rcode == NOERROR:
-        return Outcome.SUCCESS
-    return Outcome.NXDOMAIN if rcode == NXDOMAIN else Outcome.ERROR
+        return ResponseClass.SUCCESS
+    return ResponseClass.NXDOMAIN if rcode == NXDOMAIN else ResponseClass.ERROR
 
 
-def _without_answer(types: set[int]) -> Outcome:
+def _without_answer(types: set[int]) -> ResponseClass:
     """NOERROR with an empty answer, by the types of its authority section."""
     if SOA in types:
-        return Outcome.NODATA
-    return Outcome.REFERRAL if NS in types else Outcome.SUCCESS
+        return ResponseClass.NODATA
+    return ResponseClass.REFERRAL if NS in types else ResponseClass.SUCCESS

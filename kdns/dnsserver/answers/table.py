@@ -43,7 +43,7 @@ MAX_KINDS: Final = 10_000
 """Kinds of responses that are counted with their exact sizes."""
 
 
-def key_of(packet: bytes) -> bytes:
+def packet_key(packet: bytes) -> bytes:
     """Returns the table's key for a packet: what follows the id, with the letters of the name in lower case.
 
     Type and class keep their case. Of the header, lower() can change only bytes of queries that have the bit Z, and
@@ -79,7 +79,7 @@ def _power_of_two(size_bytes: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Shelf:
+class LaneAnswers:
     """Answers of a lane. The lane begins another one when it is cleared, and the old one empties slowly."""
 
     lane: Lane
@@ -98,7 +98,7 @@ class Lane:
         self.family = family
         self.is_stream = transport != "udp"
         self.counts = ResponseCounts()
-        self.shelf = Shelf(self)
+        self.shelf = LaneAnswers(self)
         self.shelves = [self.shelf]
         self.answers = self.shelf.answers
 
@@ -120,7 +120,7 @@ class Lane:
 
     def clear(self) -> None:
         """Give none of the answers any more."""
-        self.shelf = Shelf(self)
+        self.shelf = LaneAnswers(self)
         self.answers = self.shelf.answers
         self.shelves = [shelf for shelf in self.shelves if shelf.answers] + [self.shelf]
 
@@ -135,11 +135,11 @@ class Generations:
     def __init__(self, max_bytes: int = MAX_TABLE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.size_bytes = 0
-        self._by_number: dict[int, dict[Answer, Shelf]] = {0: {}}
+        self._by_number: dict[int, dict[Answer, LaneAnswers]] = {0: {}}
         self._youngest = 0
         self._youngest_bytes = 0
 
-    def add(self, answer: Answer, shelf: Shelf) -> None:
+    def add(self, answer: Answer, shelf: LaneAnswers) -> None:
         """Put an answer into the youngest generation."""
         if self._youngest_bytes * GENERATIONS >= self.max_bytes:
             self._youngest += 1
@@ -149,7 +149,7 @@ class Generations:
         self._by_number[self._youngest][answer] = shelf
         self._youngest_bytes += answer.weight_bytes
 
-    def remove(self, answer: Answer) -> Shelf:
+    def remove(self, answer: Answer) -> LaneAnswers:
         """Take an answer out of its generation; where it is otherwise."""
         return self._by_number[answer.generation].pop(answer)
 
@@ -232,7 +232,7 @@ class AnswerTable:
         for lane in self.lanes.values():
             lane.clear()
 
-    def unlink(self, answer: Answer, shelf: Shelf) -> None:
+    def unlink(self, answer: Answer, shelf: LaneAnswers) -> None:
         """Drop an answer that is in no generation any more."""
         lane = shelf.lane
         lane.count(answer)

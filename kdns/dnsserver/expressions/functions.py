@@ -18,8 +18,8 @@ from kdns.dnsserver.chain import Request
 from kdns.dnsserver.expressions.values import (
     MAX_CHARS,
     EvaluationError,
-    Kind,
     Value,
+    ValueKind,
     bounded_number,
     bounded_text,
     kind_of,
@@ -50,8 +50,8 @@ class Function:
     `optional` is the number of arguments at the end that may be missing.
     """
 
-    parameters: tuple[Kind, ...]
-    result: Kind
+    parameters: tuple[ValueKind, ...]
+    result: ValueKind
     call: Call
     of_query: bool = False
     is_of_packet: bool = True
@@ -59,7 +59,7 @@ class Function:
     check: Callable[[tuple[Value, ...]], str] | None = field(default=None)
 
 
-def _of_query(result: Kind, call: Callable[[Request], Value], *, is_of_packet: bool = True) -> Function:
+def _of_query(result: ValueKind, call: Callable[[Request], Value], *, is_of_packet: bool = True) -> Function:
     return Function((), result, lambda environment: call(environment.request), True, is_of_packet)
 
 
@@ -101,21 +101,21 @@ def _wrong_network(constants: tuple[Value, ...]) -> str:
 
 
 QUERY_FUNCTIONS: Final[dict[str, Function]] = {
-    "bufsize": _of_query(Kind.INT, _bufsize, is_of_packet=False),
-    "class": _of_query(Kind.STRING, lambda request: class_name(request.query.qclass)),
-    "client_ip": _of_query(Kind.STRING, lambda request: without_zone(request.client[0]), is_of_packet=False),
-    "do": _of_query(Kind.BOOL, lambda request: request.query.do),
-    "id": _of_query(Kind.INT, lambda request: int.from_bytes(request.query.packet[:2], "big"), is_of_packet=False),
-    "incidr": Function((Kind.STRING, Kind.STRING), Kind.BOOL, _is_in_network, check=_wrong_network),
-    "metadata": Function((Kind.STRING,), Kind.STRING, _metadata, of_query=True, is_of_packet=False),
-    "name": _of_query(Kind.STRING, lambda request: request.query.name),
-    "opcode": _of_query(Kind.INT, lambda request: request.query.flags >> 11 & 15),
-    "port": _of_query(Kind.STRING, lambda request: str(request.client[1]), is_of_packet=False),
-    "proto": _of_query(Kind.STRING, lambda request: request.transport, is_of_packet=False),
-    "server_ip": _of_query(Kind.STRING, lambda request: without_zone(request.local), is_of_packet=False),
-    "server_port": _of_query(Kind.STRING, lambda request: str(request.local_port), is_of_packet=False),
-    "size": _of_query(Kind.INT, lambda request: len(request.query.packet)),
-    "type": _of_query(Kind.STRING, lambda request: type_name(request.query.qtype)),
+    "bufsize": _of_query(ValueKind.INT, _bufsize, is_of_packet=False),
+    "class": _of_query(ValueKind.STRING, lambda request: class_name(request.query.qclass)),
+    "client_ip": _of_query(ValueKind.STRING, lambda request: without_zone(request.client[0]), is_of_packet=False),
+    "do": _of_query(ValueKind.BOOL, lambda request: request.query.do),
+    "id": _of_query(ValueKind.INT, lambda request: int.from_bytes(request.query.packet[:2], "big"), is_of_packet=False),
+    "incidr": Function((ValueKind.STRING, ValueKind.STRING), ValueKind.BOOL, _is_in_network, check=_wrong_network),
+    "metadata": Function((ValueKind.STRING,), ValueKind.STRING, _metadata, of_query=True, is_of_packet=False),
+    "name": _of_query(ValueKind.STRING, lambda request: request.query.name),
+    "opcode": _of_query(ValueKind.INT, lambda request: request.query.flags >> 11 & 15),
+    "port": _of_query(ValueKind.STRING, lambda request: str(request.client[1]), is_of_packet=False),
+    "proto": _of_query(ValueKind.STRING, lambda request: request.transport, is_of_packet=False),
+    "server_ip": _of_query(ValueKind.STRING, lambda request: without_zone(request.local), is_of_packet=False),
+    "server_port": _of_query(ValueKind.STRING, lambda request: str(request.local_port), is_of_packet=False),
+    "size": _of_query(ValueKind.INT, lambda request: len(request.query.packet)),
+    "type": _of_query(ValueKind.STRING, lambda request: type_name(request.query.qtype)),
 }
 """CoreDNS's functions of a query."""
 
@@ -124,7 +124,7 @@ def _group(environment: Environment, which: Value) -> str:
     return environment.groups.get(text_of(which), "")
 
 
-GROUP: Final = {"group": Function((Kind.ANY,), Kind.STRING, _group, of_query=True)}
+GROUP: Final = {"group": Function((ValueKind.ANY,), ValueKind.STRING, _group, of_query=True)}
 """The text of a group of the pattern, by name or number; "" where there is none."""
 
 
@@ -160,7 +160,7 @@ def _float(value: Value) -> float:
 
 
 def _absolute(value: Value) -> Value:
-    if kind_of(value) in {Kind.INT, Kind.FLOAT}:
+    if kind_of(value) in {ValueKind.INT, ValueKind.FLOAT}:
         return abs(value)
     raise EvaluationError(f"abs() of a value of kind {kind_of(value).value}")
 
@@ -183,28 +183,28 @@ def _join(parts: Value, separator: str = "") -> str:
     return separator.join(parts)
 
 
-_TEXT = (Kind.STRING,)
-_TEXTS = (Kind.STRING, Kind.STRING)
+_TEXT = (ValueKind.STRING,)
+_TEXTS = (ValueKind.STRING, ValueKind.STRING)
 
 BUILTINS: Final[dict[str, Function]] = {
-    "abs": Function((Kind.ANY,), Kind.ANY, _absolute),
-    "float": Function((Kind.ANY,), Kind.FLOAT, _float),
-    "hasPrefix": Function(_TEXTS, Kind.BOOL, str.startswith),
-    "hasSuffix": Function(_TEXTS, Kind.BOOL, str.endswith),
-    "indexOf": Function(_TEXTS, Kind.INT, str.find),
-    "int": Function((Kind.ANY,), Kind.INT, _int),
-    "join": Function((Kind.LIST, Kind.STRING), Kind.STRING, _join, optional=1),
-    "lastIndexOf": Function(_TEXTS, Kind.INT, str.rfind),
-    "len": Function((Kind.ANY,), Kind.INT, _length),
-    "lower": Function(_TEXT, Kind.STRING, str.lower),
-    "max": Function((Kind.FLOAT, Kind.FLOAT), Kind.ANY, max),
-    "min": Function((Kind.FLOAT, Kind.FLOAT), Kind.ANY, min),
-    "replace": Function((*_TEXTS, Kind.STRING), Kind.STRING, _replace),
-    "split": Function(_TEXTS, Kind.LIST, _split),
-    "string": Function((Kind.ANY,), Kind.STRING, lambda value: bounded_text(text_of(value))),
-    "trim": Function(_TEXTS, Kind.STRING, str.strip, optional=1),
-    "trimPrefix": Function(_TEXTS, Kind.STRING, str.removeprefix),
-    "trimSuffix": Function(_TEXTS, Kind.STRING, str.removesuffix),
-    "upper": Function(_TEXT, Kind.STRING, lambda text: bounded_text(text.upper())),
+    "abs": Function((ValueKind.ANY,), ValueKind.ANY, _absolute),
+    "float": Function((ValueKind.ANY,), ValueKind.FLOAT, _float),
+    "hasPrefix": Function(_TEXTS, ValueKind.BOOL, str.startswith),
+    "hasSuffix": Function(_TEXTS, ValueKind.BOOL, str.endswith),
+    "indexOf": Function(_TEXTS, ValueKind.INT, str.find),
+    "int": Function((ValueKind.ANY,), ValueKind.INT, _int),
+    "join": Function((ValueKind.LIST, ValueKind.STRING), ValueKind.STRING, _join, optional=1),
+    "lastIndexOf": Function(_TEXTS, ValueKind.INT, str.rfind),
+    "len": Function((ValueKind.ANY,), ValueKind.INT, _length),
+    "lower": Function(_TEXT, ValueKind.STRING, str.lower),
+    "max": Function((ValueKind.FLOAT, ValueKind.FLOAT), ValueKind.ANY, max),
+    "min": Function((ValueKind.FLOAT, ValueKind.FLOAT), ValueKind.ANY, min),
+    "replace": Function((*_TEXTS, ValueKind.STRING), ValueKind.STRING, _replace),
+    "split": Function(_TEXTS, ValueKind.LIST, _split),
+    "string": Function((ValueKind.ANY,), ValueKind.STRING, lambda value: bounded_text(text_of(value))),
+    "trim": Function(_TEXTS, ValueKind.STRING, str.strip, optional=1),
+    "trimPrefix": Function(_TEXTS, ValueKind.STRING, str.removeprefix),
+    "trimSuffix": Function(_TEXTS, ValueKind.STRING, str.removesuffix),
+    "upper": Function(_TEXT, ValueKind.STRING, lambda text: bounded_text(text.upper())),
 }
 """Functions of the language itself."""

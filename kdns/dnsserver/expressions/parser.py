@@ -19,8 +19,8 @@ from kdns.dnsserver.expressions.values import (
     APPLY,
     NUMBERS,
     EvaluationError,
-    Kind,
     Value,
+    ValueKind,
     bounded_number,
     fits,
     kind_of,
@@ -76,7 +76,7 @@ class _Lexeme(NamedTuple):
 class Expression(NamedTuple):
     """A compiled expression. `is_of_packet` says that its value depends on nothing but the packet."""
 
-    kind: Kind
+    kind: ValueKind
     run: Evaluate
     is_of_packet: bool
 
@@ -89,7 +89,7 @@ class Expression(NamedTuple):
 
 
 class _Node(NamedTuple):
-    kind: Kind
+    kind: ValueKind
     run: Evaluate
     is_of_packet: bool = True
     is_constant: bool = False
@@ -104,7 +104,7 @@ _NOTHING: Final[Any] = None
 
 
 def expression(
-    words: Sequence[Token], functions: Mapping[str, Function], variables: Mapping[str, Kind] | None = None
+    words: Sequence[Token], functions: Mapping[str, Function], variables: Mapping[str, ValueKind] | None = None
 ) -> Expression:
     """The words of an option, joined by blanks as in CoreDNS, as an expression; raises CorefileError."""
     text = " ".join(word.text for word in words)
@@ -119,7 +119,7 @@ class _Parser:
     """Operator precedence over the lexemes of one expression."""
 
     def __init__(
-        self, words: Sequence[Token], text: str, functions: Mapping[str, Function], variables: Mapping[str, Kind]
+        self, words: Sequence[Token], text: str, functions: Mapping[str, Function], variables: Mapping[str, ValueKind]
     ) -> None:
         self._words = words
         self._functions = functions
@@ -216,15 +216,15 @@ class _Parser:
         return left
 
     def _ternary(self, sign: _Lexeme, condition: _Node) -> _Node:
-        self._want(sign, condition, Kind.BOOL, "before `?`")
+        self._want(sign, condition, ValueKind.BOOL, "before `?`")
         if self._accept(":"):
             left, right = condition, self._expression(0)
         else:
             left = self._expression(0)
             self._expect(":")
             right = self._expression(0)
-        test, first, second = _checked(condition, Kind.BOOL), left.run, right.run
-        kind = left.kind if left.kind is right.kind else Kind.ANY
+        test, first, second = _checked(condition, ValueKind.BOOL), left.run, right.run
+        kind = left.kind if left.kind is right.kind else ValueKind.ANY
         is_of_packet = condition.is_of_packet and left.is_of_packet and right.is_of_packet
         return _Node(kind, lambda env: first(env) if test(env) else second(env), is_of_packet)
 
@@ -232,26 +232,26 @@ class _Parser:
         operator = self._peek
         if self._accept("not"):
             operand = self._expression(_NOT_BINDING)
-            self._want(operator, operand, Kind.BOOL, "behind `not`")
+            self._want(operator, operand, ValueKind.BOOL, "behind `not`")
             return _negated(operand)
         for sign in ("-", "+"):
             if self._accept(sign):
                 operand = self._expression(_SIGN_BINDING)
-                if operand.kind not in NUMBERS | {Kind.ANY}:
+                if operand.kind not in NUMBERS | {ValueKind.ANY}:
                     self._fail(operator, f"`{sign}` stands before a number, not before a {operand.kind.value}")
                 if sign == "+":
                     return operand
-                return _combined("-", _Node(Kind.INT, lambda _: 0, is_constant=True), operand, operand.kind)
+                return _combined("-", _Node(ValueKind.INT, lambda _: 0, is_constant=True), operand, operand.kind)
         return self._postfix(self._primary())
 
     def _binary(self, operator: _Lexeme, left: _Node, right: _Node) -> _Node:
         match operator.text:
             case "and" | "or":
-                self._want(operator, left, Kind.BOOL, f"before `{operator.text}`")
-                self._want(operator, right, Kind.BOOL, f"behind `{operator.text}`")
+                self._want(operator, left, ValueKind.BOOL, f"before `{operator.text}`")
+                self._want(operator, right, ValueKind.BOOL, f"behind `{operator.text}`")
                 return _junction(operator.text, left, right)
             case "??":
-                kind = left.kind if left.kind is right.kind else Kind.ANY
+                kind = left.kind if left.kind is right.kind else ValueKind.ANY
                 first, second = left.run, right.run
                 is_of_packet = left.is_of_packet and right.is_of_packet
                 return _Node(kind, lambda env: second(env) if (got := first(env)) is None else got, is_of_packet)
@@ -264,7 +264,7 @@ class _Parser:
         return _combined(operator.text, left, right, result)
 
     def _matches(self, operator: _Lexeme, left: _Node, right: _Node) -> _Node:
-        self._want(operator, left, Kind.STRING, "before `matches`")
+        self._want(operator, left, ValueKind.STRING, "before `matches`")
         if not isinstance(right.constant, str):
             self._fail(operator, "behind `matches` stands a regular expression in quotes")
         if len(right.constant) > MAX_REGEX_CHARS:
@@ -273,10 +273,10 @@ class _Parser:
             pattern = compiled(right.constant)
         except ValueError as error:
             raise self._error(operator, f"not a regular expression of RE2, as Go's are: {error}") from error
-        text = _checked(left, Kind.STRING)
-        return _Node(Kind.BOOL, lambda env: pattern.search(text(env)) is not None, left.is_of_packet)
+        text = _checked(left, ValueKind.STRING)
+        return _Node(ValueKind.BOOL, lambda env: pattern.search(text(env)) is not None, left.is_of_packet)
 
-    def _want(self, at: _Lexeme, node: _Node, kind: Kind, where: str) -> None:
+    def _want(self, at: _Lexeme, node: _Node, kind: ValueKind, where: str) -> None:
         if not fits(node.kind, kind):
             self._fail(at, f"a {kind.value} is wanted {where}, and this is a {node.kind.value}")
 
@@ -287,7 +287,7 @@ class _Parser:
                 return self._number(lexeme)
             case "string":
                 text = self._unquoted(lexeme)
-                return _Node(Kind.STRING, lambda _: text, is_constant=True)
+                return _Node(ValueKind.STRING, lambda _: text, is_constant=True)
             case "name":
                 return self._named(lexeme)
         if lexeme.text == "(":
@@ -377,15 +377,15 @@ class _Parser:
         is_of_packet = all(node.is_of_packet for node in nodes)
         if all(node.is_constant for node in nodes):
             values = tuple(node.constant for node in nodes)
-            return _Node(Kind.LIST, lambda _: values, is_constant=True)
+            return _Node(ValueKind.LIST, lambda _: values, is_constant=True)
         runs = tuple(node.run for node in nodes)
-        return _Node(Kind.LIST, lambda env: tuple(run(env) for run in runs), is_of_packet)
+        return _Node(ValueKind.LIST, lambda env: tuple(run(env) for run in runs), is_of_packet)
 
     def _postfix(self, node: _Node) -> _Node:
         """A value with the indexes and slices behind it."""
         while self._is("["):
             bracket = self._take()
-            if node.kind not in {Kind.LIST, Kind.STRING, Kind.ANY}:
+            if node.kind not in {ValueKind.LIST, ValueKind.STRING, ValueKind.ANY}:
                 self._fail(bracket, f"a {node.kind.value} has no elements")
             start = None if self._is(":") else self._whole_number()
             if self._accept(":"):
@@ -399,14 +399,14 @@ class _Parser:
     def _whole_number(self) -> _Node:
         at = self._peek
         node = self._expression(0)
-        self._want(at, node, Kind.INT, "as an index")
+        self._want(at, node, ValueKind.INT, "as an index")
         return node
 
 
-def _checked(node: _Node, kind: Kind) -> Evaluate:
+def _checked(node: _Node, kind: ValueKind) -> Evaluate:
     """The value of a node, whose kind is looked at where the Corefile did not tell it."""
     run = node.run
-    if node.kind is not Kind.ANY or kind is Kind.ANY:
+    if node.kind is not ValueKind.ANY or kind is ValueKind.ANY:
         return run
 
     def checked(environment: Environment) -> Value:
@@ -419,23 +419,23 @@ def _checked(node: _Node, kind: Kind) -> Evaluate:
 
 
 def _negated(node: _Node) -> _Node:
-    run = _checked(node, Kind.BOOL)
-    return _Node(Kind.BOOL, lambda env: not run(env), node.is_of_packet)
+    run = _checked(node, ValueKind.BOOL)
+    return _Node(ValueKind.BOOL, lambda env: not run(env), node.is_of_packet)
 
 
 def _junction(operator: str, left: _Node, right: _Node) -> _Node:
-    first, second = _checked(left, Kind.BOOL), _checked(right, Kind.BOOL)
+    first, second = _checked(left, ValueKind.BOOL), _checked(right, ValueKind.BOOL)
     is_of_packet = left.is_of_packet and right.is_of_packet
     if operator == "and":
-        return _Node(Kind.BOOL, lambda env: first(env) and second(env), is_of_packet)
-    return _Node(Kind.BOOL, lambda env: first(env) or second(env), is_of_packet)
+        return _Node(ValueKind.BOOL, lambda env: first(env) and second(env), is_of_packet)
+    return _Node(ValueKind.BOOL, lambda env: first(env) or second(env), is_of_packet)
 
 
-def _combined(operator: str, left: _Node, right: _Node, kind: Kind) -> _Node:
+def _combined(operator: str, left: _Node, right: _Node, kind: ValueKind) -> _Node:
     """An operator on two values; kinds that the Corefile did not tell are looked at when it is evaluated."""
     apply, first, second = APPLY[operator], left.run, right.run
     is_of_packet = left.is_of_packet and right.is_of_packet
-    if Kind.ANY not in {left.kind, right.kind}:
+    if ValueKind.ANY not in {left.kind, right.kind}:
         return _Node(kind, lambda env: apply(first(env), second(env)), is_of_packet)
 
     def checked(environment: Environment) -> Value:
@@ -448,27 +448,27 @@ def _combined(operator: str, left: _Node, right: _Node, kind: Kind) -> _Node:
 
 
 def _element(node: _Node, index: _Node) -> _Node:
-    run, at = _sequence(node), _checked(index, Kind.INT)
-    kind = Kind.STRING if node.kind is Kind.STRING else Kind.ANY
+    run, at = _sequence(node), _checked(index, ValueKind.INT)
+    kind = ValueKind.STRING if node.kind is ValueKind.STRING else ValueKind.ANY
     return _Node(kind, lambda env: run(env)[at(env)], node.is_of_packet and index.is_of_packet)
 
 
 def _slice(node: _Node, start: _Node | None, stop: _Node | None) -> _Node:
     run = _sequence(node)
-    first = _checked(start, Kind.INT) if start else lambda _: None
-    last = _checked(stop, Kind.INT) if stop else lambda _: None
+    first = _checked(start, ValueKind.INT) if start else lambda _: None
+    last = _checked(stop, ValueKind.INT) if stop else lambda _: None
     is_of_packet = all(each.is_of_packet for each in (node, start, stop) if each)
     return _Node(node.kind, lambda env: run(env)[first(env) : last(env)], is_of_packet)
 
 
 def _sequence(node: _Node) -> Evaluate:
     run = node.run
-    if node.kind is not Kind.ANY:
+    if node.kind is not ValueKind.ANY:
         return run
 
     def checked(environment: Environment) -> Value:
         value = run(environment)
-        if kind_of(value) not in {Kind.LIST, Kind.STRING}:
+        if kind_of(value) not in {ValueKind.LIST, ValueKind.STRING}:
             raise EvaluationError(f"a {kind_of(value).value} has no elements")
         return value
 

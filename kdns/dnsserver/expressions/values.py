@@ -25,7 +25,7 @@ class EvaluationError(KdnsError):
     """An expression that has no value for this query."""
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """The kinds of values; ANY is known at evaluation only."""
 
     NIL = "nil"
@@ -37,31 +37,31 @@ class Kind(Enum):
     ANY = "any"
 
 
-NUMBERS: Final = frozenset((Kind.INT, Kind.FLOAT))
+NUMBERS: Final = frozenset((ValueKind.INT, ValueKind.FLOAT))
 _KINDS: Final = {
-    type(None): Kind.NIL,
-    bool: Kind.BOOL,
-    int: Kind.INT,
-    float: Kind.FLOAT,
-    str: Kind.STRING,
-    tuple: Kind.LIST,
-    range: Kind.LIST,
+    type(None): ValueKind.NIL,
+    bool: ValueKind.BOOL,
+    int: ValueKind.INT,
+    float: ValueKind.FLOAT,
+    str: ValueKind.STRING,
+    tuple: ValueKind.LIST,
+    range: ValueKind.LIST,
 }
 
 
-def kind_of(value: Value) -> Kind:
+def kind_of(value: Value) -> ValueKind:
     """The kind of a value."""
     return _KINDS[type(value)]
 
 
-def fits(kind: Kind, wanted: Kind) -> bool:
+def fits(kind: ValueKind, wanted: ValueKind) -> bool:
     """Whether a value of one kind may be one of another; an integer stands for a float."""
-    return kind is wanted or Kind.ANY in {kind, wanted} or (kind, wanted) == (Kind.INT, Kind.FLOAT)
+    return kind is wanted or ValueKind.ANY in {kind, wanted} or (kind, wanted) == (ValueKind.INT, ValueKind.FLOAT)
 
 
-def are_comparable(left: Kind, right: Kind) -> bool:
+def are_comparable(left: ValueKind, right: ValueKind) -> bool:
     """Whether == and != make sense between two kinds."""
-    return fits(left, right) or fits(right, left) or Kind.NIL in {left, right}
+    return fits(left, right) or fits(right, left) or ValueKind.NIL in {left, right}
 
 
 def same(left: Value, right: Value) -> bool:
@@ -143,7 +143,7 @@ def _range(left: Value, right: Value) -> Value:
 
 def _is_in(left: Value, right: Value) -> bool:
     if isinstance(right, range):
-        return kind_of(left) is Kind.INT and left in right
+        return kind_of(left) is ValueKind.INT and left in right
     return any(same(left, one) for one in right)
 
 
@@ -190,29 +190,29 @@ _TEXTUAL: Final = frozenset(("contains", "startsWith", "endsWith"))
 _FLOAT_RESULTS: Final = frozenset(("/", "**", "^"))
 
 
-def result_kind(operator: str, left: Kind, right: Kind) -> Kind | None:
+def result_kind(operator: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
     """What an operator makes of two kinds; None where it does not take them."""
     if operator in {"==", "!="}:
-        return Kind.BOOL if are_comparable(left, right) else None
+        return ValueKind.BOOL if are_comparable(left, right) else None
     if operator == "in":
-        return Kind.BOOL if fits(right, Kind.LIST) else None
+        return ValueKind.BOOL if fits(right, ValueKind.LIST) else None
     kinds = {left, right}
-    textual = fits(left, Kind.STRING) and fits(right, Kind.STRING)
+    textual = fits(left, ValueKind.STRING) and fits(right, ValueKind.STRING)
     if operator in _TEXTUAL:
-        return Kind.BOOL if textual else None
-    numeric = kinds <= NUMBERS | {Kind.ANY}
+        return ValueKind.BOOL if textual else None
+    numeric = kinds <= NUMBERS | {ValueKind.ANY}
     if operator in _ORDERS:
-        return Kind.BOOL if numeric or textual else None
+        return ValueKind.BOOL if numeric or textual else None
     if operator == "+" and textual:
-        return Kind.ANY if kinds == {Kind.ANY} else Kind.STRING
+        return ValueKind.ANY if kinds == {ValueKind.ANY} else ValueKind.STRING
     if operator in {"%", ".."}:
-        wanted = kinds <= {Kind.INT, Kind.ANY}
-        result = Kind.INT if operator == "%" else Kind.LIST
+        wanted = kinds <= {ValueKind.INT, ValueKind.ANY}
+        result = ValueKind.INT if operator == "%" else ValueKind.LIST
         return result if wanted else None
     if not numeric:
         return None
     if operator in _FLOAT_RESULTS:
-        return Kind.FLOAT
-    if Kind.ANY in kinds:
-        return Kind.ANY
-    return Kind.INT if kinds == {Kind.INT} else Kind.FLOAT
+        return ValueKind.FLOAT
+    if ValueKind.ANY in kinds:
+        return ValueKind.ANY
+    return ValueKind.INT if kinds == {ValueKind.INT} else ValueKind.FLOAT

@@ -88,7 +88,7 @@ def mistakes_in(
         servers, others, errors = server_configs(blocks, table, dns_port=dns_port)
     except CorefileError as error:
         return (), (), [error]
-    return servers, others, errors + [doubt for server in (*servers, *others) for doubt in server.doubts()]
+    return servers, others, errors + [warning for server in (*servers, *others) for warning in server.warnings()]
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import Lane, key_of
+from kdns.dnsserver.answers.table import Lane, packet_key
 from kdns.dnsserver.blocks import Client, Exchange, Outcome, Server
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
@@ -47,7 +47,7 @@ class Answering:
         `key` is the packet's key in the table where the caller has made it.
         """
         if key is None:
-            key = key_of(packet) if len(packet) > HEADER_BYTES else b""
+            key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
         answer = self.lane.answers.get(key)
         if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
             outcome: Outcome = Exchange(answer.wire(packet))

@@ -13,7 +13,7 @@ from operator import call
 from typing import Any, Final
 
 from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import SILENCE, Exchange, Server
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
 from kdns.dnsserver.io.request_metrics import Requests
@@ -120,7 +120,7 @@ class UdpListener:
             except OSError:
                 continue
             if len(packet) > HEADER_BYTES:
-                key = key_of(packet)
+                key = packet_key(packet)
                 answer = held(key)
             else:
                 key, answer = b"", None

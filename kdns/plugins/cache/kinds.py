@@ -33,7 +33,7 @@ _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
 
 
-class Kind(Enum):
+class AnswerKind(Enum):
     """What a reply says of its question."""
 
     SUCCESS = "success"
@@ -55,13 +55,13 @@ class Contents(NamedTuple):
     `records` are where those of a message stand.
     """
 
-    kind: Kind
+    kind: AnswerKind
     ttl_s: int = 0
     is_valid: bool = False
     records: Sequence[Record] = ()
 
 
-OTHER: Final = Contents(Kind.OTHER)
+OTHER: Final = Contents(AnswerKind.OTHER)
 
 
 class Fact(NamedTuple):
@@ -102,7 +102,7 @@ def _plain_answer(query: Query, packet: bytes, flags: int, found: Sequence[Recor
         least = min(least, ttl)
         if section == ANSWER and rtype == qtype and rclass == qclass:
             is_answered |= packet[owner_at : owner_at + 2] == _POINTER_TO_QUESTION
-    return Contents(Kind.SUCCESS, least, True, found) if is_answered else None
+    return Contents(AnswerKind.SUCCESS, least, True, found) if is_answered else None
 
 
 def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: float) -> Contents:
@@ -110,21 +110,21 @@ def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: f
     if flags & TC or any(fact.rtype == RRSIG and not _counts(fact, unix_s) for fact in facts):
         return OTHER
     if rcode in {SERVFAIL, NOTIMP}:
-        return Contents(Kind.FAILURE)
+        return Contents(AnswerKind.FAILURE)
     if rcode not in {NOERROR, NXDOMAIN}:
         return OTHER
     soa = next((fact for fact in facts if fact.section == AUTHORITY and fact.rtype == SOA), None)
     if rcode == NOERROR and any(fact.section == ANSWER for fact in facts):
         if answers(query, facts):
-            return Contents(Kind.SUCCESS, ttl_s, is_valid=True)
+            return Contents(AnswerKind.SUCCESS, ttl_s, is_valid=True)
         if not any(fact.owner == query.labels for fact in facts):
             return OTHER
     elif rcode == NOERROR and soa is None and any(fact.rtype == NS and fact.section == AUTHORITY for fact in facts):
-        return Contents(Kind.SUCCESS, ttl_s, is_valid=True)
+        return Contents(AnswerKind.SUCCESS, ttl_s, is_valid=True)
     if soa is None:
-        return Contents(Kind.OTHER, is_valid=True)
+        return Contents(AnswerKind.OTHER, is_valid=True)
     minimum = soa.rdata if isinstance(soa.rdata, int) else 0
-    return Contents(Kind.DENIAL, min(ttl_s, minimum), is_valid=True)
+    return Contents(AnswerKind.DENIAL, min(ttl_s, minimum), is_valid=True)
 
 
 def answers(query: Query, facts: list[Fact]) -> bool:
@@ -200,7 +200,7 @@ def _folded(labels: Labels) -> Labels:
     return tuple(map(bytes.lower, labels))
 
 
-def is_about(query: Query, response: Response) -> bool:
+def answers_query(query: Query, response: Response) -> bool:
     """Whether a reply's question is the query's."""
     end = query.question_end
     wire = response.wire

@@ -29,8 +29,17 @@ from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
-from kdns.plugins.cache.kinds import OTHER, Contents, Kind, capped, contents, is_about, with_ttl, without_flags
-from kdns.plugins.cache.store import Item, Store, key_of, recursive_key
+from kdns.plugins.cache.kinds import (
+    OTHER,
+    AnswerKind,
+    Contents,
+    answers_query,
+    capped,
+    contents,
+    with_ttl,
+    without_flags,
+)
+from kdns.plugins.cache.store import Item, Store, question_key, recursive_key
 from kdns.tally import Tally
 
 NAME: Final = "cache"
@@ -43,7 +52,7 @@ REFRESH_GAP_S: Final = 1.0
 
 _LABELS: Final = ("server", "zones", "view")
 _TYPED: Final = ("server", "type", "zones", "view")
-_TYPES: Final = {Kind.SUCCESS: "success", Kind.DENIAL: "denial", Kind.FAILURE: "denial"}
+_TYPES: Final = {AnswerKind.SUCCESS: "success", AnswerKind.DENIAL: "denial", AnswerKind.FAILURE: "denial"}
 
 
 class Counts(NamedTuple):
@@ -51,11 +60,11 @@ class Counts(NamedTuple):
 
     requests: Tally
     misses: Tally
-    hits: dict[Kind, Tally]
+    hits: dict[AnswerKind, Tally]
     stale: Tally
     prefetches: Tally
     drops: Tally
-    evictions: dict[Kind, Tally]
+    evictions: dict[AnswerKind, Tally]
 
 
 class Question(NamedTuple):
@@ -67,27 +76,27 @@ class Question(NamedTuple):
     counts: Counts
 
 
-class Outcome(NamedTuple):
+class FetchResult(NamedTuple):
     """What became of a question: the reply for the client that asked first, and what it is."""
 
     reply: Reply
     contents: Contents = OTHER
 
 
-AGAIN: Final = Outcome(None)
+AGAIN: Final = FetchResult(None)
 """Whoever asked went away without a reply."""
-ALONE: Final = Outcome(None)
+ALONE: Final = FetchResult(None)
 """The reply is for one client only: each of those who wait asks for its own."""
-TOO_MANY: Final = Outcome(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
+TOO_MANY: Final = FetchResult(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
 
-FlightKey: TypeAlias = tuple[bytes, bool]
+InFlightKey: TypeAlias = tuple[bytes, bool]
 """The key of a question, and whether it is asked over a stream."""
-Flights: TypeAlias = dict[FlightKey, list[Future[Outcome]]]
+InFlightByKey: TypeAlias = dict[InFlightKey, list[Future[FetchResult]]]
 """Who waits for the answer to a question that is being asked."""
 Made = TypeVar("Made")
 
 
-class Flight:
+class InFlight:
     """A question that is being asked, held by who asks; those who ask the same meanwhile are in `waiters`.
 
     It is over when who holds it lets it go, or goes itself, be it a coroutine that was closed before it began.
@@ -96,10 +105,10 @@ class Flight:
 
     __slots__ = ("_flights", "_key", "_waiters", "outcome")
 
-    def __init__(self, flights: Flights, key: FlightKey) -> None:
+    def __init__(self, flights: InFlightByKey, key: InFlightKey) -> None:
         self._flights = flights
         self._key = key
-        self._waiters: list[Future[Outcome]] = []
+        self._waiters: list[Future[FetchResult]] = []
         self.outcome = AGAIN
         flights[key] = self._waiters
 
@@ -123,16 +132,16 @@ class Cache(Plugin):
         self._setup = setup
         self._zones = ZoneSet(config.zones)
         self._disabled = {
-            Kind.SUCCESS: ZoneSet(config.disabled_success),
-            Kind.DENIAL: ZoneSet(config.disabled_denial),
-            Kind.FAILURE: ZoneSet(config.disabled_denial),
+            AnswerKind.SUCCESS: ZoneSet(config.disabled_success),
+            AnswerKind.DENIAL: ZoneSet(config.disabled_denial),
+            AnswerKind.FAILURE: ZoneSet(config.disabled_denial),
         }
         self._zones_label = ",".join(config.zones)
         self._counts: dict[tuple[str, str], Counts] = {}
         self.success = Store(config.success.capacity)
         self.denial = Store(config.denial.capacity)
-        self._flights: Flights = {}
-        self._refreshes: dict[bytes, list[Future[Outcome]]] = {}
+        self._flights: InFlightByKey = {}
+        self._refreshes: dict[bytes, list[Future[FetchResult]]] = {}
         self._is_stopped = False
         self._stale = config.stale if config.stale and config.stale.max_age_s else None
         self._families = {
@@ -147,17 +156,17 @@ class Cache(Plugin):
         if query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
         counts = self._counts.get((request.server, request.view)) or self._new_counts(request)
-        question = Question(request, next, key_of(query), counts)
+        question = Question(request, next, question_key(query), counts)
         item = self.pick(question.key, request.received_s)
         if item is None and not query.flags & RD:
             item = self.pick(recursive_key(question.key), request.received_s)
-            if item is not None and item.kind is not Kind.FAILURE and request.received_s < item.end_s:
+            if item is not None and item.kind is not AnswerKind.FAILURE and request.received_s < item.end_s:
                 item.was_used = True
                 tallies = (counts.requests, counts.hits[item.kind])
                 return _for_client(item.response, query, tallies, Reuse((item.key,), item.end_s))
             item = None
         if item is None:
-            return self._fetch(question, _first)
+            return self._fetch(question, _reply_for_miss)
         item.was_used = True
         if request.received_s < item.end_s:
             return self._fresh(item, question)
@@ -178,11 +187,11 @@ class Cache(Plugin):
         if positive is not None and now_s >= positive.end_s + stale_s:
             positive = None
         if negative is not None and now_s < negative.end_s:
-            is_hidden = self._config.prefer_positive or negative.kind is Kind.FAILURE
+            is_hidden = self._config.prefer_positive or negative.kind is AnswerKind.FAILURE
             return positive if positive is not None and is_hidden else negative
         if positive is not None:
             return positive
-        if negative is not None and negative.kind is Kind.DENIAL and now_s < negative.end_s + stale_s:
+        if negative is not None and negative.kind is AnswerKind.DENIAL and now_s < negative.end_s + stale_s:
             return negative
         return None
 
@@ -220,7 +229,7 @@ class Cache(Plugin):
 
     async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:
         if self._refresh(item, question) or item.key in self._refreshes:
-            future: Future[Outcome] = self._setup.future()
+            future: Future[FetchResult] = self._setup.future()
             self._refreshes[item.key].append(future)
             if stale.timeout_s:
                 self._setup.call_later(stale.timeout_s, partial(_give, future, AGAIN))
@@ -229,12 +238,14 @@ class Cache(Plugin):
                 outcome = await self._own(question)
             if self._is_refreshed(item, outcome):
                 counts = question.counts
-                return _given(outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind]))
+                return _reply_for_client(
+                    outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind])
+                )
         return self._stale_answer(item, question, stale)._replace(reuse=NEVER)
 
     # Questions to the later directives
 
-    def _fetch(self, question: Question, made: Callable[[Outcome, Question], Made]) -> Made | Awaitable[Made]:
+    def _fetch(self, question: Question, made: Callable[[FetchResult, Question], Made]) -> Made | Awaitable[Made]:
         """Ask the next directive, unless the same is being asked already; what may be kept becomes an item.
 
         What is `made` of the outcome comes back.
@@ -245,37 +256,41 @@ class Cache(Plugin):
         if waiters is not None:
             if len(waiters) >= MAX_WAITERS:
                 return made(TOO_MANY, question)
-            future: Future[Outcome] = self._setup.future()
+            future: Future[FetchResult] = self._setup.future()
             waiters.append(future)
             return self._wait(future, question, made)
         reply = later(_for_all(request))
         if reply is None or isinstance(reply, Response):
-            return made(self._taken(question, reply), question)
-        return self._fly(Flight(self._flights, flight_key), reply, question, made)
+            return made(self._store_reply(question, reply), question)
+        return self._await_reply(InFlight(self._flights, flight_key), reply, question, made)
 
-    async def _fly(
-        self, flight: Flight, reply: Awaitable[Reply], question: Question, made: Callable[[Outcome, Question], Made]
+    async def _await_reply(
+        self,
+        flight: InFlight,
+        reply: Awaitable[Reply],
+        question: Question,
+        made: Callable[[FetchResult, Question], Made],
     ) -> Made:
         try:
-            flight.outcome = outcome = self._taken(question, await reply)
+            flight.outcome = outcome = self._store_reply(question, await reply)
         finally:
             del flight
         return made(outcome, question)
 
     async def _wait(
-        self, future: Future[Outcome], question: Question, made: Callable[[Outcome, Question], Made]
+        self, future: Future[FetchResult], question: Question, made: Callable[[FetchResult, Question], Made]
     ) -> Made:
         outcome = await future
         if outcome is AGAIN:
-            again = self._fetch(question, _itself)
-            outcome = again if isinstance(again, Outcome) else await again
+            again = self._fetch(question, _identity)
+            outcome = again if isinstance(again, FetchResult) else await again
         elif outcome is ALONE:
             outcome = await self._own(question)
         return made(outcome, question)
 
-    async def _own(self, question: Question) -> Outcome:
+    async def _own(self, question: Question) -> FetchResult:
         """The outcome for this client alone."""
-        return self._taken(question, await awaited(question.later(_for_all(question.request))))
+        return self._store_reply(question, await awaited(question.later(_for_all(question.request))))
 
     def _refresh(self, item: Item, question: Question) -> bool:
         """Ask for a new item in the background, over TCP as CoreDNS does: the reply is whole, and cannot be forged.
@@ -294,8 +309,8 @@ class Cache(Plugin):
     async def _refreshing(self, item: Item, question: Question) -> None:
         outcome = AGAIN
         try:
-            fetched = self._fetch(question, _itself)
-            outcome = fetched if isinstance(fetched, Outcome) else await fetched
+            fetched = self._fetch(question, _identity)
+            outcome = fetched if isinstance(fetched, FetchResult) else await fetched
             if outcome.reply and outcome.reply.reuse is not NEVER and self._is_refreshed(item, outcome):
                 self._drop(item)  # a later directive has the name now, and nothing takes the item's place
         finally:
@@ -317,37 +332,37 @@ class Cache(Plugin):
             return self._setup.now_s() + stale.recheck_s
         return 0.0 if stale.verify else item.next_refresh_s
 
-    def _is_refreshed(self, item: Item, outcome: Outcome) -> bool:
+    def _is_refreshed(self, item: Item, outcome: FetchResult) -> bool:
         """Whether a reply takes the place of an item; with `prefer_positive` only records take that of records."""
-        if self._config.prefer_positive and item.kind is Kind.SUCCESS:
-            return outcome.contents.kind is Kind.SUCCESS
+        if self._config.prefer_positive and item.kind is AnswerKind.SUCCESS:
+            return outcome.contents.kind is AnswerKind.SUCCESS
         return outcome.contents.is_valid
 
     # Items
 
-    def _taken(self, question: Question, reply: Reply) -> Outcome:
+    def _store_reply(self, question: Question, reply: Reply) -> FetchResult:
         """A reply with the TTL that the cache gives it; it is kept if it may be."""
         if reply is None or is_end(reply):
-            return Outcome(reply)
+            return FetchResult(reply)
         if reply.reuse is not NEVER:
             reply = capped(reply, self._config.success.max_ttl_s, self._config.denial.max_ttl_s)
-            return Outcome(reply, Contents(Kind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
+            return FetchResult(reply, Contents(AnswerKind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
-        if not is_about(query, reply):
+        if not answers_query(query, reply):
             question.counts.drops.count += 1
-            return Outcome(reply)
+            return FetchResult(reply)
         try:
             found = contents(query, reply, self._setup.unix_s())
         except ValueError:
-            return Outcome(reply)
-        if found.kind is Kind.OTHER:
-            return Outcome(reply, found)
+            return FetchResult(reply)
+        if found.kind is AnswerKind.OTHER:
+            return FetchResult(reply, found)
         ttl_s = self._ttl_s(found)
         reply = with_ttl(reply, int(ttl_s), found.records)
         disabled = self._disabled[found.kind]
         if ttl_s and query.labels not in disabled:
             self._keep(question, found.kind, reply, ttl_s)
-        return Outcome(reply, found)
+        return FetchResult(reply, found)
 
     def _drop(self, item: Item) -> None:
         self.success.remove(item.key)
@@ -356,20 +371,25 @@ class Cache(Plugin):
 
     def _ttl_s(self, found: Contents) -> float:
         match found.kind:
-            case Kind.SUCCESS:
+            case AnswerKind.SUCCESS:
                 return self._config.success.clamped(found.ttl_s)
-            case Kind.DENIAL:
+            case AnswerKind.DENIAL:
                 return self._config.denial.clamped(found.ttl_s)
             case _:
                 return self._config.failure_ttl_s
 
-    def _keep(self, question: Question, kind: Kind, reply: Response, ttl_s: float) -> None:
+    def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> None:
         """Keep a reply, unless what is there goes before it: anything before a failure, records before a denial."""
         key, now_s = question.key, self._setup.now_s()
         old = self.pick(key, now_s)
-        if old is not None and kind is Kind.FAILURE and old.kind is not Kind.FAILURE:
+        if old is not None and kind is AnswerKind.FAILURE and old.kind is not AnswerKind.FAILURE:
             return
-        if old is not None and kind is Kind.DENIAL and old.kind is Kind.SUCCESS and self._config.prefer_positive:
+        if (
+            old is not None
+            and kind is AnswerKind.DENIAL
+            and old.kind is AnswerKind.SUCCESS
+            and self._config.prefer_positive
+        ):
             return
         response = without_flags(reply, AA)
         response = Response(
@@ -387,7 +407,7 @@ class Cache(Plugin):
         item = Item(key, kind, response, now_s, ttl_s)
         if old is not None and key in self._refreshes:
             item.uses, item.uses_before, item.last_s = old.uses, old.uses_before, old.last_s
-        to, other = (self.success, self.denial) if kind is Kind.SUCCESS else (self.denial, self.success)
+        to, other = (self.success, self.denial) if kind is AnswerKind.SUCCESS else (self.denial, self.success)
         question.counts.evictions[kind].count += to.put(item)
         other.remove(key)
         if old is not None and old.was_used:
@@ -426,17 +446,17 @@ FAMILIES: Final = (
 )
 
 
-def _itself(outcome: Outcome, _question: Question) -> Outcome:
+def _identity(outcome: FetchResult, _question: Question) -> FetchResult:
     return outcome
 
 
-def _first(outcome: Outcome, question: Question) -> Reply:
+def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
     """The reply for the client that asked."""
     request, _, _, counts = question
-    return _given(outcome.reply, request.query, (counts.requests, counts.misses))
+    return _reply_for_client(outcome.reply, request.query, (counts.requests, counts.misses))
 
 
-def _given(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
+def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
     """A reply of the later directives for one client, counted when it is sent."""
     if reply is None or is_end(reply):
         for tally in tallies:
@@ -460,7 +480,7 @@ def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], re
     return response._replace(wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
 
 
-def _for_all_who_wait(outcome: Outcome) -> Outcome:
+def _for_all_who_wait(outcome: FetchResult) -> FetchResult:
     """The outcome for clients that wait for one another asked for."""
     return ALONE if outcome.reply and outcome.reply.reuse is PRIVATE else outcome
 
@@ -482,7 +502,7 @@ def _for_all(request: Request) -> Request:
     return Request._make((asked, *request[1:]))
 
 
-def _give(future: Future[Outcome], outcome: Outcome) -> None:
+def _give(future: Future[FetchResult], outcome: FetchResult) -> None:
     """Give somebody who waits an outcome, if they still do."""
     if not future.done():
         future.set_result(outcome)
@@ -497,7 +517,7 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
     return (
         item.uses.count + 1 - item.uses_before >= prefetch.amount
         and left_s <= ceil(prefetch.percent / 100 * item.ttl_s)
-        and item.kind is not Kind.FAILURE
+        and item.kind is not AnswerKind.FAILURE
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
 from kdns.dnsserver.answers.response import Response
-from kdns.plugins.cache.kinds import Kind
+from kdns.plugins.cache.kinds import AnswerKind
 from kdns.tally import Tally
 
 MAX_BYTES: Final = 64 << 20
@@ -22,7 +22,7 @@ _RECORD_BYTES: Final = 250
 _OPTION_BYTES: Final = 150
 
 
-def key_of(query: Query) -> bytes:
+def question_key(query: Query) -> bytes:
     """What a reply may depend on: name, type, class, DO, CD and RD.
 
     Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
@@ -51,7 +51,7 @@ class Item:
         "uses_before", "was_used",
     )  # fmt: skip
 
-    def __init__(self, key: bytes, kind: Kind, response: Response, stored_s: float, ttl_s: float) -> None:
+    def __init__(self, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> None:
         self.key = key
         self.kind = kind
         self.response = response

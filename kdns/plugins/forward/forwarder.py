@@ -62,12 +62,12 @@ class Forwarder:
             "coredns_forward_max_concurrent_rejects", "Questions refused because too many were under way.", ()
         ).tally()
 
-    def takes(self, labels: Labels) -> bool:
+    def matches(self, labels: Labels) -> bool:
         """Whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
         zone = self.zones.closest(labels)
         return zone is not None and (labels == zone or labels not in self._excluded)
 
-    def leads_on(self, response: Response) -> bool:
+    def falls_through(self, response: Response) -> bool:
         """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""
         if response is self._too_many or (not response.wire and response.options == FAILED.options):
             return False

@@ -32,7 +32,7 @@ class Forward(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """What the upstreams of the stanza that takes the name answer; `next` for other names and zone transfers."""
         query = request.query
-        takers = [forwarder for forwarder in self.forwarders if forwarder.takes(query.labels)]
+        takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
         if not takers or query.qtype in TRANSFERS:
             return next(request)
         return takers[0].ask(request) if len(takers) == 1 else _first_that_knows(takers, request)
@@ -41,7 +41,7 @@ class Forward(Plugin):
 async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
     for forwarder in takers[:-1]:
         response = await forwarder.ask(request)
-        if not forwarder.leads_on(response):
+        if not forwarder.falls_through(response):
             return response
     return await takers[-1].ask(request)
 

@@ -22,7 +22,7 @@ from kdns.plugins.kubernetes.dashed import dashed
 from kdns.plugins.kubernetes.options import PodMode
 from kdns.plugins.kubernetes.reverse import is_shown
 from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, service_tree
-from kdns.plugins.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, Zone, Zones
+from kdns.plugins.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, KubernetesZone, Zones
 from kdns.plugins.transfer import Transfer
 
 
@@ -49,7 +49,7 @@ def _chained(apex: Iterable[RRset], below: Iterable[RRset]) -> Iterator[RRset]:
     yield from below
 
 
-def _snapshot(zones: Zones, zone: Zone) -> Snapshot:
+def _snapshot(zones: Zones, zone: KubernetesZone) -> Snapshot:
     state, options = zones.state, zones.options
     shown = {name for _, name in state.namespaces if is_shown(name, state, options)}
     if zone.name in options.multicluster:
@@ -67,7 +67,7 @@ def _snapshot(zones: Zones, zone: Zone) -> Snapshot:
     return Snapshot(rows, pods)
 
 
-def _apex(zones: Zones, zone: Zone) -> Iterator[RRset]:
+def _apex(zones: Zones, zone: KubernetesZone) -> Iterator[RRset]:
     """The name servers with their addresses, as far as no Service brings them, and the version of the schema."""
     ttl_s = zones.options.ttl_s
     servers = zones.name_servers(zone.name)
@@ -82,12 +82,12 @@ def _apex(zones: Zones, zone: Zone) -> Iterator[RRset]:
         yield RRset(_below("dns-version", zone.name), TXT, SCHEMA_TTL_S, (SCHEMA_VERSION,))
 
 
-def _namespace(labels: Labels, zone: Zone) -> str:
+def _namespace(labels: Labels, zone: KubernetesZone) -> str:
     """The namespace of a name below a Service's."""
     return labels[-len(zone.labels) - 2].decode("latin-1")
 
 
-def _forward(zones: Zones, zone: Zone, snapshot: Snapshot) -> Iterator[RRset]:
+def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
     """Names of Services and their endpoints, and of verified pods."""
     ttl_s = zones.options.ttl_s
     for service, slices in snapshot.services:
@@ -104,7 +104,7 @@ def _forward(zones: Zones, zone: Zone, snapshot: Snapshot) -> Iterator[RRset]:
             yield RRset(owner, address_type(address), ttl_s, (address,))
 
 
-def _reverse(zones: Zones, zone: Zone, snapshot: Snapshot) -> Iterator[RRset]:
+def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
     """The names of addresses within the zone: the Services', or else those of ready endpoints."""
     bounds = reverse_range(zone.labels)
     if bounds is None:

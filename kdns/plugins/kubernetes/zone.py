@@ -76,7 +76,7 @@ class NameRecords(NamedTuple):
     ttl_s: int | None = None
 
 
-class Zone(NamedTuple):
+class KubernetesZone(NamedTuple):
     """One zone: its labels, how many they are, its name, and whether it maps addresses to names."""
 
     labels: Labels
@@ -101,7 +101,8 @@ class Zones:
         self.serial = 0
         zones = ((labels_of(zone), zone) for zone in options.zones)
         self._zones = sorted(
-            (Zone(labels, len(labels), zone, is_reverse(zone)) for labels, zone in zones), key=lambda zone: -zone.depth
+            (KubernetesZone(labels, len(labels), zone, is_reverse(zone)) for labels, zone in zones),
+            key=lambda zone: -zone.depth,
         )
         self._trees: dict[tuple[Subject, str], ServiceTree | None] = {}
         self._old_trees: dict[tuple[Subject, str], ServiceTree | None] = {}
@@ -119,7 +120,7 @@ class Zones:
         """Whether everything these zones are made of has been listed once."""
         return self._needs <= self.state.synced
 
-    def zone_of(self, labels: Labels) -> Zone | None:
+    def zone_of(self, labels: Labels) -> KubernetesZone | None:
         """The closest enclosing zone of a name given by its folded labels."""
         for zone in self._zones:
             if not zone.depth or labels[-zone.depth :] == zone.labels:
@@ -166,7 +167,7 @@ class Zones:
             return Result(Status.NODATA, zone.name, (), (), touched)
         return Result(Status.SUCCESS, zone.name, (rrset,), self._additional(rrset, records, zone), touched)
 
-    def _chased(self, labels: Labels, qtype: int, records: NameRecords, zone: Zone) -> Result:
+    def _chased(self, labels: Labels, qtype: int, records: NameRecords, zone: KubernetesZone) -> Result:
         """The answer for a name that is a CNAME, and for what it leads to, over at most MAX_CNAMES.
 
         Differs: behind more of them CoreDNS answers NODATA, which denies a name that exists. Here the CNAMEs are the
@@ -215,7 +216,7 @@ class Zones:
         ttl_s = self.options.ttl_s if records.ttl_s is None else records.ttl_s
         return RRset(owner or text_of(labels), rtype, ttl_s, rdata)
 
-    def _find(self, labels: Labels, zone: Zone, qtype: int) -> NameRecords | None:
+    def _find(self, labels: Labels, zone: KubernetesZone, qtype: int) -> NameRecords | None:
         """The records of one name in its zone, None while they cannot be known yet.
 
         For A and AAAA the node need not hold more than addresses.
@@ -227,7 +228,7 @@ class Zones:
             return None
         return self._reverse(labels) if zone.is_reverse else self._of_cluster(relative, zone, qtype)
 
-    def _fixed(self, relative: Labels, zone: Zone) -> NameRecords | None:
+    def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
         """The names that exist whatever the cluster holds."""
         node: Node | None = None
         ttl_s = None
@@ -244,7 +245,7 @@ class Zones:
                 node = {}
         return NameRecords(node, subjects.APEX, ttl_s=ttl_s) if node is not None else None
 
-    def _of_cluster(self, relative: Labels, zone: Zone, qtype: int) -> NameRecords:
+    def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
         """The names that follow the cluster, in a forward zone."""
         if len(relative) > 1:
             branch, namespace = relative[0], relative[1].decode("latin-1")
@@ -369,7 +370,7 @@ class Zones:
         own = self.options.own_addresses
         return {rtype: tuple(a for a in own if address_type(a) == rtype) for rtype in (A, AAAA)}
 
-    def _additional(self, rrset: RRset, records: NameRecords, zone: Zone) -> tuple[RRset, ...]:
+    def _additional(self, rrset: RRset, records: NameRecords, zone: KubernetesZone) -> tuple[RRset, ...]:
         """Addresses of the targets of SRV (RFC 2782) and NS records, as far as they lie here."""
         if rrset.rtype not in {SRV, NS}:
             return ()

@@ -17,7 +17,7 @@ from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.chain import Request
 from kdns.net import packed, without_zone
 from kdns.plugins.rewrite.answers import Change
-from kdns.plugins.rewrite.rules import Outcome
+from kdns.plugins.rewrite.rules import RuleResult
 
 Action: TypeAlias = Literal["set", "append", "replace", "unset"]
 ACTIONS: Final[dict[str, Action]] = {"set": "set", "append": "append", "replace": "replace", "unset": "unset"}
@@ -78,7 +78,7 @@ class OptionRule:
     needs_value: bool = False
     reverts: tuple[Change, ...] = field(default=())
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """See Rule. Options of other codes keep their places."""
         del name
         query = request.query
@@ -102,6 +102,6 @@ class OptionRule:
             return self._outcome(request, edns, options)
         return None
 
-    def _outcome(self, request: Request, edns: Edns, options: tuple[tuple[int, bytes], ...]) -> Outcome:
+    def _outcome(self, request: Request, edns: Edns, options: tuple[tuple[int, bytes], ...]) -> RuleResult:
         changed = request.query.changed(edns=edns._replace(options=options))
-        return Outcome(request._replace(query=changed), self.reverts, not self.reads_client)
+        return RuleResult(request._replace(query=changed), self.reverts, not self.reads_client)

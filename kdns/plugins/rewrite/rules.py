@@ -11,7 +11,7 @@ from kdns.plugins.rewrite.answers import Change, RenameRecords, by_pattern, by_s
 from kdns.plugins.rewrite.patterns import NamePattern
 
 
-class Outcome(NamedTuple):
+class RuleResult(NamedTuple):
     """What a rule makes of a query: the next one, and the changes to its answer, in order.
 
     `is_of_packet` says that both depend on nothing but the packet.
@@ -30,7 +30,7 @@ class Rule(Protocol):
         """Whether it looks at more than the packet."""
         ...
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """What becomes of a query about this name, None where the rule does not concern it.
 
         ValueError for a name that is none.
@@ -53,13 +53,13 @@ class TypeRule:
     to: int
     reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """See Rule."""
         del name
         query = request.query
         if query.qtype != self.qtype:
             return None
-        return Outcome(request._replace(query=query.changed(qtype=self.to)))
+        return RuleResult(request._replace(query=query.changed(qtype=self.to)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class ClassRule:
     to: int
     reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """See Rule."""
         del name
         query = request.query
         if query.qclass != self.qclass:
             return None
-        return Outcome(request._replace(query=query.changed(qclass=self.to)))
+        return RuleResult(request._replace(query=query.changed(qclass=self.to)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ class ExactNameRule:
     answers: tuple[Change, ...] = ()
     reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """See Rule."""
         del name
         if request.query.labels != self.labels:
             return None
-        return Outcome(request.about(self.to), (RenameRecords(by_suffix(self.to, self.labels)), *self.answers))
+        return RuleResult(request.about(self.to), (RenameRecords(by_suffix(self.to, self.labels)), *self.answers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class NameRule:
     answers: tuple[Change, ...] = ()
     reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """See Rule."""
         replaced = self.pattern.replaced(name)
         if replaced is None:
@@ -117,8 +117,10 @@ class NameRule:
         labels = labels_of(replaced)
         changed = request.about(labels)
         if not self.auto:
-            return Outcome(changed, self.answers)
-        return Outcome(changed, (RenameRecords(by_suffix(changed.query.labels, request.query.labels)), *self.answers))
+            return RuleResult(changed, self.answers)
+        return RuleResult(
+            changed, (RenameRecords(by_suffix(changed.query.labels, request.query.labels)), *self.answers)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,10 @@ class AnswerRule:
     change: Change
     reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> Outcome | None:
+    def apply(self, request: Request, name: str) -> RuleResult | None:
         """See Rule. Without a pattern it concerns all names."""
         if self.pattern is None or self.pattern.matches(name):
-            return Outcome(request, (self.change,))
+            return RuleResult(request, (self.change,))
         return None
 
 

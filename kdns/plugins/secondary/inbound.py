@@ -25,7 +25,7 @@ LEAST_SOA_BYTES: Final = 22
 """The rdata of an SOA record whose names are the root."""
 
 
-class Kind(Enum):
+class TransferKind(Enum):
     """What a transfer turned out to be."""
 
     UNKNOWN = "unknown"
@@ -61,7 +61,7 @@ class Inbound:
         self._name, self._labels = name, labels_of(folded(name))
         self._held = held
         self.messages: list[bytes] = []
-        self.kind = Kind.UNKNOWN
+        self.kind = TransferKind.UNKNOWN
         self.serial = 0
         self._count = 0
         self._size_bytes = 0
@@ -85,7 +85,7 @@ class Inbound:
                 raise ValueError("records behind the last SOA")
             self._take(record.rtype, self._soa_serial(packet, record) if record.rtype == SOA else None)
         if self._count == 1 and self._held is not None and not is_newer(self.serial, self._held):
-            self.kind, self._is_complete = Kind.CURRENT, True
+            self.kind, self._is_complete = TransferKind.CURRENT, True
         self.messages.append(packet)
         return self._is_complete
 
@@ -104,12 +104,12 @@ class Inbound:
             return
         if self._count == 2:
             is_changes = self._held is not None and rtype == SOA and serial == self._held
-            self.kind = Kind.CHANGES if is_changes else Kind.FULL
+            self.kind = TransferKind.CHANGES if is_changes else TransferKind.FULL
             if is_changes:
                 return
         if serial is None:
             return
-        if self.kind is Kind.FULL:
+        if self.kind is TransferKind.FULL:
             if serial != self.serial:
                 raise ValueError("an SOA record in the middle of a zone")
             self._is_complete = True
@@ -125,7 +125,7 @@ class Inbound:
 
     def zone(self, held: Zone | None) -> Zone:
         """The zone that was transferred, or that the changes make of the one held; ValueError where they make none."""
-        if self.kind is Kind.CHANGES and held:
+        if self.kind is TransferKind.CHANGES and held:
             return _changed(self._name, held, list(self.records()))
         return Zone(self._name, list(self.records())[:-1])
 

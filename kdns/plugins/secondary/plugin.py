@@ -26,10 +26,10 @@ from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Files,
 from kdns.dnsserver.stanza import FALLTHROUGH, UNLIMITED, Option, configured, sets
 from kdns.net import HostPort, client_address
 from kdns.plugins.file import Version
-from kdns.plugins.secondary.inbound import Inbound, Kind, question, serial_in
+from kdns.plugins.secondary.inbound import Inbound, TransferKind, question, serial_in
 from kdns.plugins.transfer import peer
 from kdns.plugins.tsig.plugin import Tsigs, key_name
-from kdns.plugins.zones.authority import Authority, HeldZone, stepped
+from kdns.plugins.zones.authority import Authority, ServedZone, differences_to
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Followed:
     `is_notified` says that a primary had something new since the last look, `is_noting` that a task is to look.
     """
 
-    held: HeldZone
+    served: ServedZone
     config: SecondaryConfig
     catalog: str = ""
     member: Member | None = None
@@ -195,11 +195,11 @@ class SecondaryZones(Authority):
         reason = "; ".join(reasons)
         if reason != followed.reason:
             followed.reason = reason
-            self._setup.log("warning", "zone not transferred", zone=followed.held.name, reason=reason)
+            self._setup.log("warning", "zone not transferred", zone=followed.served.name, reason=reason)
 
     def _schedule(self, followed: Followed, *, is_good: bool) -> None:
         """When to ask again: the SOA's refresh or retry, a little earlier by chance, so that secondaries spread."""
-        zone = followed.held.zone
+        zone = followed.served.zone
         if zone:
             wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
         else:
@@ -209,11 +209,11 @@ class SecondaryZones(Authority):
 
     async def _ask(self, followed: Followed, primary: HostPort) -> None:
         """Transfer the zone from a primary if it has a newer version."""
-        held = followed.held
-        zone = held.zone
+        served = followed.served
+        zone = served.zone
         if zone:
             message_id = self._setup.chance.randrange(1 << 16)
-            packet = question(held.name, SOA, message_id)
+            packet = question(served.name, SOA, message_id)
             signer = self._signer(followed)
             response = await self._setup.datagram(primary, signer(packet) if signer else packet, QUERY_TIMEOUT_S)
             if signer:
@@ -231,14 +231,14 @@ class SecondaryZones(Authority):
 
     async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
         """Transfer the changes since a version, or the whole zone."""
-        held = followed.held
+        served = followed.served
         message_id = self._setup.chance.randrange(1 << 16)
-        packet = question(held.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
+        packet = question(served.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
         signer = self._signer(followed)
         if signer:
             packet = signer(packet)
         verifier = self._verifier(followed, signer) if signer else None
-        inbound = Inbound(held.name, zone.serial if zone else None)
+        inbound = Inbound(served.name, zone.serial if zone else None)
         until_s = self._until_s(followed)
         async with aclosing(self._setup.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
             async for message in messages:
@@ -252,20 +252,20 @@ class SecondaryZones(Authority):
                 raise ValueError("the transfer ended before its last SOA")
         if verifier and not verifier.is_complete:
             raise ValueError("the last message is not signed")
-        if inbound.kind is Kind.CURRENT or followed.is_dropped:
+        if inbound.kind is TransferKind.CURRENT or followed.is_dropped:
             return
-        if held.zone and not is_newer(inbound.serial, held.zone.serial):
-            raise ValueError(f"the zone has serial {inbound.serial}, which is not newer than {held.zone.serial}")
+        if served.zone and not is_newer(inbound.serial, served.zone.serial):
+            raise ValueError(f"the zone has serial {inbound.serial}, which is not newer than {served.zone.serial}")
         is_catalog = _is_catalog(followed)
-        version, members = await self._setup.in_thread(lambda _: _version(inbound, held, is_catalog=is_catalog))
+        version, members = await self._setup.in_thread(lambda _: _version(inbound, served, is_catalog=is_catalog))
         if is_catalog:
             self._use_catalog(followed, members)
-        self.renew(held, version.zone, version.differences)
-        self._setup.log("info", "zone transferred", zone=held.name, primary=str(primary), serial=version.zone.serial)
+        self.renew(served, version.zone, version.differences)
+        self._setup.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
 
     def _until_s(self, followed: Followed) -> float:
         """When a transfer that begins now has to be complete: no later than the zone that is held expires."""
-        zone = followed.held.zone
+        zone = followed.served.zone
         expires_s = followed.checked_s + zone.soa_rdata.expire if zone else math.inf
         return min(self._setup.now_s() + MAX_TRANSFER_S, expires_s)
 
@@ -288,7 +288,7 @@ class SecondaryZones(Authority):
         return Verifier(labels_of(followed.config.key), signer.secret, DEFAULT_ALGORITHM, signer.mac)
 
     def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:
-        followed = Followed(HeldZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
+        followed = Followed(ServedZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
         self.followed[zone] = followed
         self._setup.spawn(partial(self._keep, followed))
         return followed
@@ -298,11 +298,11 @@ class SecondaryZones(Authority):
         while not followed.is_dropped:
             await self.refresh(followed)
             while not followed.is_dropped and (wait_s := followed.due_s - self._setup.now_s()) > 0:
-                zone = followed.held.zone
+                zone = followed.served.zone
                 left_s = followed.checked_s + zone.soa_rdata.expire - self._setup.now_s() if zone else wait_s
                 if zone and left_s <= 0:
-                    self._setup.log("warning", "zone expired", zone=followed.held.name)
-                    self.renew(followed.held, None)
+                    self._setup.log("warning", "zone expired", zone=followed.served.name)
+                    self.renew(followed.served, None)
                     left_s = wait_s
                 await self._setup.sleep(min(wait_s, left_s))
 
@@ -312,7 +312,7 @@ class SecondaryZones(Authority):
         A zone of another catalog is taken over only where that one says so (§4.3.1), and keeps its content only under
         the same label (§5.5).
         """
-        name = catalog.held.name
+        name = catalog.served.name
         allowed = ZoneSet(catalog.config.catalog or (".",))
         wanted = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
         for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in wanted]:
@@ -339,7 +339,7 @@ class SecondaryZones(Authority):
         followed.is_dropped = True
 
     def _hold_all(self) -> None:
-        self.hold(followed.held for followed in self.followed.values())
+        self.serve_zones(followed.served for followed in self.followed.values())
 
 
 def _is_catalog(followed: Followed) -> bool:
@@ -351,14 +351,14 @@ def _of_members(config: SecondaryConfig) -> SecondaryConfig:
     return replace(config, catalog=None)
 
 
-def _version(inbound: Inbound, held: HeldZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
+def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
     """The zone of a transfer, and its members where it is a catalog; for a thread."""
-    zone = inbound.zone(held.zone)
+    zone = inbound.zone(served.zone)
     members: dict[str, Member] = {}
     if is_catalog:
-        rrsets = [zone.soa, *zone.records()] if inbound.kind is Kind.CHANGES else list(inbound.records())[:-1]
-        members = parse_catalog(held.name, rrsets)
-    return Version(zone, stepped(held, zone)), members
+        rrsets = [zone.soa, *zone.records()] if inbound.kind is TransferKind.CHANGES else list(inbound.records())[:-1]
+        members = parse_catalog(served.name, rrsets)
+    return Version(zone, differences_to(served, zone)), members
 
 
 def build(configs: tuple[SecondaryConfig, ...], setup: Needs) -> SecondaryZones:

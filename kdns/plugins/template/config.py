@@ -14,7 +14,7 @@ from kdns.dns.query import extended_error
 from kdns.dns.types import NOERROR, class_number, rcode_number, type_number
 from kdns.dnsserver.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
 from kdns.dnsserver.expressions.parser import RESERVED, Expression, expression
-from kdns.dnsserver.expressions.values import Kind
+from kdns.dnsserver.expressions.values import ValueKind
 from kdns.dnsserver.patterns import Pattern, regex
 from kdns.dnsserver.stanza import (
     FALLTHROUGH,
@@ -104,7 +104,7 @@ def _expr(config: TemplateConfig, line: Line) -> TemplateConfig:
     return replace(config, conditions=(*config.conditions, expression(line.args, FUNCTIONS, _kinds(config))))
 
 
-def _kinds(config: TemplateConfig) -> dict[str, Kind]:
+def _kinds(config: TemplateConfig) -> dict[str, ValueKind]:
     """The kinds of the variables so far."""
     return {name: value.kind for name, value in config.variables}
 

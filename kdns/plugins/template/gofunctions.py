@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError, text_of
 
-Value: TypeAlias = Any
+GoValue: TypeAlias = Any
 
 MAX_WIDTH: Final = 1000
 """The widest field of printf."""
@@ -19,19 +19,19 @@ MAX_WIDTH: Final = 1000
 _VERB: Final = re.compile(r"%(?P<flags>[-+# 0]*)(?P<width>[0-9]*)(?:\.(?P<precision>[0-9]*))?(?P<verb>.)", re.DOTALL)
 
 
-class Struct(dict[str, Value]):
+class Struct(dict[str, GoValue]):
     """A value with fields; another field is an error."""
 
 
-class Map(dict[str, Value]):
+class Map(dict[str, GoValue]):
     """A map of strings; a missing key gives `absent`."""
 
-    def __init__(self, entries: Mapping[str, Value], absent: Value = "") -> None:
+    def __init__(self, entries: Mapping[str, GoValue], absent: GoValue = "") -> None:
         super().__init__(entries)
         self.absent = absent
 
 
-def text(value: Value) -> str:
+def text(value: GoValue) -> str:
     """A value as a template prints it."""
     if value is None:
         return "<no value>"
@@ -42,12 +42,12 @@ def text(value: Value) -> str:
     return text_of(value)
 
 
-def is_true(value: Value) -> bool:
+def is_true(value: GoValue) -> bool:
     """Whether a condition holds: everything but false, 0, nil and what is empty."""
     return bool(value)
 
 
-def field(value: Value, name: str) -> Value:
+def field(value: GoValue, name: str) -> GoValue:
     """A field of a value, or what a map has under that key."""
     if isinstance(value, Map):
         return value.get(name, value.absent)
@@ -56,7 +56,7 @@ def field(value: Value, name: str) -> Value:
     raise EvaluationError(f"there is no field {name!r}")
 
 
-def parse_int(*arguments: Value) -> int:
+def parse_int(*arguments: GoValue) -> int:
     """parseInt TEXT BASE BITS: an unsigned number, as strconv.ParseUint reads it."""
     match arguments:
         case (str(digits), int(base), int(bits)) if base == 0 or 2 <= base <= 36:
@@ -74,7 +74,7 @@ def parse_int(*arguments: Value) -> int:
     raise EvaluationError("parseInt takes a string, a base and a number of bits")
 
 
-def _index(value: Value, *keys: Value) -> Value:
+def _index(value: GoValue, *keys: GoValue) -> GoValue:
     for key in keys:
         if isinstance(value, Map) and isinstance(key, str):
             value = value.get(key, value.absent)
@@ -87,7 +87,7 @@ def _index(value: Value, *keys: Value) -> Value:
     return value
 
 
-def _slice(value: Value, *bounds: Value) -> Value:
+def _slice(value: GoValue, *bounds: GoValue) -> GoValue:
     if not isinstance(value, tuple | str) or len(bounds) > 2 or not all(type(bound) is int for bound in bounds):
         raise EvaluationError("slice takes a list or a string, and up to two numbers")
     first = bounds[0] if bounds else 0
@@ -97,41 +97,41 @@ def _slice(value: Value, *bounds: Value) -> Value:
     return value[first:last]
 
 
-def _length(value: Value) -> int:
+def _length(value: GoValue) -> int:
     if not isinstance(value, str | tuple | Map):
         raise EvaluationError("len takes a string, a list or a map")
     return len(value)
 
 
-def _comparable(left: Value, right: Value) -> tuple[Value, Value]:
+def _comparable(left: GoValue, right: GoValue) -> tuple[GoValue, GoValue]:
     """Both values; EvaluationError where Go would not compare them."""
     if not isinstance(left, bool | int | float | str) or type(left) is not type(right):
         raise EvaluationError("values of different kinds cannot be compared")
     return left, right
 
 
-def _eq(first: Value, *others: Value) -> bool:
+def _eq(first: GoValue, *others: GoValue) -> bool:
     if not others:
         raise EvaluationError("eq takes at least two values")
     return any(left == right for left, right in (_comparable(first, other) for other in others))
 
 
-def _ne(left: Value, right: Value) -> bool:
+def _ne(left: GoValue, right: GoValue) -> bool:
     return not _eq(left, right)
 
 
-def _lt(left: Value, right: Value) -> bool:
+def _lt(left: GoValue, right: GoValue) -> bool:
     one, other = _comparable(left, right)
     if isinstance(one, bool):
         raise EvaluationError("true and false have no order")
     return bool(one < other)
 
 
-def _le(left: Value, right: Value) -> bool:
+def _le(left: GoValue, right: GoValue) -> bool:
     return _lt(left, right) or _eq(left, right)
 
 
-def _print(*values: Value) -> str:
+def _print(*values: GoValue) -> str:
     pieces: list[str] = []
     for index, value in enumerate(values):
         if index and not isinstance(value, str) and not isinstance(values[index - 1], str):
@@ -140,11 +140,11 @@ def _print(*values: Value) -> str:
     return "".join(pieces)
 
 
-def _println(*values: Value) -> str:
+def _println(*values: GoValue) -> str:
     return " ".join(map(text, values)) + "\n"
 
 
-def _printf(layout: Value = None, *values: Value) -> str:
+def _printf(layout: GoValue = None, *values: GoValue) -> str:
     if not isinstance(layout, str):
         raise EvaluationError("printf takes a format and values")
     rest = list(values)
@@ -162,7 +162,7 @@ def _printf(layout: Value = None, *values: Value) -> str:
     return result
 
 
-def _formatted(match: re.Match[str], value: Value) -> str:
+def _formatted(match: re.Match[str], value: GoValue) -> str:
     flags, verb = match["flags"], match["verb"]
     width, precision = int(match["width"][:6] or 0), match["precision"]
     if max(width, int((precision or "0")[:6] or 0)) > MAX_WIDTH:
@@ -201,7 +201,7 @@ def _formatted(match: re.Match[str], value: Value) -> str:
     return format(plain, f"{align}{width}")
 
 
-def _type_name(value: Value) -> str:
+def _type_name(value: GoValue) -> str:
     """Go's name of a value's type."""
     match value:
         case None:
@@ -221,7 +221,7 @@ def _type_name(value: Value) -> str:
     raise EvaluationError("printf: %T of a value with fields")
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
+FUNCTIONS: Final[dict[str, Callable[..., GoValue]]] = {
     "eq": _eq,
     "ge": lambda left, right: not _lt(left, right),
     "gt": lambda left, right: not _le(left, right),
@@ -240,7 +240,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
 """Functions whose arguments are all evaluated; `and` and `or` are the parser's."""
 
 
-def called(name: str, arguments: tuple[Value, ...]) -> Value:
+def called(name: str, arguments: tuple[GoValue, ...]) -> GoValue:
     """What a function makes of its arguments; EvaluationError where it does not take them."""
     try:
         result = FUNCTIONS[name](*arguments)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError
-from kdns.plugins.template.gofunctions import FUNCTIONS, Map, Struct, Value, called, field, is_true, text
+from kdns.plugins.template.gofunctions import FUNCTIONS, GoValue, Map, Struct, called, field, is_true, text
 
 MAX_TEMPLATE_CHARS: Final = 65536
 MAX_DEPTH: Final = 20
@@ -41,7 +41,7 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 }
 _KEYWORDS: Final = frozenset(("if", "else", "end", "range", "with", "break", "continue"))
 _MISSING: Final = frozenset(("define", "template", "block"))
-_CONSTANTS: Final[dict[str, Value]] = {"true": True, "false": False, "nil": None}
+_CONSTANTS: Final[dict[str, GoValue]] = {"true": True, "false": False, "nil": None}
 
 
 class TemplateSyntaxError(ValueError):
@@ -69,7 +69,7 @@ class _Run:
     def __init__(self, data: Struct) -> None:
         self.pieces: list[str] = []
         self.size = 0
-        self.variables: dict[int, Value] = {0: data}
+        self.variables: dict[int, GoValue] = {0: data}
         self.turns_left = MAX_TURNS
 
     def write(self, piece: str) -> None:
@@ -79,9 +79,9 @@ class _Run:
         self.pieces.append(piece)
 
 
-_Evaluate: TypeAlias = Callable[[_Run, Value], Value]
+_Evaluate: TypeAlias = Callable[[_Run, GoValue], GoValue]
 """The value of a pipeline, given the value of the dot."""
-_Execute: TypeAlias = Callable[[_Run, Value], None]
+_Execute: TypeAlias = Callable[[_Run, GoValue], None]
 
 
 class Template:
@@ -369,7 +369,7 @@ class _Parser:
         return value
 
 
-def _number(digits: str) -> Value:
+def _number(digits: str) -> GoValue:
     try:
         return float(digits) if "." in digits else int(digits, 0)
     except ValueError as error:
@@ -391,23 +391,23 @@ def _unquoted(quoted: str) -> str:
     return _ESCAPE.sub(meant, quoted[1:-1])
 
 
-def _constant(value: Value, _run: _Run, _dot_value: Value) -> Value:
+def _constant(value: GoValue, _run: _Run, _dot_value: GoValue) -> GoValue:
     return value
 
 
-def _dot(_run: _Run, dot: Value) -> Value:
+def _dot(_run: _Run, dot: GoValue) -> GoValue:
     return dot
 
 
-def _variable(slot: int, run: _Run, _dot_value: Value) -> Value:
+def _variable(slot: int, run: _Run, _dot_value: GoValue) -> GoValue:
     return run.variables.get(slot)
 
 
-def _field(value: _Evaluate, name: str, run: _Run, dot: Value) -> Value:
+def _field(value: _Evaluate, name: str, run: _Run, dot: GoValue) -> GoValue:
     return field(value(run, dot), name)
 
 
-def _apply(operand: _Evaluate, arguments: tuple[_Evaluate, ...], run: _Run, dot: Value) -> Value:
+def _apply(operand: _Evaluate, arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue) -> GoValue:
     value = operand(run, dot)
     if callable(value):
         given = [argument(run, dot) for argument in arguments]
@@ -419,15 +419,15 @@ def _apply(operand: _Evaluate, arguments: tuple[_Evaluate, ...], run: _Run, dot:
     return value
 
 
-def _call(name: str, arguments: tuple[_Evaluate, ...], run: _Run, dot: Value) -> Value:
+def _call(name: str, arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue) -> GoValue:
     return called(name, tuple(argument(run, dot) for argument in arguments))
 
 
-def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: Value, *, until: bool) -> Value:
+def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue, *, until: bool) -> GoValue:
     """The first argument that decides `and` or `or`, else the last one."""
     if not arguments:
         raise EvaluationError("`and` and `or` take at least one value")
-    value: Value = None
+    value: GoValue = None
     for argument in arguments:
         value = argument(run, dot)
         if is_true(value) is until:
@@ -435,27 +435,27 @@ def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: Value, *, until:
     return value
 
 
-def _nothing(_run: _Run, _dot_value: Value) -> None:
+def _nothing(_run: _Run, _dot_value: GoValue) -> None:
     """An absent `else`."""
 
 
-def _write_text(plain: str, run: _Run, _dot_value: Value) -> None:
+def _write_text(plain: str, run: _Run, _dot_value: GoValue) -> None:
     run.write(plain)
 
 
-def _write_value(value: _Evaluate, run: _Run, dot: Value) -> None:
+def _write_value(value: _Evaluate, run: _Run, dot: GoValue) -> None:
     run.write(text(value(run, dot)))
 
 
-def _assign(slot: int, value: _Evaluate, run: _Run, dot: Value) -> None:
+def _assign(slot: int, value: _Evaluate, run: _Run, dot: GoValue) -> None:
     run.variables[slot] = value(run, dot)
 
 
-def _leave_loop(_run: _Run, _dot_value: Value) -> None:
+def _leave_loop(_run: _Run, _dot_value: GoValue) -> None:
     raise _Break
 
 
-def _leave_turn(_run: _Run, _dot_value: Value) -> None:
+def _leave_turn(_run: _Run, _dot_value: GoValue) -> None:
     raise _Continue
 
 
@@ -463,7 +463,7 @@ def _sequence(steps: list[_Execute]) -> _Execute:
     if len(steps) == 1:
         return steps[0]
 
-    def execute(run: _Run, dot: Value) -> None:
+    def execute(run: _Run, dot: GoValue) -> None:
         for step in steps:
             step(run, dot)
 
@@ -471,7 +471,7 @@ def _sequence(steps: list[_Execute]) -> _Execute:
 
 
 def _choose(
-    value: _Evaluate, slot: int | None, body: _Execute, otherwise: _Execute, run: _Run, dot: Value, *, has_dot: bool
+    value: _Evaluate, slot: int | None, body: _Execute, otherwise: _Execute, run: _Run, dot: GoValue, *, has_dot: bool
 ) -> None:
     decisive = value(run, dot)
     if slot is not None:
@@ -482,7 +482,9 @@ def _choose(
         otherwise(run, dot)
 
 
-def _loop(value: _Evaluate, slots: tuple[int, ...], body: _Execute, otherwise: _Execute, run: _Run, dot: Value) -> None:
+def _loop(
+    value: _Evaluate, slots: tuple[int, ...], body: _Execute, otherwise: _Execute, run: _Run, dot: GoValue
+) -> None:
     entries = list(_entries(value(run, dot)))
     if not entries:
         otherwise(run, dot)
@@ -499,7 +501,7 @@ def _loop(value: _Evaluate, slots: tuple[int, ...], body: _Execute, otherwise: _
             continue
 
 
-def _entries(value: Value) -> Iterable[tuple[Value, Value]]:
+def _entries(value: GoValue) -> Iterable[tuple[GoValue, GoValue]]:
     match value:
         case tuple() | range():
             return enumerate(value[: MAX_TURNS + 1])

@@ -22,9 +22,9 @@ from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_cl
 from kdns.dnsserver.directive import Answers, Counters, Directive, EventLog, Metrics, Repeat
 from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.plugins.template.config import OPTIONS, Section, TemplateConfig, parse
-from kdns.plugins.template.doubts import doubts
 from kdns.plugins.template.gotemplate import Template
 from kdns.plugins.template.stencil import Stencil, Subject, stencil_of
+from kdns.plugins.template.warnings import warnings
 from kdns.tally import Tally
 
 DEFAULT_TTL_S: Final = 3600
@@ -185,9 +185,9 @@ def _joined(response: Response, reply: Reply) -> Response:
 def build(configs: tuple[TemplateConfig, ...], setup: Needs) -> TemplatePlugin:
     """The plugin for all stanzas of a server block. The reader of records is imported before the first query."""
     import_module("kdns.dns.zonefile")
-    for doubt in (each for config in configs for each in doubts(config)):
-        setup.log("warning", "template fails", path=doubt.path, line=doubt.line, reason=doubt.reason)
+    for warning in (each for config in configs for each in warnings(config)):
+        setup.log("warning", "template fails", path=warning.path, line=warning.line, reason=warning.reason)
     return TemplatePlugin(configs, setup)
 
 
-DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS, doubts=doubts)
+DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS, warnings=warnings)

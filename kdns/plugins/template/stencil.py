@@ -14,7 +14,7 @@ from kdns.dnsserver.expressions.functions import Environment
 from kdns.dnsserver.patterns import Match
 from kdns.net import without_zone
 from kdns.plugins.template.config import TemplateConfig
-from kdns.plugins.template.gofunctions import Map, Struct, Value
+from kdns.plugins.template.gofunctions import GoValue, Map, Struct
 
 CLASS_ANY: Final = 255
 
@@ -26,7 +26,7 @@ class Subject(NamedTuple):
     zone: str
     match: tuple[str, ...]
     groups: Mapping[str, str]
-    variables: Mapping[str, Value]
+    variables: Mapping[str, GoValue]
 
 
 def _question(subject: Subject) -> Struct:
@@ -55,7 +55,7 @@ def _meta(subject: Subject) -> Callable[[str], str]:
     return lambda label: metadata.get(label, "")
 
 
-FIELDS: Final[dict[str, Callable[[Subject], Value]]] = {
+FIELDS: Final[dict[str, Callable[[Subject], GoValue]]] = {
     "Class": lambda subject: class_name(subject.request.query.qclass),
     "Group": lambda subject: Map(subject.groups),
     "Match": lambda subject: subject.match,
@@ -114,7 +114,7 @@ class Stencil:
         else:
             texts = (request.query.name,)
             groups = {"0": texts[0]}
-        variables: dict[str, Value] = {}
+        variables: dict[str, GoValue] = {}
         environment = Environment(request, groups, variables)
         for name, value in self.config.variables:
             variables[name] = value.value(environment)

@@ -42,7 +42,7 @@ NO_ZONES: Final = ZoneSet(())
 
 
 @dataclass(slots=True, eq=False)
-class HeldZone:
+class ServedZone:
     """A zone that is served: its present version, None for a zone that cannot be answered for (yet, or any more).
 
     `fallthrough` are the names at or below which the next directive answers for names without records.
@@ -67,11 +67,11 @@ class HeldZone:
         return ()
 
 
-def stepped(held: HeldZone, zone: Zone) -> tuple[Difference, ...]:
+def differences_to(served: ServedZone, zone: Zone) -> tuple[Difference, ...]:
     """The differences that are kept when this zone takes the place of the present one; for a thread."""
-    if held.zone is None:
+    if served.zone is None:
         return ()
-    steps = (*held.differences, difference(held.zone, zone))[-MAX_DIFFERENCES:]
+    steps = (*served.differences, difference(served.zone, zone))[-MAX_DIFFERENCES:]
     while steps and sum(step.size for step in steps) > MAX_DIFFERENCE_RECORDS:
         steps = steps[1:]
     return steps
@@ -92,34 +92,34 @@ class Authority(Plugin):
     def __init__(self, name: str, setup: Needs) -> None:
         self.name = name
         self._setup = setup
-        self._held: tuple[HeldZone, ...] = ()
-        self._by_labels: dict[Labels, HeldZone] = {}
+        self._zones: tuple[ServedZone, ...] = ()
+        self._by_labels: dict[Labels, ServedZone] = {}
         self._listeners: list[Callable[[str], None]] = []
 
     @property
-    def held(self) -> tuple[HeldZone, ...]:
+    def zones(self) -> tuple[ServedZone, ...]:
         """The zones, those with the longest names first."""
-        return self._held
+        return self._zones
 
-    def hold(self, zones: Iterable[HeldZone]) -> None:
+    def serve_zones(self, zones: Iterable[ServedZone]) -> None:
         """Answer for these zones from now on."""
-        before = {id(held) for held in self._held}
-        self._held = tuple(sorted(zones, key=lambda held: -len(held.labels)))
-        self._by_labels = {held.labels: held for held in reversed(self._held)}
-        changed = before ^ {id(held) for held in self._held}
+        before = {id(served) for served in self._zones}
+        self._zones = tuple(sorted(zones, key=lambda served: -len(served.labels)))
+        self._by_labels = {served.labels: served for served in reversed(self._zones)}
+        changed = before ^ {id(served) for served in self._zones}
         if changed:
             self._setup.forget((self._subject(None),))
 
-    def renew(self, held: HeldZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
+    def renew(self, served: ServedZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
         """Answer with another version of a zone, and tell those who want to know."""
-        is_new = zone is not None and (held.zone is None or held.zone.serial != zone.serial)
-        if held.zone is not None and len(held.zone.nodes) > FREED_AT_ONCE:
-            self._setup.spawn(partial(self._free, held.zone.parts()))
-        held.zone, held.differences = zone, differences
-        self._setup.forget((self._subject(held),))
+        is_new = zone is not None and (served.zone is None or served.zone.serial != zone.serial)
+        if served.zone is not None and len(served.zone.nodes) > FREED_AT_ONCE:
+            self._setup.spawn(partial(self._free, served.zone.parts()))
+        served.zone, served.differences = zone, differences
+        self._setup.forget((self._subject(served),))
         if is_new:
             for changed in self._listeners:
-                changed(held.name)
+                changed(served.name)
 
     async def _free(self, parts: list[object]) -> None:
         """Let go of the parts of a zone, a few at a time: to free a large one at once holds up answers."""
@@ -127,20 +127,20 @@ class Authority(Plugin):
             del parts[-FREED_AT_ONCE:]
             await self._setup.sleep(0)
 
-    def closest_zone(self, labels: Labels, qtype: int) -> HeldZone | None:
+    def closest_zone(self, labels: Labels, qtype: int) -> ServedZone | None:
         """The zone that a question is for; of DS at a zone's apex the parent's, if it is served (RFC 4035 §3.1.4.1)."""
-        held = self.zone_of(labels)
-        is_apex = held is not None and held.labels == labels
-        return (self.parent_zone(labels) or held) if qtype == DS and is_apex else held
+        served = self.zone_of(labels)
+        is_apex = served is not None and served.labels == labels
+        return (self.parent_zone(labels) or served) if qtype == DS and is_apex else served
 
-    def parent_zone(self, labels: Labels) -> HeldZone | None:
+    def parent_zone(self, labels: Labels) -> ServedZone | None:
         """The closest zone above a name; None if there is none."""
         return self.zone_of(labels[1:]) if labels else None
 
-    def zone_of(self, labels: Labels) -> HeldZone | None:
+    def zone_of(self, labels: Labels) -> ServedZone | None:
         """The zone with the longest name that this name is at or below."""
         names = (labels[start:] for start in range(len(labels) + 1))
-        return next((held for name in names if (held := self._by_labels.get(name))), None)
+        return next((served for name in names if (served := self._by_labels.get(name))), None)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
@@ -148,22 +148,22 @@ class Authority(Plugin):
         Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer.
         """
         query = request.query
-        held = self.closest_zone(query.labels, query.qtype) if query.qclass == IN else None
-        if held and query.qtype == DS and held.labels == query.labels:
-            held = None if has_parent_behind(self, self._setup.plugins(), held.labels) else held
-        if held is None and next is unhandled:
+        served = self.closest_zone(query.labels, query.qtype) if query.qclass == IN else None
+        if served and query.qtype == DS and served.labels == query.labels:
+            served = None if has_parent_behind(self, self._setup.plugins(), served.labels) else served
+        if served is None and next is unhandled:
             return NOT_SERVED
-        if held is None:
+        if served is None:
             return self._depending(next(request), None) if query.qclass == IN else next(request)
         if query.qtype in TRANSFERS:
             return Response(REFUSED, plugin=self.name)
-        if held.zone is None:
-            error = f"the zone {held.name} has no content"
+        if served.zone is None:
+            error = f"the zone {served.name} has no content"
             return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name, error=error)
-        found = self._up_to_closer(held, lookup(held.zone, query.labels, query.qtype, do=query.do))
-        if found.is_bare and query.labels in held.fallthrough:
-            return self._depending(next(request), held)
-        response = self._response(found, held)
+        found = self._up_to_closer(served, lookup(served.zone, query.labels, query.qtype, do=query.do))
+        if found.is_bare and query.labels in served.fallthrough:
+            return self._depending(next(request), served)
+        response = self._response(found, served)
         if found.target is None:
             return response
         try:
@@ -172,16 +172,16 @@ class Authority(Plugin):
             return response
         return then(self._setup.resolve(onward), partial(_followed, response))
 
-    def _up_to_closer(self, held: HeldZone, found: Lookup) -> Lookup:
+    def _up_to_closer(self, served: ServedZone, found: Lookup) -> Lookup:
         """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""
-        if len(self._held) < 2:
+        if len(self._zones) < 2:
             return found
         for count, rrset in enumerate(found.answer, start=1):
             if rrset.rtype == CNAME:
                 target = labels_of(str(rrset.rdata[0]))
                 closer = self.zone_of(tuple(label.lower() for label in target))
-                if closer is not None and len(closer.labels) > len(held.labels):
-                    ns = held.zone.apex.rrsets.get(NS) if held.zone else None
+                if closer is not None and len(closer.labels) > len(served.labels):
+                    ns = served.zone.apex.rrsets.get(NS) if served.zone else None
                     return found._replace(
                         rcode=NOERROR,
                         answer=found.answer[:count],
@@ -195,38 +195,38 @@ class Authority(Plugin):
 
     def transfer_zones(self) -> tuple[str, ...]:
         """See Transferer."""
-        return tuple(held.name for held in self._held if held.zone)
+        return tuple(served.name for served in self._zones if served.zone)
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
         """See Transferer."""
-        held = next((held for held in self._held if held.name == zone), None)
-        if held is None or held.zone is None:
+        served = next((served for served in self._zones if served.name == zone), None)
+        if served is None or served.zone is None:
             return None
-        steps = held.since(serial) if serial is not None else ()
+        steps = served.since(serial) if serial is not None else ()
         changes = (rrset for step in steps for rrset in step.records()) if steps else None
-        return Transfer(held.zone.soa, held.zone.records(), changes)
+        return Transfer(served.zone.soa, served.zone.records(), changes)
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None:
         """See Transferer."""
         self._listeners.append(changed)
 
-    def _subject(self, held: HeldZone | None) -> Subject:
+    def _subject(self, served: ServedZone | None) -> Subject:
         """What answers of a zone depend on; None for those that depend on which zones there are."""
-        return ("zone", id(self), id(held) if held else 0)
+        return ("zone", id(self), id(served) if served else 0)
 
-    def _depending(self, reply: Reply | Awaitable[Reply], held: HeldZone | None) -> Reply | Awaitable[Reply]:
-        return then(reply, partial(_reused_until, Reuse((self._subject(held),))))
+    def _depending(self, reply: Reply | Awaitable[Reply], served: ServedZone | None) -> Reply | Awaitable[Reply]:
+        return then(reply, partial(_reused_until, Reuse((self._subject(served),))))
 
-    def _response(self, found: Lookup, held: HeldZone) -> Response:
+    def _response(self, found: Lookup, served: ServedZone) -> Response:
         return Response(
             found.rcode,
             AA if found.is_authoritative else 0,
             found.answer,
             found.authority,
             found.additional,
-            reuse=Reuse((self._subject(held), self._subject(None))),
+            reuse=Reuse((self._subject(served), self._subject(None))),
             plugin=self.name,
-            zone=held.name,
+            zone=served.name,
             wildcard=found.wildcard,
         )
 

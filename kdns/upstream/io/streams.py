@@ -14,10 +14,10 @@ from kdns.errors import InputError
 from kdns.net import client_of
 from kdns.runtime.connections import TLS_BUFFER_BYTES
 from kdns.upstream.framing import PIPELINED, Framing, Key, Lengths
+from kdns.upstream.io.endpoint import Endpoint
 from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
-from kdns.upstream.io.place import Place
 from kdns.upstream.io.tls import Tls, refusal
-from kdns.upstream.message import body_of, is_about, is_response, question_of
+from kdns.upstream.message import body_of, is_response, question_of, repeats_question
 from kdns.upstream.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 CONNECTIONS: Final = 16
@@ -53,15 +53,15 @@ class ClosedError(UpstreamError):
 class Streams:
     """The connections of one upstream. `pipelined` is how many queries one may have unanswered."""
 
-    def __init__(self, spec: UpstreamSpec, place: Place, exchanges: Exchanges, counts: Counts) -> None:
+    def __init__(self, spec: UpstreamSpec, place: Endpoint, exchanges: Exchanges, counts: Counts) -> None:
         self.spec, self.place, self.exchanges = spec, place, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
         self._framing = _framing_of(spec.scheme)
         self.counts = counts
         self.pipelined = PIPELINED
-        self._idle: list[StreamConnection] = []
+        self._idle: list[UpstreamConnection] = []
         """Those that became idle last stand last."""
-        self._busy: dict[StreamConnection, None] = {}
+        self._busy: dict[UpstreamConnection, None] = {}
         self._max_idle = IDLE_CONNECTIONS if spec.max_idle is None else spec.max_idle
 
     @property
@@ -116,11 +116,11 @@ class Streams:
             self.pipelined = 1
         return framing
 
-    def occupy(self, one: StreamConnection) -> None:
+    def mark_busy(self, one: UpstreamConnection) -> None:
         """A connection waits for a response."""
         self._busy[one] = None
 
-    def rest(self, one: StreamConnection) -> None:
+    def mark_idle(self, one: UpstreamConnection) -> None:
         """A connection waits for nothing any more: it is kept, or closed where enough are kept."""
         self._busy.pop(one, None)
         one.idle_since_s = self.exchanges.loop.time()
@@ -128,12 +128,12 @@ class Streams:
         if len(self._idle) > self._max_idle:
             self._idle[0].close()
 
-    def forget(self, one: StreamConnection) -> None:
+    def remove(self, one: UpstreamConnection) -> None:
         """A connection has ended."""
         if self._busy.pop(one, self) is self and one in self._idle:
             self._idle.remove(one)
 
-    def _chosen(self, client: str) -> StreamConnection:
+    def _chosen(self, client: str) -> UpstreamConnection:
         """Returns the connection that became idle last, a new one, or that with the fewest queries of the client."""
         whose = client_of(client)
         busy = [one for one in self._busy if not one.is_retired]
@@ -150,7 +150,7 @@ class Streams:
         self.counts.reused += 1
         return one
 
-    def _unused(self) -> StreamConnection | None:
+    def _unused(self) -> UpstreamConnection | None:
         """Returns the connection that became idle last, or a new one; None if all descriptors are in use."""
         now_s = self.exchanges.loop.time()
         while self._idle:
@@ -161,7 +161,7 @@ class Streams:
             one.close()
         return self._opened() if self.exchanges.take_descriptor() else None
 
-    def _fresh(self, client: str) -> StreamConnection:
+    def _fresh(self, client: str) -> UpstreamConnection:
         """A new connection. Those that are idle are closed: their peer has probably done the same, as in a restart."""
         for one in [*self._idle]:
             one.close()
@@ -171,11 +171,11 @@ class Streams:
         one.client = client_of(client)
         return one
 
-    def _opened(self) -> StreamConnection:
+    def _opened(self) -> UpstreamConnection:
         self.counts.opened += 1
-        return StreamConnection(self)
+        return UpstreamConnection(self)
 
-    def _is_usable(self, one: StreamConnection, now_s: float) -> bool:
+    def _is_usable(self, one: UpstreamConnection, now_s: float) -> bool:
         max_age_s = self.spec.max_age_s
         return (
             not one.is_retired
@@ -193,7 +193,7 @@ def _framing_of(scheme: Scheme) -> Callable[[str | None, UpstreamSpec], Framing]
     return framing_of
 
 
-class StreamConnection(asyncio.BufferedProtocol):
+class UpstreamConnection(asyncio.BufferedProtocol):
     """One connection; queries that come before it is open are sent then. A retired one gets no more queries."""
 
     def __init__(self, pool: Streams) -> None:
@@ -224,7 +224,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def send(self, pending: Pending, body: bytes) -> None:
         """Send a query, or keep it until the connection is open."""
-        self._pool.occupy(self)
+        self._pool.mark_busy(self)
         pending.holder = self
         framing, transport = self._framing, self._transport
         if framing is None or transport is None or len(self._pending) >= framing.max_pending:
@@ -253,7 +253,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._is_ended:
             return
         self._is_ended = self.is_retired = True
-        self._pool.forget(self)
+        self._pool.remove(self)
         self._exchanges.give_descriptor()
         waiting = (*self._pending.values(), *self._unsent)
         self._pending.clear()
@@ -309,7 +309,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self.is_retired:
             self.close()
         elif arrived:
-            self._pool.rest(self)
+            self._pool.mark_idle(self)
 
     def _send_unsent(self) -> None:
         """Send what has waited, as far as there is room."""
@@ -345,7 +345,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         elif not is_response(message):
             ignored["malformed"] += 1
             pending.fail(UpstreamError("what came is no response"))
-        elif not is_about(message, pending.question):
+        elif not repeats_question(message, pending.question):
             ignored["question"] += 1
             pending.fail(UpstreamError("the response is about another question"))
         elif not pending.done():

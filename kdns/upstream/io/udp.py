@@ -14,15 +14,15 @@ from typing import Final, Protocol
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.runtime.poller import WHILE_READABLE
 from kdns.upstream.framing import Key
+from kdns.upstream.io.endpoint import Endpoint
 from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
-from kdns.upstream.io.place import Place
 from kdns.upstream.message import (
     body_of,
     has_question,
     in_random_case,
-    is_about,
     is_response,
     question_of,
+    repeats_question,
     response_to,
 )
 from kdns.upstream.upstream import UpstreamError, UpstreamUnreachableError
@@ -59,7 +59,7 @@ class UdpSockets:
     It ends to be so when a response came in another case, and came so over TCP too.
     """
 
-    def __init__(self, place: Place, exchanges: Exchanges, tcp: Repeat, counts: Counts) -> None:
+    def __init__(self, place: Endpoint, exchanges: Exchanges, tcp: Repeat, counts: Counts) -> None:
         self.keeps_case = True
         self.counts = counts
         self._place, self._exchanges, self._tcp = place, exchanges, tcp
@@ -96,14 +96,14 @@ class UdpSockets:
         for one in [one for one in self._slots if one] + [*self._retired]:
             one.fail(UpstreamError("the upstream is no longer used"))
 
-    def forget(self, one: UdpSocket) -> None:
+    def remove(self, one: UdpSocket) -> None:
         """A socket was closed."""
-        self.leave(one)
+        self.retire(one)
         self._retired.discard(one)
         self._exchanges.poller.remove(one.socket)
         self._exchanges.give_descriptor()
 
-    def leave(self, one: UdpSocket) -> None:
+    def retire(self, one: UdpSocket) -> None:
         """A socket gets no more queries."""
         if self._slots[one.slot] is one:
             self._slots[one.slot] = None
@@ -191,9 +191,9 @@ class UdpSocket:
             and message[2] & 0xF8 == 0x80  # a response to a query
             and message[4:6] == _ONE_QUESTION
         ):
-            self._believe(pending, message)
+            self._accept(pending, message)
         else:
-            self._doubt(message, pending)
+            self._reject(message, pending)
 
     def drop(self, pending: Pending) -> None:
         """See Holder."""
@@ -201,34 +201,34 @@ class UdpSocket:
         if self.pending.pop(pending.key, None) is not None:
             self.late.add(pending.key)
             if self._is_retired and not self.pending:
-                self._pool.forget(self)
+                self._pool.remove(self)
 
     def retire(self) -> None:
         """Send nothing more; close behind the last response."""
         if not self._is_retired:
             self._is_retired = True
-            self._pool.leave(self)
+            self._pool.retire(self)
             if not self.pending:
-                self._pool.forget(self)
+                self._pool.remove(self)
 
     def fail(self, error: UpstreamError) -> None:
         """Close the socket; its queries have no response."""
         self._end(lambda pending: pending.fail(error))
 
-    def _believe(self, pending: Pending, message: bytes) -> None:
+    def _accept(self, pending: Pending, message: bytes) -> None:
         del self.pending[pending.key]
         pending.holder = None
         if not pending.done():
             pending.set_result(message)
         if self._is_retired and not self.pending:
-            self._pool.forget(self)
+            self._pool.remove(self)
 
-    def _doubt(self, message: bytes, pending: Pending | None) -> None:
+    def _reject(self, message: bytes, pending: Pending | None) -> None:
         """Count a message that does not answer a query as it was sent."""
         ignored = self._pool.counts.ignored
-        is_answer = pending is not None and is_response(message) and is_about(message, pending.question)
+        is_answer = pending is not None and is_response(message) and repeats_question(message, pending.question)
         if pending is not None and is_answer and not self._pool.keeps_case:
-            self._believe(pending, message)
+            self._accept(pending, message)
             return
         if pending is None and message[:2] in self.late:
             self.late.discard(message[:2])
@@ -252,12 +252,12 @@ class UdpSocket:
 
     def _end(self, finish: Callable[[Pending], None]) -> None:
         self._is_retired = True
-        self._pool.leave(self)
+        self._pool.retire(self)
         waiting, self.pending = self.pending, {}
         for pending in waiting.values():
             pending.holder = None
             finish(pending)
-        self._pool.forget(self)
+        self._pool.remove(self)
 
 
 def _repeat(pending: Pending) -> None:

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 
 from kdns.dns.query import Query
+from kdns.upstream.io.endpoint import Endpoint
 from kdns.upstream.io.exchanges import Counts, Exchanges
-from kdns.upstream.io.place import Place
 from kdns.upstream.io.streams import Streams
 from kdns.upstream.io.udp import UdpSockets
 from kdns.upstream.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
@@ -31,7 +31,7 @@ class SocketUpstream:
         self, spec: UpstreamSpec, exchanges: Exchanges, counts: Callable[[Label], Counts] = lambda _: Counts()
     ) -> None:
         self.spec = spec
-        place, to = Place(spec), str(spec.address)
+        place, to = Endpoint(spec), str(spec.address)
         self.streams = Streams(spec, place, exchanges, counts((to, PROTO[spec.scheme])))
         self._is_dns = spec.scheme == "dns"
         self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())

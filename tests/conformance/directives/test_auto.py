@@ -10,7 +10,7 @@ from kdns.dns.types import NOERROR, SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.patterns import compiled
 from kdns.plugins.auto import AutoConfig, AutoZones, files_by_zone, origin_of
-from kdns.plugins.zones.authority import HeldZone
+from kdns.plugins.zones.authority import ServedZone
 
 GO_ONLY = "auto_template_to_expand"
 """Makes a template of Go's regexp out of ours, which kdns fills in itself."""
@@ -39,7 +39,7 @@ async def served(case: Case) -> str:
     server = server_of(f"auto {' '.join(origins)} {{\ndirectory DIR\n}}", setup, behind)
     (plugin, _) = server.blocks[0].chain.plugins
     assert isinstance(plugin, AutoZones)
-    plugin.hold(HeldZone(name) for name in names)
+    plugin.serve_zones(ServedZone(name) for name in names)
     reply = shown(await reply_to(server, {"name": given["name"], "type": given.get("type", "A")}))
     got = "passed" if behind.requests else reply["rcode"]
     expected = case["expect"]["out"]

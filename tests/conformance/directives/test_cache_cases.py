@@ -35,8 +35,8 @@ from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.cache.config import STALE_TTL_S, Limits
-from kdns.plugins.cache.kinds import Kind, contents
-from kdns.plugins.cache.store import Item, key_of
+from kdns.plugins.cache.kinds import AnswerKind, contents
+from kdns.plugins.cache.store import Item, question_key
 from kdns.plugins.directives import configure
 
 MAY_2017_S = 1_493_596_800
@@ -265,7 +265,7 @@ def pick(case: Case) -> str:
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
     plugin = cache.build(only(config, cache.DIRECTIVE), setup)
     query = read(packet_of({"name": "example.org.", "type": "A"}))
-    key = key_of(query)
+    key = question_key(query)
     for entry in case["entries"]:
         response = response_of(entry["message"])
         kind = contents(query, response, setup.unix_s()).kind
@@ -290,7 +290,7 @@ def function(case: Case) -> str:
     else:
         query = read(packet_of(given["question"]))
         rrsets = tuple(in_class(line) for line in given["answer"])
-        found = contents(query, Response(answer=rrsets), 0.0).kind is Kind.SUCCESS
+        found = contents(query, Response(answer=rrsets), 0.0).kind is AnswerKind.SUCCESS
     return "" if found == case["expect"]["out"] else f"{found}"
 
 

@@ -8,13 +8,13 @@ from harness import Behind, Case, Report, difference, files_of, recorded, reply_
 from kdns.dns.names import labels_of, text_of
 from kdns.dns.types import SERVFAIL, TXT
 from kdns.dns.zone.difference import is_newer
-from kdns.dns.zone.lookup import place_of, substituted
+from kdns.dns.zone.lookup import position_of, substituted
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record, parse_zone
 from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.file import ZoneFiles, newer_version, zone_of
-from kdns.plugins.zones.authority import HeldZone
+from kdns.plugins.zones.authority import ServedZone
 
 DEVIATIONS = {
     "file/TestLookupApex/0": "the apex exists: NODATA (RFC 2308 §2.2); CoreDNS answers NXDOMAIN, as its own test says",
@@ -35,7 +35,7 @@ def function(case: Case, content: Case) -> object:
     match case["func"]:
         case "closest_encloser":
             zone = Zone("miek.nl.", parse_zone(files_of(case, content)["db"], "miek.nl."))
-            return text_of(place_of(zone, labels_of(given), TXT).at)
+            return text_of(position_of(zone, labels_of(given), TXT).at)
         case "dname_substitute":
             names = (labels_of(given[key]) for key in ("qname", "owner", "target"))
             moved = substituted(*names)
@@ -66,7 +66,7 @@ async def reloaded(case: Case, content: Case) -> str:
     """What differs when a file has changed, or not."""
     files = files_of(case, content)
     if "loaded_serial" in case:
-        held = HeldZone("miek.nl.")
+        held = ServedZone("miek.nl.")
         held.zone = zone_of(files["db"], "db", held.name, FakeReader(files))
         version = newer_version("db", held, FakeReader(files))
         return "" if held.zone.serial == case["loaded_serial"] and version is None else "taken again"

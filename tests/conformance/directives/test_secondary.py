@@ -92,7 +92,7 @@ async def catalog_outcome(case: Case) -> str:
             return f"{step['query']}: {wrong}"
     if (expected := case.get("expect", {})).get("transfer"):
         (followed,) = plugin.followed.values()
-        if (followed.held.zone is not None) != expected["zone_live"]:
+        if (followed.served.zone is not None) != expected["zone_live"]:
             return f"{followed.reason or 'accepted'}"
         return "" if expected.get("error_has", "") in followed.reason else followed.reason
     return ""
@@ -127,7 +127,7 @@ async def transferred(case: Case) -> str:
     _, plugin = secondary_of(f"secondary {case['zone']} {{\ntransfer from {' '.join(hosts)}\n}}", setup)
     (followed,) = plugin.followed.values()
     await plugin.refresh(followed)
-    zone, expected = followed.held.zone, case["expect"]
+    zone, expected = followed.served.zone, case["expect"]
     if zone is None:
         return followed.reason
     if "soa" in expected and zone.soa != parse_record(expected["soa"]):

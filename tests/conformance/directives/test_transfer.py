@@ -17,7 +17,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.transfer import Transfers
-from kdns.plugins.zones.authority import Authority, HeldZone
+from kdns.plugins.zones.authority import Authority, ServedZone
 
 DEVIATIONS = {
     "transfer/TestAXFRZoneMatchCaseInsensitive/0": "names that point at the question's are spelled as it is (dns0x20)",
@@ -28,10 +28,10 @@ DEVIATIONS = {
 def authority_of(case: Case, setup: FakeSetup) -> Authority:
     """The zones of a case as a plugin that gives them."""
     plugin = Authority("file", setup)
-    held = [HeldZone(name) for name in case["zones"]]
+    held = [ServedZone(name) for name in case["zones"]]
     for each in held:
         each.zone = Zone(each.name, map(parse_record, case["zones"][each.name]))
-    plugin.hold(held)
+    plugin.serve_zones(held)
     return plugin
 
 

@@ -11,7 +11,7 @@ from kdns.dns.names import Labels, labels_of
 from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, TXT, A, rcode_name, type_name
 from kdns.dns.zone.difference import difference, is_newer
 from kdns.dns.zone.lookup import Lookup, lookup
-from kdns.dns.zone.zone import Node, Zone, ZoneError
+from kdns.dns.zone.zone import Zone, ZoneError, ZoneNode
 from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone, record_texts
 
 HEAD = """$TTL 60
@@ -209,10 +209,10 @@ def test_serials_go_round(serial: int, than: int, *, newer: bool) -> None:
 
 def test_the_records_of_a_zone_begin_without_a_look_at_all_names() -> None:
     """The nodes are taken one by one: a transfer of a large zone begins at once."""
-    taken: list[Node] = []
+    taken: list[ZoneNode] = []
 
-    class Nodes(dict[Labels, Node]):
-        def values(self) -> Iterator[Node]:  # type: ignore[override]
+    class Nodes(dict[Labels, ZoneNode]):
+        def values(self) -> Iterator[ZoneNode]:  # type: ignore[override]
             for node in super().values():
                 taken.append(node)
                 yield node

@@ -20,7 +20,7 @@ from kdns.dns.query import NOTIFY, QR
 from kdns.dns.rdata import wire_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import SERVFAIL, A, type_number
-from kdns.dns.zone.zone import Node, Zone
+from kdns.dns.zone.zone import Zone, ZoneNode
 from kdns.dns.zonefile import parse_zone
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Block, Exchange, Server
@@ -145,7 +145,7 @@ async def test_secondaries_are_told_until_they_answer() -> None:
     (tell,) = setup.works
     await tell()
     assert len(attempts) == 2
-    soa = plugin.held[0].zone
+    soa = plugin.zones[0].zone
     assert soa
     assert attempts[0][2:] == notify_packet("a.example.", soa.soa, 0)[2:]
 
@@ -196,13 +196,13 @@ async def test_a_zone_expires() -> None:
     config = SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),))
     plugin = secondary.build((config,), setup)
     (followed,) = plugin.followed.values()
-    followed.held.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
+    followed.served.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
         setup.clock_s += seconds
-        followed.is_dropped = followed.held.zone is None
+        followed.is_dropped = followed.served.zone is None
 
     setup.sleep = sleep  # type: ignore[method-assign] # time passes at once
     (keep,) = setup.works
@@ -220,7 +220,7 @@ async def test_a_primary_that_sends_little_by_little_is_given_up(expire_s: int, 
     plugin = secondary.build((config,), setup)
     (followed,) = plugin.followed.values()
     zone = text(1).replace("86400", str(expire_s))
-    followed.held.zone = Zone("a.example.", parse_zone(zone, "a.example."))
+    followed.served.zone = Zone("a.example.", parse_zone(zone, "a.example."))
     newer = parse_zone(zone.replace("admin 1", "admin 2"), "a.example.")
 
     def respond(address: HostPort, packet: bytes) -> bytes:
@@ -266,7 +266,7 @@ async def test_a_large_zone_is_freed_bit_by_bit() -> None:
 
 def nodes_there() -> int:
     """How many nodes of large zones there are in this process."""
-    return sum(type(each) is Node for each in gc.get_objects())
+    return sum(type(each) is ZoneNode for each in gc.get_objects())
 
 
 async def test_the_closest_zone_answers() -> None:
@@ -298,7 +298,7 @@ async def test_a_primary_that_lies(about: str) -> None:
     setup = FakeSetup()
     plugin = secondary.build((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
     (followed,) = plugin.followed.values()
-    followed.held.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
+    followed.served.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
 
     def soa(serial: int) -> RRset:
         return parse_zone(text(serial), "a.example.")[0]
@@ -311,7 +311,7 @@ async def test_a_primary_that_lies(about: str) -> None:
 
     setup.responder, setup.streamer = lambda _, packet: answer(packet, soa(3)), stream
     await plugin.refresh(followed)
-    zone = followed.held.zone
+    zone = followed.served.zone
     assert zone
     assert zone.serial == serial
     assert bool(followed.reason) == ("zone" in about)

@@ -57,5 +57,5 @@ async def test_a_directory_with_too_many_files_is_looked_at_again(monkeypatch: p
         assert await look(setup) == ["directory not usable"]
     setup.files.clear()
     await look(setup)
-    assert plugin.held == ()
+    assert plugin.zones == ()
     task.cancel()

@@ -12,7 +12,7 @@ from kdns.dns.message import query
 from kdns.dns.types import REFUSED, A
 from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.answers.table import key_of
+from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins import hosts
@@ -100,7 +100,7 @@ def test_another_file_is_seen_at_once() -> None:
     for _ in range(2):
         assert answer(server, "web.example.org.", "A") == ("NOERROR", ["web.example.org. 3600 IN A 10.0.0.1"])
     packet = query("web.example.org.", A, payload_bytes=4096)
-    assert key_of(packet) in server.table.lane("udp", 4).answers
+    assert packet_key(packet) in server.table.lane("udp", 4).answers
     setup.clock_s = 7.0
     setup.readers["/etc/hosts"]("10.0.0.9 web.example.org")
     assert answer(server, "web.example.org.", "A") == ("NOERROR", ["web.example.org. 3600 IN A 10.0.0.9"])
@@ -123,7 +123,7 @@ def test_an_address_that_is_none_leaves_out_its_line() -> None:
         ("hosts line left out", line) for line in (4, 5, 6)
     ]
     (config,) = configure(parse(f". {{\n{stanza}\n}}"))
-    assert [(doubt.line, doubt.token) for doubt in config.doubts()] == [
+    assert [(warning.line, warning.token) for warning in config.warnings()] == [
         (4, "300.1.1.1"),
         (5, "1::2::3"),
         (6, "a..b"),

@@ -12,7 +12,7 @@ from kdns.dns.query import QR
 from kdns.dns.rdata import wire_of
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record, record_texts
-from kdns.plugins.secondary.inbound import Inbound, Kind, serial_in
+from kdns.plugins.secondary.inbound import Inbound, TransferKind, serial_in
 
 
 def soa(serial: int) -> str:
@@ -30,16 +30,16 @@ def message(*lines: str, flags: int = QR) -> bytes:
 A1, A2, A3 = (f"a.x. 60 IN A 192.0.2.{number}" for number in (1, 2, 3))
 HELD = (soa(1), "x. 60 IN NS ns.x.", A1, A2)
 # messages, the serial that is held, what it is, the records that there are afterwards
-WHOLE: dict[str, tuple[list[Sequence[str]], int | None, Kind, list[str]]] = {
-    "AXFR in one message": ([(soa(2), A1, soa(2))], None, Kind.FULL, [A1]),
-    "AXFR record by record": ([(soa(2),), (A1,), (A2,), (soa(2),)], None, Kind.FULL, [A1, A2]),
-    "nothing newer": ([(soa(1),)], 1, Kind.CURRENT, []),
-    "IXFR in full": ([(soa(2), A3), (soa(2),)], 1, Kind.FULL, [A3]),
-    "IXFR in full, the SOA alone": ([(soa(2),), (A3, soa(2))], 1, Kind.FULL, [A3]),
-    "one change": ([(soa(2), soa(1), A1, soa(2), A3, soa(2))], 1, Kind.CHANGES, [A2, A3]),
-    "letters of another case": ([(soa(2).replace("x.", "X.", 1), A1, soa(2))], None, Kind.FULL, [A1]),
+WHOLE: dict[str, tuple[list[Sequence[str]], int | None, TransferKind, list[str]]] = {
+    "AXFR in one message": ([(soa(2), A1, soa(2))], None, TransferKind.FULL, [A1]),
+    "AXFR record by record": ([(soa(2),), (A1,), (A2,), (soa(2),)], None, TransferKind.FULL, [A1, A2]),
+    "nothing newer": ([(soa(1),)], 1, TransferKind.CURRENT, []),
+    "IXFR in full": ([(soa(2), A3), (soa(2),)], 1, TransferKind.FULL, [A3]),
+    "IXFR in full, the SOA alone": ([(soa(2),), (A3, soa(2))], 1, TransferKind.FULL, [A3]),
+    "one change": ([(soa(2), soa(1), A1, soa(2), A3, soa(2))], 1, TransferKind.CHANGES, [A2, A3]),
+    "letters of another case": ([(soa(2).replace("x.", "X.", 1), A1, soa(2))], None, TransferKind.FULL, [A1]),
     "two changes": (
-        [(soa(3), soa(1), A1), (soa(2), A3, soa(2), A2), (soa(3),), (A1, soa(3))], 1, Kind.CHANGES, [A1, A3],
+        [(soa(3), soa(1), A1), (soa(2), A3, soa(2), A2), (soa(3),), (A1, soa(3))], 1, TransferKind.CHANGES, [A1, A3],
     ),
 }  # fmt: skip
 REFUSED = {
@@ -76,7 +76,7 @@ def test_transfers(about: str) -> None:
     inbound = Inbound("x.", held)
     assert [inbound.feed(message(*part)) for part in messages] == [False] * (len(messages) - 1) + [True]
     assert inbound.kind is kind
-    if kind is not Kind.CURRENT:
+    if kind is not TransferKind.CURRENT:
         zone = inbound.zone(Zone("x.", map(parse_record, HELD)))
         got = [line for rrset in zone.records() for line in record_texts(rrset)]
         assert sorted(line for line in got if " A " in line) == sorted(lines)

@@ -83,10 +83,10 @@ DOUBTS = [
 @pytest.mark.parametrize(("head", "options", "template", "reason"), DOUBTS)
 def test_templates_that_always_fail_are_doubted(head: str, options: str, template: str, reason: str) -> None:
     (server,) = configure(parse(f'. {{\ntemplate {head} {{\n{options} "{template}"\n}}\n}}\n'))
-    doubts = list(server.doubts())
-    assert len(doubts) == bool(reason)
-    for doubt in doubts:
-        assert (doubt.token, reason in doubt.reason) == (template, True), doubt
+    warnings = list(server.warnings())
+    assert len(warnings) == bool(reason)
+    for warning in warnings:
+        assert (warning.token, reason in warning.reason) == (template, True), warning
 
 
 DATA = Struct(

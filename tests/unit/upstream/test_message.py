@@ -9,7 +9,7 @@ from dns_chain import read
 from dns_client import packet
 from fake_upstream import answer, query_of
 
-from kdns.upstream.message import body_of, has_question, in_random_case, is_about, is_response, question_of
+from kdns.upstream.message import body_of, has_question, in_random_case, is_response, question_of, repeats_question
 
 PLAIN = packet("www.example.com")
 EDNS = packet("www.example.com", payload_bytes=1232, do=True)
@@ -66,13 +66,13 @@ def test_letters_take_their_case_from_entropy_and_nothing_else_changes() -> None
 )
 def test_messages_that_answer(message: bytes, response: bool, about: bool) -> None:
     assert is_response(message) is response
-    assert is_about(message, question_of(read(PLAIN))) is about
+    assert repeats_question(message, question_of(read(PLAIN))) is about
 
 
 def test_a_type_is_no_letter() -> None:
     """HTTPS is type 65, the code of an A, and 97 is that of an a."""
     https, other = (question_of(query_of(qtype=name)) for name in ("HTTPS", "A"))
     other = other[:-4] + b"\x00\x61" + other[-2:]
-    assert not is_about(answer(query_of(qtype="HTTPS").packet), other)
-    assert is_about(answer(query_of(qtype="HTTPS").packet), https)
+    assert not repeats_question(answer(query_of(qtype="HTTPS").packet), other)
+    assert repeats_question(answer(query_of(qtype="HTTPS").packet), https)
     assert not has_question(bytes(12))

@@ -12,7 +12,7 @@ from kdns.dns.message import query
 from kdns.dnsserver.answers import table
 from kdns.dnsserver.answers.answer import Answer, ResponseKind
 from kdns.dnsserver.answers.response import Reuse, Subject
-from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, ResponseCounts, key_of
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, ResponseCounts, packet_key
 from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, of_service
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97
@@ -39,7 +39,7 @@ def answer(zone: str = ".", bodies: Iterable[bytes] = (b"body",)) -> Answer:
     ],
 )
 def test_keys(one: bytes, other: bytes, is_same: bool) -> None:
-    assert (key_of(one) == key_of(other)) == is_same
+    assert (packet_key(one) == packet_key(other)) == is_same
 
 
 def test_an_answer_keeps_the_id_and_takes_its_bodies_in_turn() -> None:

@@ -15,7 +15,7 @@ from kdns.dns.types import AAAA
 from kdns.dnsserver.chain import Request
 from kdns.dnsserver.expressions.functions import GROUP, QUERY_FUNCTIONS, Environment
 from kdns.dnsserver.expressions.parser import Expression, expression
-from kdns.dnsserver.expressions.values import EvaluationError, Kind
+from kdns.dnsserver.expressions.values import EvaluationError, ValueKind
 from kdns.errors import CorefileError
 
 FUNCTIONS = {**QUERY_FUNCTIONS, **GROUP}
@@ -28,7 +28,7 @@ REQUEST = Request(
     local_port=5353,
 )
 ENVIRONMENT = Environment(REQUEST, {"0": "www.", "1": "w", "n": "12"}, {"number": 5, "text": "abc"})
-VARIABLES = {"number": Kind.INT, "text": Kind.STRING}
+VARIABLES = {"number": ValueKind.INT, "text": ValueKind.STRING}
 
 
 def compiled(text: str) -> Expression:

@@ -13,7 +13,7 @@ from fake_upstream import fake_server, query_of, respond_to, server_tls, trustin
 
 from kdns.errors import InputError
 from kdns.net import HostPort
-from kdns.upstream.io.place import Place
+from kdns.upstream.io.endpoint import Endpoint
 from kdns.upstream.io.tls import Tls
 from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
@@ -122,7 +122,7 @@ async def test_upstreams_with_the_same_files_share_a_context_until_the_files_cha
 @pytest.mark.parametrize(("host", "source"), [("dns.example", ""), ("fe80::1%nowhere0", ""), ("192.0.2.1", "::1")])
 def test_addresses_of_no_use(host: str, source: str) -> None:
     with pytest.raises(InputError, match=r"address|family"):
-        Place(UpstreamSpec(HostPort(host, 53), source_address=source))
+        Endpoint(UpstreamSpec(HostPort(host, 53), source_address=source))
 
 
 async def test_the_loop_goes_on_while_the_systems_roots_are_read() -> None:

@@ -15,7 +15,7 @@ SocketAddress: TypeAlias = Any
 _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
-class Place:
+class Endpoint:
     """The address of an upstream, and the one that is sent from, if any; InputError for what is none."""
 
     def __init__(self, spec: UpstreamSpec) -> None:

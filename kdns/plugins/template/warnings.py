@@ -12,7 +12,7 @@ from kdns.dnsserver.chain import Request
 from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.errors import CorefileError
 from kdns.plugins.template.config import TemplateConfig
-from kdns.plugins.template.gofunctions import Value
+from kdns.plugins.template.gofunctions import GoValue
 from kdns.plugins.template.gotemplate import Template
 from kdns.plugins.template.stencil import FIELDS, Stencil, Subject, stencil_of
 from kdns.spelling import closest
@@ -24,7 +24,7 @@ _UNKNOWN: Final = frozenset((".", "Message", "Meta", "Var"))
 """Fields whose values nobody knows before a question."""
 
 
-def doubts(config: TemplateConfig) -> Iterator[CorefileError]:
+def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
     """The templates that fail: fields that there are not, and texts that are no record whatever the name is."""
     stencil = stencil_of(config)
     for (_, template), token in zip(config.records, config.words, strict=True):
@@ -42,7 +42,7 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
     }
     subject = next(_subjects(stencil))
     for chain in template.chains:
-        there: Value = {name: make(subject) for name, make in FIELDS.items()}
+        there: GoValue = {name: make(subject) for name, make in FIELDS.items()}
         for depth, name in enumerate(chain):
             names = named.get(chain[0], ()) if depth == 1 and chain[0] in named else there
             if not isinstance(names, dict | set) or name not in names:
