@@ -1,6 +1,6 @@
 """Zones and server addresses: `cluster.local`, `dns://.:1053`, `10.0.0.0/9`, `localhost:9153`.
 
-Zones are in lower case, with a trailing dot. A network in CIDR notation stands for the reverse zones that cover it.
+Zones are in lower case, with a trailing dot. A network in CIDR notation represents the reverse zones that cover it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class ZoneAddress:
     token: Token | None = field(default=None, compare=False, repr=False)
 
     def port_or_default(self, dns_port: int = DEFAULT_PORTS["dns"]) -> int:
-        """The port; `dns_port` is the default of the scheme dns (--dns.port)."""
+        """Returns the port; `dns_port` is the default of the scheme dns (--dns.port)."""
         if self.port is not None:
             return self.port
         return dns_port if self.scheme == "dns" else DEFAULT_PORTS[self.scheme]
 
 
 def is_reverse(zone: str) -> bool:
-    """Whether a normalized zone is in-addr.arpa or ip6.arpa, or below one of them."""
+    """Returns whether a normalized zone is in-addr.arpa or ip6.arpa, or below one of them."""
     return any(zone == apex or zone.endswith(f".{apex}") for apex in REVERSE_APEXES)
 
 
 def reverse_zones(network: Network) -> tuple[str, ...]:
-    """The zones that together cover `network` exactly.
+    """Returns the zones that together cover `network` exactly.
 
     A reverse zone ends at an octet (IPv4, RFC 1035 §3.5) or a nibble (IPv6, RFC 3596 §2.5): a prefix length in
     between needs up to 128 or 8 zones.
@@ -60,7 +60,7 @@ def _reverse_zone(network: Network, bits: int) -> str:
 
 
 def zones(token: Token) -> tuple[str, ...]:
-    """The zones of a word; raises CorefileError for a word that is neither a name nor a network."""
+    """Returns the zones of a word; raises CorefileError for a word that is neither a name nor a network."""
     text = token.text
     if "/" in text:
         try:
@@ -91,12 +91,12 @@ def _label_reason(label: str) -> str:
 
 
 def all_zones(tokens: Iterable[Token]) -> tuple[str, ...]:
-    """The zones of several words, each once, in the order they are written."""
+    """Returns the zones of several words, each once, in the order they are written."""
     return tuple(dict.fromkeys(zone for token in tokens for zone in zones(token)))
 
 
 def zone_addresses(words: Iterable[Token]) -> Iterator[ZoneAddress]:
-    """The addresses of a server block: `words` hold zones separated by white space or commas."""
+    """Yields the addresses of a server block: `words` hold zones separated by white space or commas."""
     comma: Token | None = None
     for word in words:
         pieces = re.split(r"[,\s]+", word.text)
@@ -125,7 +125,7 @@ def _zone_address(token: Token) -> Iterator[ZoneAddress]:
 
 
 def port_number(token: Token, text: str) -> int:
-    """A port from 0 (any free one) to 65535."""
+    """Returns a port from 0 (any free one) to 65535."""
     port = parse_port(text)
     if port is None:
         raise token.error(
@@ -135,7 +135,7 @@ def port_number(token: Token, text: str) -> int:
 
 
 def host_port(token: Token) -> HostPort:
-    """HOST:PORT, [IPV6]:PORT or :PORT.
+    """Parses HOST:PORT, [IPV6]:PORT or :PORT.
 
     Differs: CoreDNS accepts any word as a port and fails when it listens.
     """

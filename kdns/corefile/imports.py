@@ -25,7 +25,7 @@ MAX_NESTING = 50
 
 
 def no_files(pattern: str) -> Sequence[tuple[str, str]]:
-    """A Reader without files."""
+    """Returns a Reader without files."""
     del pattern
     return ()
 
@@ -40,7 +40,7 @@ class Importer:
     imports: int = 0
 
     def resolved(self, lines: Iterable[Line], chain: tuple[str, ...] = (), *, outermost: bool = True) -> Iterator[Line]:
-        """The lines without imports and snippet definitions; `chain` names the enclosing imports."""
+        """Yields the lines without imports and snippet definitions; `chain` names the enclosing imports."""
         for line in lines:
             if line.is_import:
                 yield from self._imported(line, chain, outermost)
@@ -75,7 +75,7 @@ class Importer:
             yield from self.resolved(body(), (*chain, name), outermost=outermost)
 
     def _sources(self, source: Token) -> Iterator[tuple[str, Callable[[], tuple[Line, ...]]]]:
-        """Name and lines of what an import refers to; a file is parsed when the function is called."""
+        """Returns name and lines of the import's target; a file is parsed when the function is called."""
         if snippet := self.snippets.get(source.text):
             yield f"({source.text})", partial(_block, snippet)
             return

@@ -39,7 +39,7 @@ _REFERENCE = re.compile(r"\{%(?P<percent>.+?)%\}|\{\$(?P<dollar>[^}]+)\}", re.DO
 class Token:
     """One word of a Corefile; lines count from 1.
 
-    `written` is the text in the file where variables were expanded, and "" where there are none.
+    `written` is the text in the file where variables were expanded, and "" if there are none.
     """
 
     path: str
@@ -50,18 +50,21 @@ class Token:
     written: str = ""
 
     def is_sign(self, sign: str) -> bool:
-        """Whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
+        """Returns whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
         return self.text == sign and not self.quoted and not self.written
 
     def error(self, reason: str) -> CorefileError:
-        """The error at this token, with the value of its variables."""
+        """Returns the error at this token, with the value of its variables."""
         if self.written:
             reason = f"{reason}; {self.written} stands for {self.text!r} here"
         return CorefileError(self.path, self.line, self.text, reason)
 
 
 def tokens(text: str, path: str) -> Iterator[Token]:
-    """The words of `text` in order; `path` is only for messages. Raises CorefileError for an open quote and a NUL."""
+    """Yields the words of `text` in order; `path` is only for messages.
+
+    Raises CorefileError for an open quote and a NUL.
+    """
     if "\0" in text:  # it would cut off names of files and hosts in C libraries
         raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "a NUL byte; wanted: text")
     line, starts_line = 1, True
@@ -82,7 +85,7 @@ def tokens(text: str, path: str) -> Iterator[Token]:
 
 
 def expanded(tokens: Iterable[Token], environ: Mapping[str, str]) -> Iterator[Token]:
-    """The tokens with their variables replaced by the values in `environ`."""
+    """Yields the tokens with their variables replaced by the values in `environ`."""
     for token in tokens:
         text = _REFERENCE.sub(lambda match: environ.get(match["percent"] or match["dollar"], ""), token.text)
         yield token if text == token.text else replace(token, text=text, written=token.text)

@@ -53,7 +53,7 @@ class Line:
         return self.words[0].is_sign("import")
 
     def error(self, reason: str) -> CorefileError:
-        """The error at the name."""
+        """Returns the error at the name."""
         return self.words[0].error(reason)
 
 
@@ -105,7 +105,7 @@ class _Blocks:
 
 
 def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
-    """The outermost lines with their blocks; raises CorefileError where braces do not match."""
+    """Returns the outermost lines with their blocks; raises CorefileError where braces do not match."""
     blocks = _Blocks()
     for token in tokens:
         continues = blocks.expects_zones and bool(blocks.words) and blocks.words[-1].text.endswith(",")

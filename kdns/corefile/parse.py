@@ -29,7 +29,7 @@ class ServerBlock:
 def parse(
     text: str, path: str = "Corefile", *, environ: Mapping[str, str] = NO_VARIABLES, read: Reader = no_files
 ) -> tuple[ServerBlock, ...]:
-    """The server blocks (at least one) in order, imports and variables resolved; raises CorefileError.
+    """Returns the server blocks (at least one) in order, imports and variables resolved; raises CorefileError.
 
     Differs: a Corefile without a server block is an error; CoreDNS starts and answers nothing.
     """

@@ -26,7 +26,7 @@ QUESTION_POINTER: Final = pack("!H", POINTER | HEADER_BYTES)
 
 
 def encode_opt(edns: Edns, extended_rcode: int = 0, options: tuple[tuple[int, bytes], ...] = ()) -> bytes:
-    """kdns's OPT record in answer to a client's (RFC 6891 §6.1.2)."""
+    """Returns kdns's OPT record in answer to a client's (RFC 6891 §6.1.2)."""
     if not (extended_rcode or options):
         return _OPT_DO if edns.do else _OPT
     rdata = encode_options(options)
@@ -58,7 +58,7 @@ class Names:
         return names
 
     def encode(self, name: str, at: int) -> bytes:
-        """The name, ending in a pointer where part of it already stands; `at` is its own position.
+        """Returns the name, ending in a pointer if part of it was written before; `at` is its own position.
 
         Raises ValueError for a name that cannot be written.
         """
@@ -77,7 +77,7 @@ class Names:
         return encode_name(labels)
 
     def forget_from(self, position: int) -> None:
-        """Point at nothing from `position` on: what was to stand there did not fit."""
+        """Drops the pointers at or after `position`, because the bytes there did not fit."""
         self._offsets = {name: offset for name, offset in self.offsets.items() if offset < position}
 
     @property
@@ -101,7 +101,7 @@ class Names:
 
 
 def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
-    """Each record of the set in bytes, the first starting at position `at` of the message.
+    """Returns each record of the set in bytes, the first starting at position `at` of the message.
 
     The first record that reaches beyond `end` is the last one that is written.
     A record whose name cannot be written (longer than 255 bytes) is left out: better one answer less than none.
@@ -148,7 +148,7 @@ def _rdata(rdata: Rdata, names: Names, at: int) -> bytes:
 
 
 def encode_section(rrsets: Iterable[RRset], names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
-    """All records of a section, in order, up to the first that reaches beyond `end`."""
+    """Returns all records of a section, in order, up to the first that reaches beyond `end`."""
     records: list[bytes] = []
     for rrset in rrsets:
         encoded = encode_rrset(rrset, names, at, end)

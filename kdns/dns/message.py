@@ -25,9 +25,9 @@ class Decoded:
 
 
 def zone_rrsets(text: str, origin: str = ".") -> tuple[RRset, ...]:
-    """The records of a master file (RFC 1035 §5), one RRset a record, names in lower case.
+    """Returns the records of a master file (RFC 1035 §5), one RRset a record, names in lower case.
 
-    Raises ValueError, with the parser's words, for text that is no master file.
+    Raises ValueError, with the parser's words, if the text is not a master file.
     """
     try:
         return tuple(_rrset(record) for record in dnslib.RR.fromZone(text, origin=origin))
@@ -36,7 +36,7 @@ def zone_rrsets(text: str, origin: str = ".") -> tuple[RRset, ...]:
 
 
 def decode(packet: bytes) -> Decoded:
-    """A response's parts; ValueError for bytes that are no message."""
+    """Returns a response's parts; ValueError if the bytes are not a DNS message."""
     try:
         record = dnslib.DNSRecord.parse(packet)
     except (dnslib.DNSError, dnslib.buffer.BufferError) as error:
@@ -50,7 +50,10 @@ def decode(packet: bytes) -> Decoded:
 
 
 def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0, rd: bool = True) -> bytes:
-    """A query packet; with an OPT that offers `payload_bytes` unless that is 0. ValueError for a name that is none."""
+    """Returns a query packet; with an OPT that offers `payload_bytes` unless that is 0.
+
+    ValueError if the name is not a domain name.
+    """
     message = dnslib.DNSRecord(dnslib.DNSHeader(id=message_id), q=dnslib.DNSQuestion(name, rtype))
     message.header.rd = rd
     if payload_bytes:

@@ -29,9 +29,9 @@ _NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in 
 
 
 def labels_of(name: str) -> Labels:
-    """The labels of a name in text form, their case as it stands; a missing dot at the end is no matter.
+    """Returns the labels of a name in text form, their case unchanged; a missing dot at the end is ignored.
 
-    Raises ValueError for an escape that is none, and UnicodeEncodeError for characters that are no bytes.
+    Raises ValueError for an invalid escape, and UnicodeEncodeError for characters that are not bytes.
     """
     return _cached_labels(name) if len(name) <= 4 * MAX_NAME_BYTES else _labels(name)
 
@@ -62,7 +62,7 @@ def _unescaped(raw: bytes) -> Labels:
 
 
 def text_of(labels: Labels) -> str:
-    """The name in text form, with a trailing dot.
+    """Returns the name in text form, with a trailing dot.
 
     Differs: a blank is its code, where CoreDNS has a backslash and the blank, which would be two fields of a line.
     """
@@ -79,12 +79,12 @@ def _escaped(byte: int) -> str:
 
 
 def folded(name: str) -> str:
-    """The text of a name with its ASCII letters in lower case, and no others."""
+    """Returns the text of a name with its ASCII letters in lower case, and no others."""
     return name.lower() if name.isascii() else name.encode("latin-1").lower().decode("latin-1")
 
 
 def is_below(labels: Labels, zone: Labels) -> bool:
-    """Whether the name is the zone's or lies below it; both folded."""
+    """Returns whether the name is the zone's or lies below it; both folded."""
     return not zone or labels[-len(zone) :] == zone
 
 
@@ -116,7 +116,7 @@ class ZoneSet:
 
 
 def encode_labels(labels: Labels) -> bytes:
-    """The labels with their lengths, without the closing root; ValueError for one that does not fit."""
+    """Returns the labels with their lengths, without the closing root; ValueError for one that does not fit."""
     parts = []
     for label in labels:
         if not 0 < len(label) <= MAX_LABEL_BYTES:
@@ -126,7 +126,7 @@ def encode_labels(labels: Labels) -> bytes:
 
 
 def encode_name(labels: Labels) -> bytes:
-    """A whole name with the root; ValueError when it is longer than 255 bytes or has a bad label."""
+    """Returns a whole name with the root; ValueError when it is longer than 255 bytes or has a bad label."""
     wire = encode_labels(labels) + b"\x00"
     if len(wire) > MAX_NAME_BYTES:
         raise ValueError(f"a name has at most {MAX_NAME_BYTES} bytes, this one {len(wire)}")
@@ -134,7 +134,7 @@ def encode_name(labels: Labels) -> bytes:
 
 
 def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
-    """The labels of an uncompressed name and the position behind it; ValueError for anything else.
+    """Returns the labels of an uncompressed name and the position behind it; ValueError for anything else.
 
     A question's name has nothing before it to point at, so pointers are refused with the rest.
     """
@@ -157,7 +157,7 @@ def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
 
 
 def skip_name(packet: bytes, position: int) -> int:
-    """The position behind a name that may end in a pointer; ValueError when it runs out of the packet."""
+    """Returns the position behind a name that may end in a pointer; ValueError when it runs out of the packet."""
     try:
         while length := packet[position]:
             if length > MAX_LABEL_BYTES:
@@ -173,7 +173,7 @@ def skip_name(packet: bytes, position: int) -> int:
 
 
 def reversed_address(labels: Labels) -> bytes | None:
-    """The packed address that a whole reverse name stands for; None for a shorter one and for any other name.
+    """Returns the packed address that a whole reverse name represents; None for a shorter one and for any other name.
 
     RFC 1035 §3.5, RFC 3596 §2.5. `reverse_range` takes the shorter ones.
     """
@@ -182,7 +182,7 @@ def reversed_address(labels: Labels) -> bytes | None:
 
 
 def reverse_range(labels: Labels) -> tuple[bytes, bytes] | None:
-    """The first and last address at or below a reverse name, None if the labels are no such name."""
+    """Returns the first and last address at or below a reverse name, None if the labels are not a reverse name."""
     digits, suffix = labels[:-2][::-1], labels[-2:]
     if suffix == (b"in-addr", b"arpa"):
         if len(digits) > 4 or not all(_OCTET.match(digit) and int(digit) < 256 for digit in digits):

@@ -17,7 +17,7 @@ from kdns.named_tuples import quick_replace
 HEADER_BYTES: Final = 12
 MAX_MESSAGE_BYTES: Final = 65535
 PLAIN_PAYLOAD_BYTES: Final = 512
-"""What a client without EDNS can take over UDP (RFC 1035 §2.3.4)."""
+"""The largest response that a client without EDNS accepts over UDP (RFC 1035 §2.3.4)."""
 
 QR: Final = 0x8000
 AA: Final = 0x0400
@@ -29,7 +29,7 @@ AD: Final = 0x0020
 CD: Final = 0x0010
 OPCODE: Final = 0x7800
 NOTIFY: Final = 0x2000
-"""The opcode NOTIFY (RFC 1996), where it stands in the flags."""
+"""The opcode NOTIFY (RFC 1996), at its position in the flags."""
 
 _HEADER: Final = Struct("!HHHHH")
 _QUESTION: Final = Struct("!HH")
@@ -91,9 +91,9 @@ class Query(NamedTuple):
         flags: int | None = None,
         edns: Edns | EllipsisType | None = ...,
     ) -> Query:
-        """The same query but for what is given; its packet says so too, and holds nothing but question and OPT.
+        """Returns the same query with the given changes.
 
-        Raises ValueError for a name that is too long.
+        Its packet says so too, and holds nothing but question and OPT. Raises ValueError for a name that is too long.
         """
         name = self.packet[HEADER_BYTES : self.question_end - 4] if labels is None else encode_name(labels)
         qtype = self.qtype if qtype is None else qtype
@@ -115,7 +115,7 @@ class Query(NamedTuple):
 
 
 def query_for(labels: Labels, qtype: int, *, flags: int = RD) -> Query:
-    """A query of the server's own, with the id 0 and without EDNS; ValueError for a name that is too long."""
+    """Returns a query of the server's own, with the id 0 and without EDNS; ValueError for a name that is too long."""
     question = encode_name(labels) + _QUESTION.pack(qtype, IN)
     packet = b"\0\0" + pack("!HHHHH", flags, 1, 0, 0, 0) + question
     folded = tuple(label.lower() for label in labels)
@@ -128,7 +128,7 @@ def _opt(edns: Edns) -> bytes:
 
 
 class Malformed(NamedTuple):
-    """A packet that is no query to answer: `rcode` None means silence (an answer, or too short to be anything)."""
+    """A packet that is not a query to answer: `rcode` None means silence (an answer, or too short to be anything)."""
 
     rcode: int | None
     question_end: int = HEADER_BYTES
@@ -136,7 +136,7 @@ class Malformed(NamedTuple):
 
 
 def read_query(packet: bytes) -> Query | Malformed:
-    """The query in a packet; Malformed for everything that is none."""
+    """Returns the query in a packet; Malformed for any other packet."""
     if len(packet) < HEADER_BYTES:
         return Malformed(None)
     flags, questions, answers, authorities, additionals = _HEADER.unpack_from(packet, 2)
@@ -172,13 +172,13 @@ def read_query(packet: bytes) -> Query | Malformed:
 
 @lru_cache(1024)
 def _bare_edns(record: bytes) -> Edns:
-    """An OPT without options, all of its 11 bytes."""
+    """Returns an OPT without options, all of its 11 bytes."""
     _, payload_bytes, _rcode, version, extended, _ = _RECORD.unpack_from(record, 1)
     return Edns(max(payload_bytes, PLAIN_PAYLOAD_BYTES), bool(extended & QR), version)
 
 
 def _read_records(packet: bytes, position: int, others: int, additionals: int) -> tuple[Edns | None, int]:
-    """The OPT among the records behind the question; ValueError when they run out, or for a second OPT."""
+    """Returns the OPT among the records behind the question; ValueError when they run out, or for a second OPT."""
     edns = None
     for number in range(others + additionals):
         start = position
@@ -198,7 +198,7 @@ def _read_records(packet: bytes, position: int, others: int, additionals: int) -
 
 
 def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
-    """The options of an OPT; what is behind the last whole one is left out."""
+    """Returns the options of an OPT; what is behind the last whole one is left out."""
     options = []
     position = 0
     while position + 4 <= len(rdata):
@@ -212,10 +212,10 @@ def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
 
 
 def extended_error(code: int, text: str = "") -> tuple[int, bytes]:
-    """The option that says why there is no better answer (RFC 8914 §2)."""
+    """Returns the option that gives the reason for an error or a stale answer (RFC 8914 §2)."""
     return EXTENDED_ERROR, code.to_bytes(2, "big") + text.encode("utf-8")
 
 
 def encode_options(options: tuple[tuple[int, bytes], ...]) -> bytes:
-    """The rdata of an OPT with these options."""
+    """Returns the rdata of an OPT with these options."""
     return b"".join(pack("!HH", code, len(data)) + data for code, data in options)

@@ -39,7 +39,7 @@ MAX_POINTERS: Final = 127
 
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
-    """The labels of a name that may be compressed, and the position behind it; ValueError for anything else.
+    """Returns the labels of a name that may be compressed, and the position behind it; ValueError for anything else.
 
     Pointers lead backwards only (RFC 1035 §4.1.4), and are not more than a name can have labels.
     """
@@ -82,7 +82,7 @@ class NamesAt:
         """Position → the bytes that the name takes there without the root, its labels, and where its pointer leads."""
 
     def at(self, position: int) -> Labels:
-        """The name at a position; ValueError for anything else, as in `name_at`."""
+        """Returns the name at a position; ValueError for anything else, as in `name_at`."""
         wire, names = self._wire, self._names
         passed: list[tuple[int, bytes]] = []
         limit = position
@@ -119,7 +119,7 @@ class NamesAt:
 
 
 def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:
-    """The rdata between two positions of a message, its names written out; ValueError where they do not fit."""
+    """Returns the rdata between two positions of a message, its names written out; ValueError where they do not fit."""
     layout = LAYOUTS.get(rtype)
     return packet[start:end] if layout is None else _with_names(layout, packet, start, end, lambda labels: labels)
 
@@ -145,7 +145,7 @@ def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt)
 
 
 def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rdata:
-    """The rdata with each of its names changed; ValueError for a name that becomes too long."""
+    """Returns the rdata with each of its names changed; ValueError for a name that becomes too long."""
     layout = LAYOUTS.get(rtype)
     if layout is None:
         return rdata
@@ -154,7 +154,7 @@ def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rda
 
 
 def rdata_of(rtype: int, wire: bytes) -> Rdata:
-    """The value of rdata whose names are written out; ValueError for bytes that are none of this type."""
+    """Returns the value of rdata whose names are written out; ValueError for bytes that are none of this type."""
     if rtype in ONLY_A_NAME:
         labels, end = name_at(wire, 0)
         return _whole(text_of(labels), end, wire)
@@ -176,7 +176,7 @@ def rdata_of(rtype: int, wire: bytes) -> Rdata:
 
 
 def wire_of(rtype: int, rdata: Rdata) -> bytes:
-    """The bytes of a value, names written out; ValueError for a name that cannot be written."""
+    """Returns the bytes of a value, names written out; ValueError for a name that cannot be written."""
     del rtype
     match rdata:
         case bytes():
@@ -193,7 +193,7 @@ def wire_of(rtype: int, rdata: Rdata) -> bytes:
 
 
 def character_strings(wire: bytes) -> tuple[bytes, ...]:
-    """The strings of TXT or HINFO rdata; ValueError where they run out of it."""
+    """Returns the strings of TXT or HINFO rdata; ValueError where they run out of it."""
     strings: list[bytes] = []
     position = 0
     while position < len(wire):
@@ -206,7 +206,7 @@ def character_strings(wire: bytes) -> tuple[bytes, ...]:
 
 
 def text_rdata(*strings: bytes) -> bytes:
-    """TXT rdata of these strings; ValueError for one of more than 255 bytes."""
+    """Returns TXT rdata of these strings; ValueError for one of more than 255 bytes."""
     return b"".join(bytes((len(string),)) + string for string in strings)
 
 

@@ -87,47 +87,47 @@ _RCODE_NUMBERS: Final = {name: number for number, name in _RCODES.items()}
 
 
 def type_name(qtype: int) -> str:
-    """The mnemonic, or TYPE1234 (RFC 3597 §5)."""
+    """Returns the mnemonic, or TYPE1234 (RFC 3597 §5)."""
     return _TYPES.get(qtype, f"TYPE{qtype}")
 
 
 def type_number(name: str) -> int:
-    """The number of a mnemonic in upper case, or of TYPE1234; KeyError for any other text."""
+    """Returns the number of a mnemonic in upper case, or of TYPE1234; KeyError for any other text."""
     number = name.removeprefix("TYPE")
     return int(number) if number != name and number.isdecimal() else _NUMBERS[name]
 
 
 def type_label(qtype: int) -> str:
-    """The type as a label of metrics: its mnemonic if it is in METRIC_TYPES, else `other`."""
+    """Returns the type as a label of metrics: its mnemonic if it is in METRIC_TYPES, else `other`."""
     return type_name(qtype) if qtype in METRIC_TYPES else "other"
 
 
 def metric_type(qtype: int) -> int:
-    """The type as it is counted: 0 for all without a label of their own, so that clients cannot make labels."""
+    """Returns the type as it is counted: 0 for all without a label of their own, so that clients cannot make labels."""
     return qtype if qtype in METRIC_TYPES else 0
 
 
 def class_name(qclass: int) -> str:
-    """The mnemonic, or CLASS1234 (RFC 3597 §5)."""
+    """Returns the mnemonic, or CLASS1234 (RFC 3597 §5)."""
     return _CLASSES.get(qclass, f"CLASS{qclass}")
 
 
 def class_number(name: str) -> int:
-    """The number of a mnemonic in upper case; KeyError for any other text."""
+    """Returns the number of a mnemonic in upper case; KeyError for any other text."""
     return _CLASS_NUMBERS[name]
 
 
 def rcode_name(rcode: int) -> str:
-    """The mnemonic, or RCODE12."""
+    """Returns the mnemonic, or RCODE12."""
     return _RCODES.get(rcode, f"RCODE{rcode}")
 
 
 def rcode_number(name: str) -> int:
-    """The number of a mnemonic, or of RCODE12; KeyError for any other text."""
+    """Returns the number of a mnemonic, or of RCODE12; KeyError for any other text."""
     number = name.removeprefix("RCODE")
     return int(number) if number != name and number.isdecimal() else _RCODE_NUMBERS[name]
 
 
 def address_type(packed: bytes) -> int:
-    """A for 4 bytes, AAAA for 16."""
+    """Returns the type A for 4 bytes, AAAA for 16."""
     return A if len(packed) == 4 else AAAA

@@ -39,7 +39,10 @@ _known: Final[dict[bytes, tuple[Record, ...]]] = {}
 
 
 def records(packet: bytes) -> tuple[Record, ...]:
-    """All records behind the questions, OPT included; ValueError for a message that does not hold what it says."""
+    """Returns all records behind the questions, OPT included.
+
+    ValueError for a message that is shorter than it says.
+    """
     found = _known.get(packet)
     return _remembered(packet, _scanned(packet)) if found is None else found
 
@@ -79,10 +82,10 @@ def _scanned(packet: bytes) -> tuple[Record, ...]:
 
 
 def cut(packet: bytes, size_bytes: int) -> bytes:
-    """The message with as many of its records, from the first, as fit; TC where one of the answer does not.
+    """Returns the message with as many of its records, from the first, as fit; TC where one of the answer does not.
 
     Pointers lead backwards, so what is left does not lean on what went. Records behind those that fit are not read.
-    ValueError for a message that does not hold what it says.
+    ValueError for a message that is shorter than it says.
     """
     questions, *counts = _COUNTS.unpack_from(packet, 4)
     end = HEADER_BYTES
@@ -106,14 +109,15 @@ def cut(packet: bytes, size_bytes: int) -> bytes:
 
 
 def owner_of(packet: bytes, record: Record) -> Labels:
-    """The labels of a record's owner, their case as it stands; ValueError for a name that is none."""
+    """Returns the labels of a record's owner, their case unchanged; ValueError if the name is not a domain name."""
     return name_at(packet, record.owner_at)[0]
 
 
 def without_opt(packet: bytes) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
-    """The message without its OPT, the options of that, and the upper bits of the rcode; ValueError for no message.
+    """Returns the message without its OPT, the options of that, and the upper bits of the rcode.
 
-    An OPT in front of other records stays, its bytes being counted on by pointers; as a rule it is the last one.
+    ValueError for no message. An OPT in front of other records stays, because pointers depend on its position; as a
+    rule it is the last one.
     """
     found = records(packet)
     opt = found[-1] if found else None
@@ -121,7 +125,7 @@ def without_opt(packet: bytes) -> tuple[bytes, tuple[tuple[int, bytes], ...], in
         return packet, (), 0
     (additionals,) = unpack_from("!H", packet, 10)
     bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : opt.owner_at]
-    if opt.end == len(packet):  # what is behind it is no part of the message, and goes with it
+    if opt.end == len(packet):  # bytes behind it are not part of the message, and are dropped
         _remembered(bare, found[:-1])
     options = options_of(packet[opt.rdata_at : opt.end]) if opt.end > opt.rdata_at else ()
     return bare, options, opt.ttl >> 24 << 4

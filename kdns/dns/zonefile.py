@@ -45,12 +45,12 @@ SHOWN_CHARS: Final = 200
 
 
 def no_includes(path: str, name: str) -> NoReturn:
-    """No file may be included."""
+    """Raises ValueError: no file may be included."""
     raise ValueError(f"{path}: $INCLUDE {name} is not allowed here")
 
 
 def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_includes) -> tuple[RRset, ...]:
-    """The records of a master file, one RRset a record, owners in lower case; ZoneFileError for a mistake.
+    """Returns the records of a master file, one RRset a record, owners in lower case; ZoneFileError for a mistake.
 
     `origin` is where relative names start; records of names outside of it are left out.
     """
@@ -60,7 +60,7 @@ def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_i
 
 
 def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
-    """One record in the text form of zone files, such as `web 60 IN A 192.0.2.1`; ValueError for anything else.
+    """Returns one record in the text form of zone files, such as `web 60 IN A 192.0.2.1`; ValueError for anything else.
 
     TTL and class may be left out or change places. Owner and names keep their case; those without a dot at the end
     lie below `origin`.
@@ -78,18 +78,18 @@ def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
 
 @lru_cache(16)
 def _typed(rclass: dns.rdataclass.RdataClass, rtype: str, text: str, origin: dns.name.Name) -> tuple[int, Rdata]:
-    """Type and rdata of the text of a record. A template has the same long text for name after name."""
+    """Returns type and rdata of the text of a record. A template has the same long text for name after name."""
     found = dns.rdata.from_text(rclass, rtype, text, origin=origin, relativize=False)
     return int(found.rdtype), _rdata(found)
 
 
 def _shortened(text: str) -> str:
-    """The beginning of a text, for a line of a log."""
+    """Returns the beginning of a text, for a line of a log."""
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def has_type(text: str) -> bool:
-    """Whether the text of a record names a type, whatever its data is."""
+    """Returns whether the text of a record names a type, whatever its data is."""
     try:
         *_, (rtype, *_) = _parts(text)
         dns.rdatatype.from_text(rtype)
@@ -120,7 +120,7 @@ _CLASSES = frozenset(("IN", "CH", "HS", "ANY", "NONE"))
 
 
 def rdata_text(rtype: int, rdata: Rdata, rclass: int = 1) -> str:
-    """Rdata in text form, names whole; what cannot be read is written as RFC 3597 §5 says."""
+    """Returns rdata in text form with absolute names; unreadable rdata in the form of RFC 3597 §5."""
     wire = wire_of(rtype, rdata)
     try:
         return str(dns.rdata.from_wire(_class(rclass), _type(rtype), wire, 0, len(wire)).to_text())
@@ -129,7 +129,7 @@ def rdata_text(rtype: int, rdata: Rdata, rclass: int = 1) -> str:
 
 
 def record_texts(rrset: RRset) -> list[str]:
-    """Each record of the set as a line of a zone file."""
+    """Returns each record of the set as a line of a zone file."""
     rtype, rclass = dns.rdatatype.to_text(_type(rrset.rtype)), dns.rdataclass.to_text(_class(rrset.rclass))
     head = f"{rrset.owner} {rrset.ttl} {rclass} {rtype}"
     return [f"{head} {rdata_text(rrset.rtype, rdata, rrset.rclass)}" for rdata in rrset.rdata]
@@ -148,7 +148,7 @@ def _rdata(rdata: dns.rdata.Rdata) -> Rdata:
 
 
 class _Records:
-    """What dnspython's reader takes for a transaction: it gets each record as it is read."""
+    """The transaction of dnspython's reader: it gets each record as it is read."""
 
     def __init__(self, origin: dns.name.Name) -> None:
         self.records: list[RRset] = []
@@ -160,13 +160,13 @@ class _Records:
         return self._origin, False, self._origin
 
     def check_put_rdataset(self, check: object) -> None:
-        """Nothing is checked here: a zone checks its records when it is made."""
+        """Does nothing: a zone checks its records when it is made."""
 
     def _set_origin(self, origin: dns.name.Name) -> None:
-        """$ORIGIN concerns the reader alone."""
+        """Does nothing: only the reader uses $ORIGIN."""
 
     def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
-        """Take a record."""
+        """Takes a record."""
         if len(self.records) >= MAX_RECORDS:
             raise dns.exception.SyntaxError(f"more than {MAX_RECORDS:,} records")
         if name is not self._last[0]:
@@ -196,7 +196,7 @@ class _Reader(dns.zonefile.Reader):
         return self._transaction.records
 
     def read(self) -> None:
-        """Read everything; ZoneFileError with the place of a mistake."""
+        """Reads everything; ZoneFileError with the place of a mistake."""
         try:
             self._read_lines(self.tok, 0)
         except (dns.exception.DNSException, ValueError, AssertionError) as error:
@@ -206,7 +206,7 @@ class _Reader(dns.zonefile.Reader):
             raise ZoneFileError(str(path), line, str(error) or "not what can stand here") from error
 
     def _read_lines(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
-        """The lines of one file; one that it includes leaves origin and owner as they were (RFC 1035 §5.1)."""
+        """Reads the lines of one file; an included file leaves origin and owner unchanged (RFC 1035 §5.1)."""
         while not (token := tokens.get(want_leading=True, want_comment=True)).is_eof():
             if token.is_comment():
                 tokens.get_eol()

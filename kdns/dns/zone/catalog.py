@@ -31,7 +31,7 @@ class Member:
 
 
 def parse_catalog(name: str, rrsets: Iterable[RRset]) -> dict[str, Member]:
-    """The members of a catalog by the names of their zones; CatalogError for a broken catalog."""
+    """Returns the members of a catalog by the names of their zones; CatalogError for a broken catalog."""
     origin = labels_of(folded(name))
     members: dict[str, Member] = {}
     apex: set[int] = set()
@@ -60,7 +60,7 @@ def parse_catalog(name: str, rrsets: Iterable[RRset]) -> dict[str, Member]:
 
 
 def _note(members: dict[str, Member], below: Labels, rrset: RRset) -> None:
-    """Take what a record at or below a member's node says; other records mean nothing (§4.4)."""
+    """Applies a record at or below a member's node; other records are ignored (§4.4)."""
     if not below:
         return
     label = text_of(below[-1:]).removesuffix(".")

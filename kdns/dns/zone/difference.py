@@ -1,4 +1,4 @@
-"""What changed between two versions of a zone, and the records of a transfer (RFC 5936 §2.2, RFC 1995 §4)."""
+"""The changes between two versions of a zone, and the records of a transfer (RFC 5936 §2.2, RFC 1995 §4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Difference:
         return 2 + sum(len(rrset.rdata) for rrset in (*self.removed, *self.added))
 
     def records(self) -> Iterator[RRset]:
-        """As they stand in an incremental transfer."""
+        """Returns the records of an incremental transfer, in order."""
         yield self.old_soa
         yield from self.removed
         yield self.new_soa
@@ -37,12 +37,12 @@ class Difference:
 
 
 def is_newer(serial: int, than: int) -> bool:
-    """Whether a serial number is later than another one (RFC 1982 §3.2)."""
+    """Returns whether a serial number is later than another one (RFC 1982 §3.2)."""
     return 0 < (serial - than) % (1 << 32) < HALF
 
 
 def difference(old: Zone, new: Zone) -> Difference:
-    """What has to be done to the old version to get the new one."""
+    """Returns the changes that turn the old version into the new one."""
     before, after = _by_key(old), _by_key(new)
     removed: list[RRset] = []
     added: list[RRset] = []

@@ -1,4 +1,4 @@
-"""What a zone answers (RFC 1034 §4.3.2): wildcards (RFC 4592), DNAME (RFC 6672), delegations, proofs (RFC 4035 §3.1).
+"""Look-ups in a zone (RFC 1034 §4.3.2): wildcards (RFC 4592), DNAME (RFC 6672), delegations, proofs (RFC 4035 §3.1).
 
 A positive answer has the NS records of the apex in its authority section, as CoreDNS sends them.
 """
@@ -40,10 +40,10 @@ _WITH_TARGETS: Final = frozenset((NS, MX, SRV, SVCB, HTTPS))
 
 
 class Lookup(NamedTuple):
-    """What a zone says to a question.
+    """The result of a look-up in a zone.
 
     `is_authoritative` is false for a referral. `target` is the name outside of the zone that the answer ends in a
-    CNAME to. `is_bare` says that the name of the question does not exist, or only stands above others. `wildcard` is
+    CNAME to. `is_bare` says that the name of the question does not exist, or is an empty non-terminal. `wildcard` is
     the wildcard that the name of the question matches, or the name of the DNAME above it; "" for neither.
     """
 
@@ -60,7 +60,7 @@ class Lookup(NamedTuple):
 class TreePosition(NamedTuple):
     """Where the walk down the tree ended.
 
-    `node` is the name itself, the cut or DNAME above it, or the wildcard that stands for it; None where there is
+    `node` is the name itself, the cut or DNAME above it, or the wildcard that represents it; None where there is
     nothing. `at` is the name of that node, with `is_wildcard` its closest encloser, and so without a node.
     """
 
@@ -72,7 +72,7 @@ class TreePosition(NamedTuple):
 
 
 def position_of(zone: Zone, labels: Labels, qtype: int) -> TreePosition:
-    """Walk from the apex towards the name (RFC 1034 §4.3.2 step 3); `labels` are folded and below the apex."""
+    """Walks from the apex towards the name (RFC 1034 §4.3.2 step 3); `labels` are folded and below the apex."""
     encloser = zone.labels
     for depth in range(len(zone.labels), len(labels) + 1):
         at = labels[len(labels) - depth :]
@@ -90,7 +90,10 @@ def position_of(zone: Zone, labels: Labels, qtype: int) -> TreePosition:
 
 
 def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
-    """The name below `owner` moved below `target` (RFC 6672 §2.2); None for one that is not below, or gets too long."""
+    """Returns the name below `owner` moved below `target` (RFC 6672 §2.2).
+
+    None for one that is not below, or gets too long.
+    """
     if len(labels) <= len(owner) or not is_below(labels, owner):
         return None
     moved = labels[: len(labels) - len(owner)] + target
@@ -98,7 +101,7 @@ def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
 
 
 def lookup(zone: Zone, labels: Labels, qtype: int, *, do: bool = False) -> Lookup:
-    """The zone's answer to a question about a name at or below its apex; `labels` are folded."""
+    """Returns the zone's answer to a question about a name at or below its apex; `labels` are folded."""
     answer = _Answer(zone, qtype, do=do)
     found = answer.about(labels)
     return found._replace(wildcard=answer.wildcard) if answer.wildcard else found
@@ -117,7 +120,7 @@ class _Answer:
         self.wildcard = ""
 
     def about(self, labels: Labels) -> Lookup:
-        """Follow CNAME and DNAME within the zone, and say what stands at their end.
+        """Follows CNAME and DNAME within the zone, and answers for the name at their end.
 
         A chain that returns to a name it had, or is longer than MAX_CHAIN, ends there: its records are the answer.
         """
@@ -150,7 +153,7 @@ class _Answer:
             labels = target
 
     def _at(self, node: ZoneNode, place: TreePosition, labels: Labels) -> Lookup:
-        """The name exists, or a wildcard stands for it: its records, or NODATA."""
+        """Returns the records of an existing name or of a wildcard that matches it, or NODATA."""
         owner = self._owner(place, labels)
         if self._qtype == ANY:
             rrsets = list(node.rrsets.values())
@@ -178,7 +181,7 @@ class _Answer:
             self._proofs += denial.no_closer_name(self._zone, labels, place.at)
 
     def _add(self, node: ZoneNode, rrset: RRset, owner: str) -> None:
-        """Put an RRset into the answer, with its signatures where they were asked for."""
+        """Puts an RRset into the answer, with its signatures if DO is set."""
         for each in self._signed(node, rrset):
             self._answer.append(each if each.owner == owner else replace(each, owner=owner))
 
@@ -189,7 +192,7 @@ class _Answer:
             yield signatures if signatures.ttl == rrset.ttl else replace(signatures, ttl=rrset.ttl)
 
     def _moved(self, node: ZoneNode, at: Labels, labels: Labels) -> Labels | None:
-        """Answer with a DNAME and the CNAME that it makes; None for a name that gets too long."""
+        """Answers with a DNAME and the CNAME that it makes; None for a name that gets too long."""
         dname = node.rrsets[DNAME]
         self._add(node, dname, node.owner)
         target = substituted(labels, at, labels_of(str(dname.rdata[0])))
@@ -216,13 +219,13 @@ class _Answer:
         return Lookup(rcode, tuple(self._answer), soa + self._proof(), is_bare=is_bare)
 
     def _name_error(self, labels: Labels, encloser: Labels) -> Lookup:
-        """NXDOMAIN; behind a CNAME it is the end of the chain that does not exist (RFC 6604 §3)."""
+        """Returns NXDOMAIN; behind a CNAME the end of the chain does not exist (RFC 6604 §3)."""
         if self._do:
             self._proofs += denial.no_name(self._zone, labels, encloser)
         return self._negative(NXDOMAIN, is_bare=not self._answer)
 
     def _referral(self, node: ZoneNode, at: Labels) -> Lookup:
-        """The NS records of the child, DS or the proof that there is none, and addresses within the zone."""
+        """Returns the NS records of the child, DS or the proof that there is none, and addresses within the zone."""
         ns = node.rrsets[NS]
         authority: tuple[RRset, ...] = (ns,)
         if self._do and DS in node.rrsets:
@@ -234,7 +237,7 @@ class _Answer:
         return Lookup(NOERROR, answer, authority + self._proof(), glue, is_authoritative=bool(answer))
 
     def _targets(self, rrsets: Iterable[RRset]) -> tuple[RRset, ...]:
-        """The addresses of the names that these records lead to, as far as the zone has them, each name once."""
+        """Returns the addresses in the zone of the names that these records lead to, each name once."""
         names = dict.fromkeys(
             target
             for rrset in rrsets
@@ -257,7 +260,7 @@ class _Answer:
 
 
 def target_of(rdata: Rdata) -> Labels | None:
-    """The folded name that an NS, MX, SRV, SVCB or HTTPS record leads to; None for bytes that hold none."""
+    """Returns the folded name that an NS, MX, SRV, SVCB or HTTPS record leads to; None for bytes that hold none."""
     match rdata:
         case str():
             return _labels(rdata)

@@ -1,6 +1,6 @@
 """A zone as a value: the tree of its names, each with its RRsets (RFC 1034 §4.2.1).
 
-A name that only stands above others is an empty non-terminal, and exists (RFC 4592 §2.2.2). Signatures stand beside
+A name that only has names below it is an empty non-terminal, and exists (RFC 4592 §2.2.2). Signatures stand beside
 what they sign, and NSEC3 records apart from the names: nobody asks for their owners (RFC 5155 §7.2.8).
 """
 
@@ -51,17 +51,17 @@ class Nsec3Chain:
     nodes: tuple[ZoneNode, ...]
 
     def match(self, labels: Labels) -> ZoneNode | None:
-        """The record whose owner is the hash of this name."""
+        """Returns the record whose owner is the hash of this name."""
         digest = self.hash(labels)
         place = bisect_right(self.hashes, digest) - 1
         return self.nodes[place] if place >= 0 and self.hashes[place] == digest else None
 
     def cover(self, labels: Labels) -> ZoneNode | None:
-        """The record between whose owner and next name the hash lies; the last one covers both ends."""
+        """Returns the record between whose owner and next name the hash lies; the last one covers both ends."""
         return self.nodes[bisect_right(self.hashes, self.hash(labels)) - 1] if self.nodes else None
 
     def hash(self, labels: Labels) -> bytes:
-        """The hash of a name, in the letters of owner names."""
+        """Returns the hash of a name, in the letters of owner names."""
         digest = sha1(encode_name(labels) + self.salt, usedforsecurity=False).digest()
         for _ in range(self.iterations):
             digest = sha1(digest + self.salt, usedforsecurity=False).digest()
@@ -76,7 +76,7 @@ class Zone:
     """
 
     def __init__(self, name: str, rrsets: Iterable[RRset]) -> None:
-        """Raise ZoneError for records without an SOA at the apex, or with one CNAME too many."""
+        """Raises ZoneError for records without an SOA at the apex, or with one CNAME too many."""
         self.name = folded(name)
         self.labels: Labels = labels_of(self.name)
         self.nodes: dict[Labels, ZoneNode] = {self.labels: ZoneNode(self.name)}
@@ -115,22 +115,22 @@ class Zone:
         return replace(self.soa, ttl=min(self.soa.ttl, self.soa_rdata.minimum))
 
     def nsec_match(self, labels: Labels) -> ZoneNode | None:
-        """The name, if it has an NSEC record."""
+        """Returns the name, if it has an NSEC record."""
         node = self.nodes.get(labels)
         return node if node and NSEC in node.rrsets else None
 
     def nsec_cover(self, labels: Labels) -> ZoneNode | None:
-        """The name whose NSEC record says that no name stands between it and the next one."""
+        """Returns the name whose NSEC record says that no name exists between it and the next one."""
         place = bisect_right(self._nsec_names, tuple(reversed(labels))) - 1
         return self._nsec_nodes[place] if self._nsec_nodes else None
 
     def parts(self) -> list[object]:
-        """The values that a large zone consists of: who holds the list can free them piece by piece."""
+        """Returns the values that a large zone consists of, so that a caller can free them piece by piece."""
         hashed = self.nsec3.nodes if self.nsec3 else ()
         return [*self.nodes, *self.nodes.values(), *self._nsec_names, *hashed]
 
     def records(self) -> Iterator[RRset]:
-        """All RRsets but the SOA, those of the apex first."""
+        """Yields all RRsets but the SOA, those of the apex first."""
         for node in chain(self.nodes.values(), self.nsec3.nodes if self.nsec3 else ()):
             for rtype, rrset in node.rrsets.items():
                 if rtype != SOA or node is not self.apex:
@@ -166,7 +166,7 @@ class Zone:
                     raise ZoneError(f"{node.owner} has more than one {'CNAME' if rtype == CNAME else 'DNAME'}")
 
     def _close(self) -> None:
-        """Add the names that only stand above others."""
+        """Adds the empty non-terminals."""
         depth = len(self.labels)
         for labels in list(self.nodes):
             above = labels[1:]
@@ -176,7 +176,7 @@ class Zone:
 
 
 def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
-    """Owner in lower case, type, type that is signed or 0, and the RRset of all these records.
+    """Returns the owner in lower case, the type, the type that is signed or 0, and the RRset of all these records.
 
     Records of one name and type are one RRset with the lowest TTL, each record once (RFC 2181 §5).
     """
@@ -194,7 +194,7 @@ def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
 
 
 def _nsec3_chain(hashed: dict[bytes, ZoneNode]) -> Nsec3Chain | None:
-    """The chain of these records, which must be hashed alike."""
+    """Returns the chain of these records, which must be hashed alike."""
     rows = sorted((label.lower(), node) for label, node in hashed.items() if NSEC3 in node.rrsets)
     if not rows:
         return None
