@@ -1,4 +1,4 @@
-"""What queries and responses look like on a connection: messages behind their lengths, or HTTP."""
+"""The framing of queries and responses on a connection: messages behind their lengths, or HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias
 from kdns.upstream.upstream import UpstreamError
 
 Key: TypeAlias = Hashable
-"""What tells the queries of one connection apart."""
+"""The identifier of a query on its connection."""
 Arrived: TypeAlias = tuple[Key, bytes | UpstreamError]
 """A message, or why there is none, and the query that it is for."""
 
@@ -22,15 +22,18 @@ class Framing(Protocol):
     max_pending: int
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
-        """A key that is not taken, and the bytes to send for a query whose packet is `body` behind the id."""
+        """Returns a key that is not taken, and the bytes to send for a query whose packet is `body` behind the id."""
         ...
 
     def received(self, data: bytes) -> list[Arrived]:
-        """What has arrived with these bytes; UpstreamError where the connection is of no more use."""
+        """Returns the messages that are complete with these bytes.
+
+        UpstreamError where the connection is of no more use.
+        """
         ...
 
     def unsent(self) -> bytes:
-        """Bytes that are to be sent beside queries, once."""
+        """Returns bytes to send besides queries, once."""
         ...
 
 

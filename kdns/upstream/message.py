@@ -11,13 +11,13 @@ HOP_BY_HOP: Final = frozenset((COOKIE, TCP_KEEPALIVE, PADDING))
 """EDNS options between two neighbours (RFC 7873, RFC 7828, RFC 7830)."""
 
 _CASE: Final = bytes(0x20 if chr(byte).isalpha() and byte < 0x80 else 0 for byte in range(256))
-"""The bit of each byte that is the case of a letter. A label's length is at most 63, so it is no letter."""
+"""The bit of each byte that is the case of a letter. A label's length is at most 63, so it is not a letter."""
 _ONE_QUESTION: Final = b"\x00\x01"
 _TYPE_AND_CLASS_BYTES: Final = 4
 
 
 def body_of(query: Query) -> bytes:
-    """What is sent behind the id: the query's own bytes, without the options that concern one hop only.
+    """Returns the bytes behind the id: the query's own bytes, without the options that concern one hop only.
 
     Records that a client put beside its question and OPT, such as a signature for this server, stay behind too.
     """
@@ -30,12 +30,12 @@ def body_of(query: Query) -> bytes:
 
 
 def question_of(query: Query) -> bytes:
-    """The question as the client spelled it: name, type and class."""
+    """Returns the question as the client spelled it: name, type and class."""
     return query.packet[HEADER_BYTES : query.question_end]
 
 
 def in_random_case(question: bytes, entropy: bytes) -> bytes:
-    """The question with each letter's case taken from a bit of `entropy`, which is as long as the question.
+    """Returns the question with each letter's case taken from a bit of `entropy`, which is as long as the question.
 
     Who forges a response without seeing the query has to guess the case too (draft-vixie-dnsext-dns0x20-00).
     """
@@ -45,7 +45,7 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
 
 
 def response_to(query: Query, message: bytes, question: bytes, sent: bytes) -> bytes:
-    """The message with the query's id and own question, and its name also where it stands as it was `sent`."""
+    """Returns the message with the query's id and own question, and its name also at its position as it was `sent`."""
     own = query.packet[:2] + message[2:HEADER_BYTES] + question + message[HEADER_BYTES + len(question) :]
     if sent == question:
         return own
@@ -53,17 +53,17 @@ def response_to(query: Query, message: bytes, question: bytes, sent: bytes) -> b
 
 
 def is_response(message: bytes) -> bool:
-    """Whether a message is a response to a query, with one question or none."""
+    """Returns whether a message is a response to a query, with one question or none."""
     return len(message) >= HEADER_BYTES and message[2] & 0xF8 == 0x80 and message[4:6] <= _ONE_QUESTION
 
 
 def has_question(message: bytes) -> bool:
-    """Whether a response repeats its question. Few errors of few servers do not."""
+    """Returns whether a response repeats its question. Few errors of few servers do not."""
     return message[4:6] == _ONE_QUESTION
 
 
 def repeats_question(message: bytes, question: bytes) -> bool:
-    """Whether a response has this question, whatever the case of the name's letters."""
+    """Returns whether a response has this question, whatever the case of the name's letters."""
     name_end = HEADER_BYTES + len(question) - _TYPE_AND_CLASS_BYTES
     return (
         has_question(message)

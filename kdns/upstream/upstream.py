@@ -64,20 +64,20 @@ class Upstream(Protocol):
 
     @property
     def spec(self) -> UpstreamSpec:
-        """What it was made of."""
+        """The specification of the upstream."""
         ...
 
     async def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> bytes:
-        """The response to a query: a whole message, its id the query's own, its question the one that was sent.
+        """Returns the response to a query: a whole message, its id the query's own, its question the one that was sent.
 
         The packet that is sent is the query's own, with another id, its name in random case over UDP, and without
         the options that concern one hop only (cookie, keepalive, padding).
         `transport` matters for the scheme `dns` only. What does not answer this query (source, id, question) is
         ignored over UDP and an error elsewhere. UpstreamError where there is no response.
-        `client` is the address that it is asked for, "" for kdns itself: what exchanges share is shared among clients.
+        `client` is the address of the client, "" for kdns itself: what exchanges share is shared among clients.
         """
         ...
 
     def close(self) -> None:
-        """Close the sockets; exchanges under way fail."""
+        """Closes the sockets; exchanges under way fail."""
         ...

@@ -10,7 +10,7 @@ from kdns.errors import InputError
 from kdns.upstream.upstream import UpstreamSpec
 
 SocketAddress: TypeAlias = Any
-"""What Python's sockets take: host and port, with flow and zone for IPv6."""
+"""The address form of Python's sockets: host and port, with flow and zone for IPv6."""
 
 _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
@@ -27,7 +27,7 @@ class Endpoint:
                 raise InputError(f"{spec.source_address} and {spec.address.host} are not of one family")
 
     def udp(self) -> socket.socket:
-        """A connected socket at a random port, which the kernel draws; OSError where there is no way."""
+        """Returns a connected socket at a random port, which the kernel draws; OSError where there is no way."""
         sock = self._bound(socket.SOCK_DGRAM)
         try:
             sock.connect(self._address)
@@ -37,7 +37,7 @@ class Endpoint:
         return sock
 
     async def connected(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
-        """A connected TCP socket; OSError where there is none."""
+        """Returns a connected TCP socket; OSError if there is none."""
         sock = self._bound(socket.SOCK_STREAM)
         try:
             await loop.sock_connect(sock, self._address)

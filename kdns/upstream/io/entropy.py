@@ -9,7 +9,7 @@ BATCH_BYTES: Final = 4096
 
 
 class Entropy:
-    """What nobody else can guess: message ids, cases of letters, choices of sockets."""
+    """Unpredictable bytes: message ids, cases of letters, choices of sockets."""
 
     __slots__ = ("_batch", "_position")
 
@@ -18,7 +18,7 @@ class Entropy:
         self._position = 0
 
     def take(self, size: int) -> bytes:
-        """So many bytes, at most a batch; none of them is given twice."""
+        """Returns so many bytes, at most a batch; none is returned twice."""
         start = self._position
         end = start + size
         if end > len(self._batch):

@@ -31,14 +31,14 @@ class Holder(Protocol):
     """A socket or connection that an exchange waits on."""
 
     def drop(self, pending: Pending) -> None:
-        """Nobody waits for the response any more."""
+        """Forgets a query whose client no longer waits."""
         ...
 
 
 class Pending(asyncio.Future[bytes]):
     """A query that was sent and the response that it will have; also its deadline, on the clock of the loop.
 
-    `client` is the address that it is asked for, "" for kdns itself.
+    `client` is the address of the client, "" for kdns itself.
     """
 
     __slots__ = ("client", "deadline_s", "has_other_case", "holder", "is_sent", "key", "question", "timeout_s")
@@ -55,14 +55,14 @@ class Pending(asyncio.Future[bytes]):
         self.has_other_case = False
 
     def fail(self, error: UpstreamError) -> None:
-        """There is no response. Nothing happens where there is one already."""
+        """Ends the query without a response. Nothing happens where there is one already."""
         if not self.done():
             self.set_exception(error)
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was done to one upstream over one protocol.
+    """Counters of one upstream over one protocol.
 
     `opened` and `reused` count the queries that were sent on a socket or connection made for them, and on one that
     was there. `ignored` are messages that answered no query.
@@ -74,7 +74,7 @@ class Counts:
 
 
 class Exchanges:
-    """What the upstreams of a process share: a bound on exchanges and descriptors, deadlines, sockets' events, entropy.
+    """The state that the upstreams of a process share: bounds, deadlines, sockets' events and entropy.
 
     `descriptors` are those in use, at most `max_descriptors`.
     """
@@ -95,7 +95,7 @@ class Exchanges:
         return len(self._under_way)
 
     def begin(self, timeout_s: float, question: bytes, client: str, deadline_s: float | None = None) -> Pending:
-        """One more exchange: it ends with the response, an UpstreamError or its deadline.
+        """Starts one more exchange: it ends with the response, an UpstreamError or its deadline.
 
         UpstreamError if the client has no place left. `deadline_s` is that of an exchange which is continued, on the
         clock of the loop.
@@ -113,7 +113,7 @@ class Exchanges:
         return pending
 
     def end(self, pending: Pending) -> None:
-        """It has ended, in whatever way: its socket need not wait for it."""
+        """Removes a query that has ended from its socket."""
         if pending in self._under_way:
             self._under_way.discard(pending)
             self._shares.give_back(pending.client)
@@ -121,18 +121,18 @@ class Exchanges:
             pending.holder.drop(pending)
 
     def take_descriptor(self) -> bool:
-        """Count a descriptor, or False where all are in use."""
+        """Counts a descriptor, or False where all are in use."""
         if self.descriptors >= self.max_descriptors:
             return False
         self.descriptors += 1
         return True
 
     def give_descriptor(self) -> None:
-        """It was closed."""
+        """Releases a descriptor that was closed."""
         self.descriptors -= 1
 
     def close(self) -> None:
-        """Fail what is under way, and stop."""
+        """Fails the queries in flight, and stops."""
         for pending in self._under_way:
             pending.fail(UpstreamError("the server stops"))
         if self._timer is not None:
@@ -149,13 +149,13 @@ class Exchanges:
 
 
 def timed_out(pending: Pending) -> UpstreamError:
-    """The error of an exchange whose deadline has passed."""
+    """Returns the error of an exchange whose deadline has passed."""
     if pending.is_sent:
         return UpstreamTimeoutError(f"timed out after {pending.timeout_s:g} s")
     return UpstreamUnreachableError(f"no connection after {pending.timeout_s:g} s")
 
 
 def unreachable(error: OSError) -> UpstreamUnreachableError:
-    """The system's own words for what was wrong, such as `connection refused`."""
+    """Returns the system's own words for what was wrong, such as `connection refused`."""
     words = os_reason(error)
     return UpstreamUnreachableError(words[:1].lower() + words[1:])

@@ -36,20 +36,20 @@ class Incoming:
     body: bytearray = field(default_factory=bytearray)
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Note what the headers say."""
+        """Notes what the headers say."""
         self.status = status
         for name, value in headers:
             if name.lower() == b"content-type":
                 self.media_type = value.decode("latin-1").partition(";")[0].strip().lower()
 
     def add(self, data: bytes) -> None:
-        """Note more of the body; UpstreamError where it is longer than any message."""
+        """Notes more of the body; UpstreamError where it is longer than any message."""
         self.body += data
         if len(self.body) > MAX_MESSAGE_BYTES:
             raise UpstreamError(f"a response of more than {MAX_MESSAGE_BYTES} bytes")
 
     def outcome(self) -> bytes | UpstreamError:
-        """The message, or why there is none."""
+        """Returns the message, or why there is none."""
         if self.status != HTTPStatus.OK:
             try:
                 phrase = f" {HTTPStatus(self.status).phrase}"
@@ -62,7 +62,7 @@ class Incoming:
 
 
 def framing_of(protocol: str | None, spec: UpstreamSpec) -> Http1 | Http2:
-    """What is spoken on a connection where ALPN has chosen this protocol (RFC 7301)."""
+    """Returns the framing of a connection where ALPN has chosen this protocol (RFC 7301)."""
     return Http2(spec) if protocol == "h2" else Http1(spec)
 
 
@@ -78,14 +78,14 @@ class Request:
         self._path = spec.path
 
     def target(self, message: bytes) -> str:
-        """The path; for GET with the message in it (RFC 8484 §4.1.1)."""
+        """Returns the path; for GET with the message in it (RFC 8484 §4.1.1)."""
         if self.method == "POST":
             return self._path
         separator = "&" if "?" in self._path else "?"
         return f"{self._path}{separator}dns={urlsafe_b64encode(message).rstrip(b'=').decode()}"
 
     def body(self, message: bytes) -> tuple[list[tuple[str, str]], bytes]:
-        """The body, and the headers that say what it is."""
+        """Returns the body, and the headers that say what it is."""
         if self.method == "GET":
             return [], b""
         return [("content-type", MEDIA_TYPE), ("content-length", str(len(message)))], message

@@ -1,4 +1,4 @@
-"""What a scrape is told of upstreams: CoreDNS's counters of kept connections, and what was ignored and rejected."""
+"""Metrics of upstreams: CoreDNS's counters of kept connections, and what was ignored and rejected."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kdns.runtime.metrics import Gauges, Sample
 from kdns.upstream.io.upstreams import Upstreams
 
 PROXY_NAME: Final = "forward"
-"""What CoreDNS calls the user of the connections."""
+"""CoreDNS's name for the user of the connections."""
 
 
 def gauges(upstreams: Upstreams) -> Gauges:
-    """The families, read at each scrape."""
+    """Returns the families, read at each scrape."""
     rows = Gauges()
     labels = ("proxy_name", "to", "proto")
     name, text = "coredns_proxy_conn_cache_hits", "Queries sent on a socket or connection that was there."

@@ -15,7 +15,7 @@ from kdns.runtime.os_errors import os_reason
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 READ_BYTES: Final = 128 << 10
-"""What is read ahead of one transfer."""
+"""The bytes that are read ahead of one transfer."""
 TRANSFERS_AT_ONCE: Final = 10
 DATAGRAMS_AT_ONCE: Final = 100
 """Of one peer; the others wait, so that a catalog of 10,000 zones does not take as many descriptors."""
@@ -32,19 +32,19 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Take a packet with the same id and question."""
+        """Takes a packet with the same id and question."""
         del addr
         if not self.response.done() and _answers(self._packet, data):
             self.response.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there."""
+        """Fails the query: the port is unreachable."""
         if not self.response.done():
             self.response.set_exception(UpstreamUnreachableError(str(exc)))
 
 
 async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
-    """The response to a message over UDP, from a port of its own; UpstreamError where there is none in time."""
+    """Returns the response to a message over UDP, from a port of its own; UpstreamError if there is none in time."""
     async with _datagrams[address]:
         return await _datagram(address, packet, timeout_s, source)
 
@@ -70,7 +70,10 @@ async def _datagram(address: HostPort, packet: bytes, timeout_s: float, source: 
 
 
 async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:
-    """The messages that answer one over TCP, until the caller has enough; UpstreamError where none comes in time."""
+    """Yields the messages that answer one over TCP, until the caller has enough.
+
+    UpstreamError where none comes in time.
+    """
     async with _transfers[address], aclosing(_messages(address, packet, timeout_s, source)) as received:
         async for message in received:
             yield message
@@ -106,7 +109,7 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
 
 
 def _answers(packet: bytes, response: bytes) -> bool:
-    """Whether a packet is a response with the id, opcode and question of the other one."""
+    """Returns whether a packet is a response with the id, opcode and question of the other one."""
     if len(response) < HEADER_BYTES or response[:2] != packet[:2] or not int.from_bytes(response[2:4], "big") & QR:
         return False
     if (response[2] ^ packet[2]) & 0x78:

@@ -24,8 +24,8 @@ CONNECTIONS: Final = 16
 """Connections of an upstream; a query that finds no idle one is sent on one of them behind others (RFC 7766 §6.2.1.1).
 
 An idle or new connection comes first: many servers answer the queries of one connection in order, so that each waits
-for those before it. A busy connection is its client's, who has as many as are left for all others: queries whose
-answers do not come fill, and block, none but the connections of who sent them.
+for those before it. A busy connection is its client's, which has as many as are left for all others: queries whose
+answers do not come fill, and block, only the connections of the client that sent them.
 """
 IDLE_CONNECTIONS: Final = 8
 """Connections that are kept for queries to come, where the Corefile says no other number."""
@@ -39,7 +39,7 @@ CLOSE_S: Final = 1.0
 READ_BYTES: Final = 65536
 
 _received = memoryview(bytearray(READ_BYTES))
-"""What has just been read; each connection takes its bytes at once."""
+"""The bytes of the last read; each connection takes its bytes at once."""
 
 
 class ClosedError(UpstreamError):
@@ -72,10 +72,11 @@ class Streams:
     async def exchange(
         self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
     ) -> bytes:
-        """The response, which has the query's id. `question` is how the name is spelled, as the client did by default.
+        """Returns the response, which has the query's id.
 
-        `deadline_s` is that of an exchange which is continued here.
-        A query on a connection that had been in use is sent once more, on a new one, where the peer has closed it.
+        `question` is how the name is spelled, as the client did by default. `deadline_s` is that of an exchange which
+        is continued here. A query on a connection that had been in use is sent once more, on a new one, where the peer
+        has closed it.
         """
         sent = question or question_of(query)
         body = body_of(query)
@@ -98,17 +99,17 @@ class Streams:
             self.exchanges.end(again)
 
     def tidy(self, now_s: float) -> None:
-        """Close the connections that were idle for too long."""
+        """Closes the connections that were idle for too long."""
         for one in [one for one in self._idle if not self._is_usable(one, now_s)]:
             one.close()
 
     def close(self) -> None:
-        """Close all connections; their queries fail."""
+        """Closes all connections; their queries fail."""
         for one in (*self._idle, *self._busy):
             one.fail(UpstreamError("the upstream is no longer used"))
 
     def framing(self, transport: asyncio.Transport) -> Framing:
-        """What is spoken on a connection that is open now."""
+        """Returns the framing of an open connection."""
         if self._framing is None:
             return Lengths(self.exchanges.entropy.take)
         framing = self._framing(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
@@ -117,11 +118,11 @@ class Streams:
         return framing
 
     def mark_busy(self, one: UpstreamConnection) -> None:
-        """A connection waits for a response."""
+        """Marks a connection as busy: it waits for a response."""
         self._busy[one] = None
 
     def mark_idle(self, one: UpstreamConnection) -> None:
-        """A connection waits for nothing any more: it is kept, or closed where enough are kept."""
+        """Marks a connection as idle: it is kept, or closed if enough are kept."""
         self._busy.pop(one, None)
         one.idle_since_s = self.exchanges.loop.time()
         self._idle.append(one)
@@ -129,7 +130,7 @@ class Streams:
             self._idle[0].close()
 
     def remove(self, one: UpstreamConnection) -> None:
-        """A connection has ended."""
+        """Removes a connection that has ended."""
         if self._busy.pop(one, self) is self and one in self._idle:
             self._idle.remove(one)
 
@@ -162,7 +163,10 @@ class Streams:
         return self._opened() if self.exchanges.take_descriptor() else None
 
     def _fresh(self, client: str) -> UpstreamConnection:
-        """A new connection. Those that are idle are closed: their peer has probably done the same, as in a restart."""
+        """Returns a new connection.
+
+        Those that are idle are closed: their peer has probably done the same, as in a restart.
+        """
         for one in [*self._idle]:
             one.close()
         if not self.exchanges.take_descriptor():
@@ -185,7 +189,7 @@ class Streams:
 
 
 def _framing_of(scheme: Scheme) -> Callable[[str | None, UpstreamSpec], Framing] | None:
-    """What makes the framing of a connection of HTTPS; None for messages behind their lengths."""
+    """Returns the maker of a framing for HTTPS; None for messages behind their lengths."""
     if scheme != "https":
         return None
     from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
@@ -223,7 +227,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return self._framing.max_pending if self._framing else PIPELINED
 
     def send(self, pending: Pending, body: bytes) -> None:
-        """Send a query, or keep it until the connection is open."""
+        """Sends a query, or keep it until the connection is open."""
         self._pool.mark_busy(self)
         pending.holder = self
         framing, transport = self._framing, self._transport
@@ -236,7 +240,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             transport.write(wire)
 
     def drop(self, pending: Pending) -> None:
-        """See Holder. A connection that lets a query wait for so long gets no more of them."""
+        """See Holder. A connection on which a query timed out gets no more queries."""
         pending.holder = None
         if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:
             self._late.add(pending.key)
@@ -245,11 +249,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """End a connection that nothing waits for."""
+        """Ends a connection that nothing waits for."""
         self.fail(UpstreamError("the connection is no longer used"))
 
     def fail(self, error: UpstreamError) -> None:
-        """End the connection; its queries have no response."""
+        """Ends the connection; its queries have no response."""
         if self._is_ended:
             return
         self._is_ended = self.is_retired = True
@@ -266,7 +270,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what waits for the connection."""
+        """Sends what waits for the connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream clients no other kind
         self._transport = transport
         if self._is_ended:
@@ -277,7 +281,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._send_unsent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what waits, unless it was this side that ended the connection."""
+        """Fails the waiting queries, unless this side ended the connection."""
         if self._answered and self.load > 1 and self._pool.spec.scheme != "https":
             self._pool.pipelined = 1
         reason = (
@@ -286,12 +290,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.fail(ClosedError(f"{reason} before the response came", was_used=self._answered > 0))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes are to be written."""
+        """Returns where the next bytes are to be written."""
         del sizehint
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take every whole message."""
+        """Takes every whole message."""
         if self._framing is None or self._transport is None:
             return
         try:
@@ -312,7 +316,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._pool.mark_idle(self)
 
     def _send_unsent(self) -> None:
-        """Send what has waited, as far as there is room."""
+        """Sends what has waited, as far as there is room."""
         if self._framing is not None and not self._framing.max_pending:
             self.is_retired = True
             unsent, self._unsent = self._unsent, {}
@@ -375,7 +379,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if tls is None:
             await loop.create_connection(lambda: self, sock=sock)
             return
-        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is no argument of anything
+        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is not argument of anything
         await loop.create_connection(
             lambda: self,
             sock=sock,

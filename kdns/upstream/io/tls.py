@@ -12,7 +12,7 @@ from kdns.errors import InputError
 from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 HTTPS_ALPN: Final = ("h2", "http/1.1")
-"""What is asked for within TLS, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
+"""The protocols that ALPN offers, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
 MAX_CONTEXTS: Final = 64
 """Contexts that are kept for several upstreams with the same roots and certificates: each loads some 140 roots."""
 
@@ -39,14 +39,14 @@ class Tls:
             _load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), spec.tls)
 
     async def context(self) -> ssl.SSLContext:
-        """What connections are made with; TLS 1.2 or later, and the certificate is always checked."""
+        """Returns the TLS context of connections; TLS 1.2 or later, and the certificate is always checked."""
         if self._context is None:
             self._context = await asyncio.to_thread(_context, self._spec, self._alpn, self._stamps)
         return self._context
 
 
 def refusal(error: ssl.SSLError | ssl.CertificateError, name: str) -> UpstreamError:
-    """The error of a handshake in words; nothing was sent."""
+    """Returns the error of a handshake in words; nothing was sent."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         reason = getattr(error, "reason", None) or str(error)
         return UpstreamUnreachableError(f"TLS failed: {reason.replace('_', ' ').lower()}")
@@ -60,7 +60,7 @@ def refusal(error: ssl.SSLError | ssl.CertificateError, name: str) -> UpstreamEr
 
 
 def _stamps(spec: TlsSpec) -> tuple[int, ...]:
-    """When the files were written: another certificate of the same name makes another context."""
+    """Returns when the files were written: another certificate of the same name makes another context."""
     try:
         return tuple(Path(path).stat().st_mtime_ns for path in (spec.ca_path, spec.cert_path, spec.key_path) if path)
     except OSError as error:

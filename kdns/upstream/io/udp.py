@@ -1,6 +1,6 @@
-"""Queries over UDP, of which a forged response is not believed (RFC 5452).
+"""Queries over UDP, with protection against forged responses (RFC 5452).
 
-Who forges without seeing the query has to guess its port, its id and the case of its letters. Ports are those that the
+An off-path attacker has to guess its port, its id and the case of its letters. Ports are those that the
 kernel draws for sockets which are used for few queries and a short time. Sockets are connected: the kernel drops what
 comes from elsewhere. A query whose socket gets several wrong messages is repeated over TCP.
 """
@@ -40,7 +40,7 @@ _ONE_QUESTION: Final = b"\x00\x01"
 _DRAWN_BYTES: Final = 3
 """Random bytes of a query, beside those of its letters: the first one chooses the socket, the others are the id."""
 _FLAGS_BYTES: Final = 10
-"""What stands between the id and the question."""
+"""The bytes between the id and the question."""
 
 
 class Repeat(Protocol):
@@ -49,7 +49,10 @@ class Repeat(Protocol):
     async def exchange(
         self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
     ) -> bytes:
-        """The response to a query, which is sent with this spelling of its question; the deadline has been set."""
+        """Returns the response to a query, which is sent with this spelling of its question.
+
+        The deadline has been set.
+        """
         ...
 
 
@@ -67,7 +70,7 @@ class UdpSockets:
         self._retired: set[UdpSocket] = set()
 
     async def exchange(self, query: Query, timeout_s: float, client: str) -> bytes:
-        """The response, which has the id and the question of the query."""
+        """Returns the response, which has the id and the question of the query."""
         question, exchanges = question_of(query), self._exchanges
         drawn = exchanges.entropy.take(_DRAWN_BYTES + len(question))
         body = query.packet[2:] if query.is_plain else body_of(query)
@@ -86,25 +89,25 @@ class UdpSockets:
         return response_to(query, response, question, sent)
 
     def tidy(self, now_s: float) -> None:
-        """Retire the sockets whose time is over."""
+        """Retires the sockets that have reached their maximum age."""
         for one in self._slots:
             if one is not None and now_s >= one.end_s:
                 one.retire()
 
     def close(self) -> None:
-        """Close all sockets; their queries fail."""
+        """Closes all sockets; their queries fail."""
         for one in [one for one in self._slots if one] + [*self._retired]:
             one.fail(UpstreamError("the upstream is no longer used"))
 
     def remove(self, one: UdpSocket) -> None:
-        """A socket was closed."""
+        """Removes a socket that was closed."""
         self.retire(one)
         self._retired.discard(one)
         self._exchanges.poller.remove(one.socket)
         self._exchanges.give_descriptor()
 
     def retire(self, one: UdpSocket) -> None:
-        """A socket gets no more queries."""
+        """Retires a socket: it gets no more queries."""
         if self._slots[one.slot] is one:
             self._slots[one.slot] = None
             self._retired.add(one)
@@ -140,7 +143,7 @@ class UdpSockets:
         return fresh
 
     async def _repeated(self, query: Query, pending: Pending) -> bytes:
-        """The response over TCP, whose sender nobody forges who does not see the connection."""
+        """Returns the response over TCP, whose sender nobody forges who does not see the connection."""
         timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
         response = await self._tcp.exchange(query, timeout_s, client, pending.question, deadline_s)
         if pending.has_other_case and not response.startswith(pending.question, HEADER_BYTES):
@@ -149,7 +152,7 @@ class UdpSockets:
 
 
 class UdpSocket:
-    """One port and the queries that wait for responses on it; `late` are the ids of those that wait no more."""
+    """One port and the queries that wait for responses on it; `late` are the ids of queries that no longer wait."""
 
     __slots__ = ("_is_retired", "_pool", "_wrong", "end_s", "late", "pending", "queries_left", "slot", "socket")
 
@@ -163,7 +166,7 @@ class UdpSocket:
         self._is_retired = False
 
     def send(self, message_id: bytes, pending: Pending, body: bytes) -> None:
-        """Send a query; UpstreamUnreachableError where it cannot be sent."""
+        """Sends a query; UpstreamUnreachableError where it cannot be sent."""
         pending.key, pending.holder, pending.is_sent = message_id, self, True
         self.pending[message_id] = pending
         self.queries_left -= 1
@@ -175,7 +178,7 @@ class UdpSocket:
             raise failure from error
 
     def receive(self, _events: int) -> None:
-        """Read one message; the socket stays readable while there are more."""
+        """Reads one message; the socket stays readable while there are more."""
         try:
             message = self.socket.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -204,7 +207,7 @@ class UdpSocket:
                 self._pool.remove(self)
 
     def retire(self) -> None:
-        """Send nothing more; close behind the last response."""
+        """Sends nothing more; close behind the last response."""
         if not self._is_retired:
             self._is_retired = True
             self._pool.retire(self)
@@ -212,7 +215,7 @@ class UdpSocket:
                 self._pool.remove(self)
 
     def fail(self, error: UpstreamError) -> None:
-        """Close the socket; its queries have no response."""
+        """Closes the socket; its queries have no response."""
         self._end(lambda pending: pending.fail(error))
 
     def _accept(self, pending: Pending, message: bytes) -> None:
@@ -224,7 +227,7 @@ class UdpSocket:
             self._pool.remove(self)
 
     def _reject(self, message: bytes, pending: Pending | None) -> None:
-        """Count a message that does not answer a query as it was sent."""
+        """Counts a message that does not answer a query as it was sent."""
         ignored = self._pool.counts.ignored
         is_answer = pending is not None and is_response(message) and repeats_question(message, pending.question)
         if pending is not None and is_answer and not self._pool.keeps_case:
@@ -261,6 +264,6 @@ class UdpSocket:
 
 
 def _repeat(pending: Pending) -> None:
-    """Have the query repeated over TCP."""
+    """Has the query repeated over TCP."""
     if not pending.done():
         pending.set_result(b"")

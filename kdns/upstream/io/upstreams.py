@@ -39,13 +39,13 @@ class SocketUpstream:
     def exchange(
         self, query: Query, transport: Transport, timeout_s: float, client: str = ""
     ) -> Coroutine[Any, Any, bytes]:
-        """See Upstream. This is no coroutine of its own, which would cost as much as a system call."""
+        """See Upstream. This is not a coroutine of its own, which would cost as much as a system call."""
         if transport == "udp" and self._is_dns:
             return self.udp.exchange(query, timeout_s, client)
         return self.streams.exchange(query, timeout_s, client)
 
     def tidy(self, now_s: float) -> None:
-        """Close what was idle for too long."""
+        """Closes what was idle for too long."""
         self.udp.tidy(now_s)
         self.streams.tidy(now_s)
 
@@ -86,7 +86,7 @@ def _closed(query: Query, transport: Transport, timeout_s: float, client: str = 
 class Upstreams:
     """All upstreams of a process by what they were made of, each with the number of its users.
 
-    `counts` are by address and protocol, and go on when an upstream is made anew.
+    `counts` are by address and protocol, and go on when an upstream is made again.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,10 @@ class Upstreams:
         return self._exchanges.rejected if self._exchanges else 0
 
     def of(self, spec: UpstreamSpec) -> Lease:
-        """The upstream of a specification, until it is closed; InputError for an address or file that is of no use."""
+        """Returns the upstream of a specification, until it is closed.
+
+        InputError for an address or file that is of no use.
+        """
         if self._exchanges is None:
             self._exchanges = Exchanges()
         shared = self._shared.get(spec)
@@ -124,7 +127,7 @@ class Upstreams:
         return Lease(spec, shared, self)
 
     def give_back(self, shared: SocketUpstream) -> None:
-        """One user less; the last one closes the sockets."""
+        """Releases one use; the last one closes the sockets."""
         if self._shared.get(shared.spec) is not shared:
             return  # all were closed before
         self._users[shared.spec] -= 1
@@ -133,7 +136,7 @@ class Upstreams:
             shared.close()
 
     def close(self) -> None:
-        """Close everything; exchanges under way fail."""
+        """Closes everything; exchanges under way fail."""
         for shared in self._shared.values():
             shared.close()
         self._shared.clear()
