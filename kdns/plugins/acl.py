@@ -40,7 +40,7 @@ COUNTED: Final = {"block": "blocked", "filter": "filtered", "drop": "dropped"}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to queries for one of `qtypes` from one of `networks`; None stands for every type and client."""
+    """The action on queries for one of `qtypes` from one of `networks`; None means every type and client."""
 
     action: Action
     qtypes: frozenset[int] | None = None
@@ -95,7 +95,7 @@ class Acl(Plugin):
         self._allowed = metrics.counters(name, "Queries that were allowed.", ("server", "view"))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The reply of the first rule that fits, or the next directive's."""
+        """Returns the reply of the first rule that fits, or the next directive's."""
         action, zone, is_of_client = self._decision(request)
         reply: Reply | Awaitable[Reply]
         if action == "allow":
@@ -104,11 +104,11 @@ class Acl(Plugin):
         else:
             tally = self._families[action].tally(request.server, zone, request.view)
             reply = _tallied(tally, REPLIES[action])
-        # a question of the server's own, for a CNAME's target: the cache in front of who asks it has all clients
+        # a question of the server's own, for a CNAME's target: a cache in front of the caller serves all clients
         return then(reply, for_one_client) if is_of_client and request.depth else reply
 
     def _decision(self, request: Request) -> tuple[Action, str, bool]:
-        """The action, the closest zone of its rule, and whether they depend on the client."""
+        """Returns the action, the closest zone of its rule, and whether they depend on the client."""
         query = request.query
         client: bytes | None = None
         for zones, rule, networks in self._rules:
@@ -124,7 +124,7 @@ class Acl(Plugin):
 
 
 def _tallied(tally: Tally, reply: Reply) -> Reply:
-    """The reply, which counts when it is sent; silence counts at once."""
+    """Returns the reply, counted when it is sent; silence is counted at once."""
     if reply is None:
         tally.count += 1
         return None
@@ -145,7 +145,7 @@ def _rule(config: AclConfig, line: Line) -> AclConfig:
 
 
 def _sections(line: Line) -> list[tuple[str, list[Token]]]:
-    """The words behind each `type` and `net`; CorefileError for words elsewhere, and for none."""
+    """Returns the words behind each `type` and `net`; CorefileError for words elsewhere, and for none."""
     sections: list[tuple[str, list[Token]]] = []
     for token in line.args:
         if token.text.lower() in SECTIONS:
@@ -178,12 +178,15 @@ OPTIONS: Final[dict[str, Option]] = {action: Option(f"{action} {USAGE}", _rule) 
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
-    """What an `acl` stanza says; raises CorefileError. Without zones it is about those of the server block."""
+    """Returns the configuration of a `acl` stanza; raises CorefileError.
+
+    Without zones it is about those of the server block.
+    """
     return configured(AclConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
 def build(configs: tuple[AclConfig, ...], metrics: Metrics) -> Acl:
-    """The plugin for all stanzas of a server block."""
+    """Returns the plugin for all stanzas of a server block."""
     return Acl(configs, metrics)
 
 

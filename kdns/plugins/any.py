@@ -30,7 +30,7 @@ class Any(Plugin):
     sees = Sees.PACKET
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """HINFO for ANY; what the next directive says to every other query."""
+        """Returns HINFO for ANY; the next directive's reply to every other query."""
         query = request.query
         if query.qtype != ANY or query.qclass != IN:
             return next(request)
@@ -38,7 +38,7 @@ class Any(Plugin):
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
-    """What an `any` stanza says; raises CorefileError.
+    """Returns the configuration of a `any` stanza; raises CorefileError.
 
     Differs: CoreDNS ignores arguments, so that `any yes` and `any no` mean the same.
     """
@@ -47,7 +47,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
 
 
 def build(_config: AnyConfig, _setup: object) -> Any:
-    """The plugin."""
+    """Returns the plugin."""
     return Any()
 
 

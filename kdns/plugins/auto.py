@@ -59,7 +59,7 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
-    """What an `auto` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    """Returns the configuration of a `auto` stanza; its ZONES default to the server block's. Raises CorefileError."""
     config = configured(AutoConfig(all_zones(stanza.args) or block_zones), stanza, OPTIONS)
     if not config.directory:
         raise stanza.error("the directory is missing, as in: directory /etc/zones")
@@ -67,7 +67,10 @@ def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
 
 
 def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
-    """The name of the zone that a file is of; None for a file that does not match, or whose name makes no zone's."""
+    """Returns the name of the zone that a file is of.
+
+    None if the name does not match or does not give a zone's name.
+    """
     match = pattern.search(basename(path))
     if match is None:
         return None
@@ -80,7 +83,7 @@ def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
 
 
 def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) -> tuple[dict[str, str], dict[str, str]]:
-    """The file of each zone, and the files that are left out because another one is of the same zone."""
+    """Returns the file of each zone, and the files that are left out because another one is of the same zone."""
     chosen: dict[str, str] = {}
     left_out: dict[str, str] = {}
     within = ZoneSet(config.zones)
@@ -97,7 +100,7 @@ def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) ->
 
 @dataclass(slots=True)
 class Scan:
-    """What a look at the directory brought: the file of each zone, new versions, and mistakes."""
+    """The result of a scan of the directory: the file of each zone, new versions, and mistakes."""
 
     chosen: dict[str, str]
     left_out: dict[str, str]
@@ -106,7 +109,7 @@ class Scan:
 
 
 def scan(config: AutoConfig, served_zones: dict[str, ServedZone], files: FileReader) -> Scan:
-    """Read what is new in the directory; CorefileError for a directory that cannot be read."""
+    """Reads what is new in the directory; CorefileError for a directory that cannot be read."""
     pattern = compiled(config.pattern)
     found = Scan(*files_by_zone(files.names(config.directory), config, pattern))
     for name, path in found.chosen.items():
@@ -122,7 +125,7 @@ def scan(config: AutoConfig, served_zones: dict[str, ServedZone], files: FileRea
 
 
 class Needs(Answers, EventLog, Files, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class AutoZones(Authority):
@@ -138,7 +141,7 @@ class AutoZones(Authority):
         self._within = ZoneSet(zone for config in configs for zone in config.zones)
         self._of_config: list[dict[str, ServedZone]] = []
         self._reported: dict[AutoConfig, tuple[object, ...]] = {}
-        """What was wrong at the last look."""
+        """The errors of the last scan."""
         for config in configs:
             placed = replace(config, directory=setup.path(config.directory))
             served_zones: dict[str, ServedZone] = {}
@@ -150,7 +153,7 @@ class AutoZones(Authority):
                 setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The zone's answer; REFUSED for a name that none of the files is for."""
+        """Returns the zone's answer; REFUSED for a name that none of the files is for."""
         query = request.query
         is_within = query.qclass == IN and query.labels in self._within
         if is_within and self.zone_of(query.labels) is None:
@@ -181,7 +184,7 @@ class AutoZones(Authority):
         mistakes: Sequence[CorefileError],
         duplicates: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """Log what is wrong now and was not at the last look."""
+        """Logs the errors that the last scan did not have."""
         before = self._reported.get(config, ())
         self._reported[config] = (*map(str, mistakes), *duplicates)
         if new := [error for error in mistakes if str(error) not in before]:
@@ -192,7 +195,7 @@ class AutoZones(Authority):
 
 
 def build(configs: tuple[AutoConfig, ...], setup: Needs) -> AutoZones:
-    """The zones of all `auto` stanzas of the block."""
+    """Returns the zones of all `auto` stanzas of the block."""
     return AutoZones(configs, setup)
 
 

@@ -58,7 +58,10 @@ class AutopathConfig:
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
-    """What an `autopath` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    """Returns the configuration of a `autopath` stanza; its ZONES default to the server block's.
+
+    Raises CorefileError.
+    """
     count(stanza, USAGE)
     *named, source = stanza.args
     if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
@@ -68,7 +71,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
 
 
 def search_of(text: str) -> SearchPath:
-    """The search path of a resolv.conf(5): its last `search` or `domain`, words that are no names left out."""
+    """Returns the search path of a resolv.conf(5): its last `search` or `domain`, words that are not names left out."""
     words: list[str] = []
     for line in text.splitlines():
         keyword, *values = line.split() or [""]
@@ -84,7 +87,7 @@ def search_of(text: str) -> SearchPath:
 
 
 class Needs(Answers, EventLog, Files, Metrics, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Autopath(Plugin):
@@ -109,7 +112,7 @@ class Autopath(Plugin):
         self._search = search_of(text)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, or that for a further name of the path where it is NXDOMAIN."""
+        """Returns the next directive's reply, or that for a further name of the path where it is NXDOMAIN."""
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
@@ -124,7 +127,7 @@ class Autopath(Plugin):
         return then(next(request), partial(self._after_first, request, path, next))
 
     def _find_neighbours(self) -> None:
-        """Find the cluster, and what of the chain before this plugin is to see the names of a path."""
+        """Finds the cluster, and the plugins before this one that receive the queries for names of a path."""
         if self._before is None:
             plugins = self._setup.plugins()
             own = plugins.index(self) if self in plugins else 0
@@ -132,7 +135,7 @@ class Autopath(Plugin):
             self._cluster = next((plugin for plugin in plugins if isinstance(plugin, Kubernetes)), None)
 
     def _may_be_searched(self, labels: Labels) -> bool:
-        """Whether the name is below `namespace.svc.ZONE`, so that some pod would have its path walked."""
+        """Returns whether the name is below `namespace.svc.ZONE`, where the path of a Pod begins."""
         cluster = self._cluster
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
             return False
@@ -143,7 +146,7 @@ class Autopath(Plugin):
         return len(relative) > 2 and relative[-1] == b"svc"
 
     def _path_of(self, request: Request) -> SearchPath:
-        """The client's search path, () where it is not known."""
+        """Returns the client's search path, () where it is not known."""
         cluster = self._cluster
         if not self._of_pods:
             return self._search
@@ -164,7 +167,7 @@ class Autopath(Plugin):
         next: Serve,  # noqa: A002 - as in Plugin
         reply: Reply,
     ) -> Reply | Awaitable[Reply]:
-        """The first reply where the name exists; it is the same for all clients, unlike what follows."""
+        """Returns the first reply where the name exists; it is the same for all clients, unlike what follows."""
         if reply is None or not _is_missing(reply):
             return reply
         if not path:
@@ -172,7 +175,7 @@ class Autopath(Plugin):
         return self._walk(request, reply, path, next)
 
     async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        """The first reply of the path's further names that says something, else the first of all."""
+        """Returns the first reply of the path's further names that says something, else the first of all."""
         for plugin in reversed(self._before or ()):
             next = partial(plugin.serve, next=next)  # noqa: A001 - as in Plugin
         base = request.query.labels[: len(request.query.labels) - len(path[0])]
@@ -191,7 +194,7 @@ class Autopath(Plugin):
         return first._replace(reuse=self._reuse(reuse))
 
     def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
-        """The reply for another name as that for the one in the question: behind a CNAME."""
+        """Returns the reply for another name as that for the one in the question: behind a CNAME."""
         if reply.wire:
             reply = from_wire(reply)
         answer = reply.answer
@@ -213,7 +216,7 @@ class Autopath(Plugin):
         return PRIVATE if self._of_pods else reuse
 
     async def check(self) -> None:
-        """Say so where no client's path can be known."""
+        """Logs that no client's search path can be found."""
         self._find_neighbours()
         cluster = self._cluster
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
@@ -222,14 +225,14 @@ class Autopath(Plugin):
 
 
 def _is_missing(reply: Response) -> bool:
-    """Whether a further name is to be tried."""
+    """Returns whether a further name is to be tried."""
     if reply.wire:
         return reply.wire[3] & 15 == NXDOMAIN
     return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
 
 
 def build(config: AutopathConfig, setup: Needs) -> Autopath:
-    """The plugin of the stanza; CorefileError for a file that cannot be read."""
+    """Returns the plugin of the stanza; CorefileError for a file that cannot be read."""
     plugin = Autopath(config, setup)
     if not config.path:
         setup.spawn(plugin.check)

@@ -37,13 +37,13 @@ OPTIONS = {"except": Option("except ADDRESS|INTERFACE...", adds("exclude", _host
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
-    """What a `bind` stanza says; raises CorefileError."""
+    """Returns the configuration of a `bind` stanza; raises CorefileError."""
     count(stanza, "bind ADDRESS|INTERFACE...")
     return configured(BindConfig(_hosts(stanza.args)), stanza, OPTIONS)
 
 
 def hosts_of(configs: tuple[BindConfig, ...]) -> tuple[str, ...]:
-    """The addresses and interfaces as they are written, without those excluded as they are written."""
+    """Returns the addresses and interfaces as they are written, without those excluded as they are written."""
     return tuple(dict.fromkeys(host for config in configs for host in config.hosts if host not in config.exclude))
 
 

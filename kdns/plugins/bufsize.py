@@ -1,6 +1,6 @@
 """bufsize [SIZE]: the largest answer over UDP, whatever the client can take.
 
-Later directives see a query that takes no more: upstreams are asked for that much.
+Later directives receive the query with that limit, and upstreams too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Bufsize(Plugin):
         self._size_bytes = config.size_bytes
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply."""
+        """Returns the next directive's reply."""
         edns = request.query.edns
         if edns is None or edns.payload_bytes <= self._size_bytes:
             return next(request)
@@ -45,7 +45,7 @@ class Bufsize(Plugin):
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
-    """What a `bufsize` stanza says; raises CorefileError."""
+    """Returns the configuration of a `bufsize` stanza; raises CorefileError."""
     count(stanza, "bufsize [SIZE]")
     sizes = [integer(token, PLAIN_PAYLOAD_BYTES, MOST_BYTES) for token in stanza.args]
     return configured(BufsizeConfig(*sizes), stanza, {})
@@ -57,7 +57,7 @@ def sets_up(options: BlockOptions, config: BufsizeConfig) -> BlockOptions:
 
 
 def build(config: BufsizeConfig, _setup: object) -> Bufsize:
-    """The plugin, which limits what later directives ask for."""
+    """Returns the plugin, which limits what later directives ask for."""
     return Bufsize(config)
 
 

@@ -33,7 +33,7 @@ class Cancel(Plugin):
         self._tasks = tasks
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, or SERVFAIL when the time is over."""
+        """Returns the next directive's reply, or SERVFAIL when the time is over."""
         reply = next(request)
         return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
 
@@ -45,7 +45,7 @@ class Cancel(Plugin):
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
-    """What a `cancel` stanza says; raises CorefileError."""
+    """Returns the configuration of a `cancel` stanza; raises CorefileError."""
     count(stanza, "cancel [TIMEOUT]")
     timeouts = [duration_s(token) for token in stanza.args]
     if 0.0 in timeouts:
@@ -54,7 +54,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
 
 
 def build(config: CancelConfig, tasks: Tasks) -> Cancel:
-    """The plugin."""
+    """Returns the plugin."""
     return Cancel(config, tasks)
 
 

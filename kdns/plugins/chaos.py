@@ -45,7 +45,7 @@ class Chaos(Plugin):
         }
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The texts of one of the names (RFC 4892 §2); what the next directive says to every other query."""
+        """Returns the texts of one of the names (RFC 4892 §2); what the next directive says to every other query."""
         query = request.query
         texts = self._texts.get(query.name) if query.qclass == CH and query.qtype == TXT else None
         if texts is None:
@@ -54,7 +54,7 @@ class Chaos(Plugin):
 
 
 def text_of_strings(text: str) -> bytes:
-    """TXT rdata of a text, in as many strings as it needs.
+    """Returns TXT rdata of a text, in as many strings as it needs.
 
     Differs: CoreDNS cuts a text off at 255 bytes.
     """
@@ -64,13 +64,13 @@ def text_of_strings(text: str) -> bytes:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
-    """What a `chaos` stanza says; raises CorefileError."""
+    """Returns the configuration of a `chaos` stanza; raises CorefileError."""
     version, *authors = [token.text for token in stanza.args] or [DEFAULT_VERSION]
     return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
 
 
 def build(config: ChaosConfig, block: Answers) -> Chaos:
-    """The plugin."""
+    """Returns the plugin."""
     return Chaos(config, block.hostname)
 
 

@@ -16,7 +16,7 @@ class DebugConfig:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DebugConfig:
-    """What a `debug` stanza says; raises CorefileError."""
+    """Returns the configuration of a `debug` stanza; raises CorefileError."""
     count(stanza, "debug")
     return configured(DebugConfig(), stanza, {})
 

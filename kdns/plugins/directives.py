@@ -134,5 +134,8 @@ COREDNS_ONLY: Final = frozenset(COREDNS_ORDER) - BY_NAME.keys()
 def configure(
     blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"]
 ) -> tuple[server_config.ServerConfig, ...]:
-    """The servers of these blocks, with the directives of kdns; raises CorefileError. See server_config.configure."""
+    """Returns the servers of these blocks, with the directives of kdns; raises CorefileError.
+
+    See server_config.configure.
+    """
     return server_config.configure(blocks, BY_NAME, dns_port=dns_port)

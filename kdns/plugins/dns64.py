@@ -62,14 +62,14 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> Dns64Config:
-    """What a `dns64` stanza says; raises CorefileError."""
+    """Returns the configuration of a `dns64` stanza; raises CorefileError."""
     count(stanza, "dns64 [PREFIX]")
     config = Dns64Config(_prefix(stanza.args[0])) if stanza.args else Dns64Config()
     return configured(config, stanza, OPTIONS)
 
 
 def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
-    """The IPv6 address that holds an IPv4 address (RFC 6052 §2.2): bits 64 to 71 stay zero."""
+    """Returns the IPv6 address that holds an IPv4 address (RFC 6052 §2.2): bits 64 to 71 stay zero."""
     free = [at for at in range(prefix.prefixlen // 8, 16) if at != 8]
     made = bytearray(prefix.network_address.packed)
     for at, octet in zip(free, address, strict=False):
@@ -89,10 +89,10 @@ class Dns64(Plugin):
         )
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, or what its A records are turned into."""
+        """Returns the next directive's reply, or what its A records are turned into."""
         reply = self._reply(request, next)
         is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
-        # a question of the server's own, for a CNAME's target: the cache in front of who asks it has both families
+        # a question of the server's own, for a CNAME's target: a cache in front of the caller holds both families
         return then(reply, for_one_client) if is_of_family and request.depth else reply
 
     def _reply(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -102,14 +102,14 @@ class Dns64(Plugin):
         return then(reply, partial(self._after, request, next))
 
     def is_concerned(self, request: Request) -> bool:
-        """Whether AAAA records may be made up for this query."""
+        """Returns whether AAAA records may be made up for this query."""
         query = request.query
         if query.qtype != AAAA or query.qclass != IN or (query.do and query.flags & CD):
             return False
         return self._config.allow_ipv4 or ":" in request.client[0]
 
     def is_translated(self, reply: Response) -> bool:
-        """Whether A is asked for after this answer: not for a name that does not exist (RFC 6147 §5.1.2)."""
+        """Returns whether A is queried after this answer: not for a name that does not exist (RFC 6147 §5.1.2)."""
         if reply.rcode == NXDOMAIN:
             return False
         return self._config.translate_all or not any(rrset.rtype == AAAA for rrset in reply.answer)
@@ -123,7 +123,7 @@ class Dns64(Plugin):
         return then(next(request.about(request.query.labels, A)), partial(self._translation, request, first))
 
     def _translation(self, request: Request, first: Response, found: Reply) -> Reply:
-        """The answer for A with AAAA records in place of A; the first one where there are none."""
+        """Returns the answer for A with AAAA records in place of A; the first one where none exist."""
         if found is None:
             return None
         if found.wire:
@@ -146,13 +146,13 @@ class Dns64(Plugin):
 
 
 def _negative_ttl_s(first: Response) -> int:
-    """How long the lack of AAAA records holds: the TTL of the SOA (RFC 6147 §5.1.7)."""
+    """Returns how long the lack of AAAA records holds: the TTL of the SOA (RFC 6147 §5.1.7)."""
     rrsets = (*((first.soa.rrset,) if first.soa else ()), *first.authority)
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 
 
 def build(config: Dns64Config, metrics: Metrics) -> Dns64:
-    """The plugin of the stanza."""
+    """Returns the plugin of the stanza."""
     return Dns64(config, metrics)
 
 

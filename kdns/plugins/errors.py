@@ -39,7 +39,7 @@ class Consolidate:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsConfig:
-    """What happens to errors; `stacktrace` adds the stack of an unexpected one."""
+    """The handling of errors; `stacktrace` adds the stack of an unexpected one."""
 
     stacktrace: bool = False
     consolidate: tuple[Consolidate, ...] = ()
@@ -71,7 +71,10 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
-    """What an `errors` stanza says; raises CorefileError. `errors stdout` is an old spelling of `errors`."""
+    """Returns the configuration of a `errors` stanza; raises CorefileError.
+
+    `errors stdout` is an old spelling of `errors`.
+    """
     count(stanza, "errors [stdout]")
     if stanza.args and stanza.args[0].text != "stdout":
         raise stanza.args[0].error("errors go to the log; the only argument is `stdout`")
@@ -79,7 +82,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
 
 
 class Needs(EventLog, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Errors(Plugin):
@@ -95,14 +98,14 @@ class Errors(Plugin):
         self.log = ErrorLog(config, setup)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply."""
+        """Returns the next directive's reply."""
         reply = next(request)
         if isinstance(reply, Response) and reply.rcode != SERVFAIL and not reply.error:
             return reply
         return then(reply, _once)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Write or count a failed query."""
+        """Writes or counts a failed query."""
         del took_s
         if response.error:
             query = request.query
@@ -136,7 +139,7 @@ class ErrorLog:
         self._pending: dict[Consolidate, Pending] = {}
 
     def report(self, where: str, error: str) -> None:
-        """Write or count one error; `where` are the rcode and the query."""
+        """Writes or counts one error; `where` are the rcode and the query."""
         text = f"{where}: {error}"
         rule = next((rule for rule in self._config.consolidate if rule.pattern.search(error)), None)
         if rule is None:
@@ -151,7 +154,7 @@ class ErrorLog:
                 self._print(rule.level, text)
 
     def flush(self) -> None:
-        """Write what is still being counted."""
+        """Writes what is still being counted."""
         for rule in tuple(self._pending):
             self._end(rule)
 
@@ -178,7 +181,7 @@ def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
 
 
 def build(config: ErrorsConfig, setup: Needs) -> Errors:
-    """The plugin; errors that are still being counted are written when the server block ends."""
+    """Returns the plugin; errors that are still being counted are written when the server block ends."""
     plugin = Errors(config, setup)
     setup.on_stop(plugin.log.flush)
     return plugin

@@ -50,14 +50,17 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
-    """What a `file` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `file` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     count(stanza, USAGE)
     config = FileConfig(stanza.args[0].text, all_zones(stanza.args[1:]) or zones)
     return configured(config, stanza, OPTIONS)
 
 
 def zone_of(text: str, path: str, name: str, files: FileReader) -> Zone:
-    """The zone of this text of a file, with all that it includes; CorefileError at the line of a mistake."""
+    """Returns the zone of this text of a file, with all that it includes; CorefileError at the line of a mistake."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
@@ -69,7 +72,7 @@ def zone_of(text: str, path: str, name: str, files: FileReader) -> Zone:
 
 
 def _included(files: FileReader, path: str, name: str) -> tuple[str, str]:
-    """The path and text of a file that another one includes: relative to that one's folder."""
+    """Returns the path and text of a file that another one includes: relative to that one's folder."""
     included = join(dirname(path), name)
     try:
         return included, files.text(included)
@@ -78,7 +81,7 @@ def _included(files: FileReader, path: str, name: str) -> tuple[str, str]:
 
 
 def newer_version(path: str, served: ServedZone, files: FileReader) -> Version | None:
-    """The zone of the file, if it is another version than the one that is held.
+    """Returns the zone of the file, if it is another version than the one that is held.
 
     The same text is not parsed again, unless it includes files.
     """
@@ -96,7 +99,7 @@ def newer_version(path: str, served: ServedZone, files: FileReader) -> Version |
 
 
 class Needs(Answers, EventLog, Files, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class ZoneFiles(Authority):
@@ -123,7 +126,7 @@ class ZoneFiles(Authority):
         self.serve_zones(by_name.values())
 
     async def _load(self, config: FileConfig, zones: list[ServedZone]) -> None:
-        """The first version. Of a file that is read again, the absence is no reason not to start."""
+        """Loads the first version. A missing file does not prevent the start if it is read again later."""
         for served in zones:
             try:
                 await self._refresh(config.path, served)
@@ -143,7 +146,7 @@ class ZoneFiles(Authority):
 
 
 def build(configs: tuple[FileConfig, ...], setup: Needs) -> ZoneFiles:
-    """The zones of all `file` stanzas of the block."""
+    """Returns the zones of all `file` stanzas of the block."""
     return ZoneFiles(configs, setup)
 
 

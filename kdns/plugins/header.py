@@ -25,17 +25,17 @@ class Flags:
     clear: int = 0
 
     def then(self, later: Flags) -> Flags:
-        """Both, one after the other: the later one decides what both name."""
+        """Returns both, one after the other; the later one wins."""
         return Flags(self.set & ~later.clear | later.set, self.clear & ~later.set | later.clear)
 
     def of(self, flags: int) -> int:
-        """The header's flags, changed."""
+        """Returns the header's flags, changed."""
         return flags & ~self.clear | self.set
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderConfig:
-    """What is changed."""
+    """The messages that are changed."""
 
     query: Flags = Flags()
     response: Flags = Flags()
@@ -55,7 +55,7 @@ class Header(Plugin):
         self._response = Flags(query.set & RD, query.clear & RD).then(config.response)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply to the changed query, changed."""
+        """Returns the next directive's reply to the changed query, changed."""
         query = request.query
         flags = self._config.query.of(query.flags)
         if flags != query.flags:
@@ -82,7 +82,7 @@ OPTIONS = {name: Option(f"{name} {USAGE}", _rule) for name in ("query", "respons
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
-    """What a `header` stanza says; raises CorefileError."""
+    """Returns the configuration of a `header` stanza; raises CorefileError."""
     count(stanza, f"header {{ query|response {USAGE} }}", (0, 0))
     if not stanza.block:
         raise stanza.error(f"no rule, as in: header {{ query|response {USAGE} }}")
@@ -90,7 +90,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
 
 
 def build(configs: tuple[HeaderConfig, ...], _setup: object) -> Header:
-    """The plugin for all stanzas of a server block, in order."""
+    """Returns the plugin for all stanzas of a server block, in order."""
     query = reduce(Flags.then, (config.query for config in configs))
     response = reduce(Flags.then, (config.response for config in configs))
     return Header(HeaderConfig(query, response))

@@ -16,7 +16,7 @@ DEFAULT_ADDRESS = HostPort("", 8080)
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
-    """Where /health is served, and for how many seconds a stopping server goes on answering."""
+    """Where /health is served, and for how many seconds a stopping server continues answering."""
 
     address: HostPort = DEFAULT_ADDRESS
     lameduck_s: float = 0.0
@@ -26,7 +26,7 @@ OPTIONS = {"lameduck": Option("lameduck DURATION", sets("lameduck_s", duration_s
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HealthConfig:
-    """What a `health` stanza says; raises CorefileError."""
+    """Returns the configuration of a `health` stanza; raises CorefileError."""
     count(stanza, "health [ADDRESS]")
     config = HealthConfig(host_port(stanza.args[0])) if stanza.args else HealthConfig()
     return configured(config, stanza, OPTIONS)

@@ -38,7 +38,7 @@ from kdns.errors import CorefileError
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"
-"""What the file is called in messages."""
+"""The name of the file in messages."""
 DEFAULT_PATH: Final = "/etc/hosts"
 MAX_TTL_S: Final = 65535
 EXACT: Final = Reuse()
@@ -48,7 +48,7 @@ MAX_RECORDS: Final = 1000
 """Addresses of one name and type, and names of one address, that count: more fill no answer."""
 
 _WRONG_ADDRESS: Final = re.compile(r"\d|.*:")
-"""What is meant as an address rather than as an option: it begins with a digit or has a colon."""
+"""Matches a word that is meant as an address rather than as an option: it begins with a digit or has a colon."""
 _SERVED: Final = frozenset((A, AAAA, PTR, ANY))
 
 
@@ -90,7 +90,10 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
-    """What a `hosts` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `hosts` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     config = HostsConfig(all_zones(stanza.args[1:]) or zones)
     if stanza.args:
         config = replace(config, path=stanza.args[0].text)
@@ -116,7 +119,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
 
 
 def _address(text: str) -> bytes | None:
-    """The packed address, without the zone of an IPv6 address; IPv4 where it is mapped into IPv6."""
+    """Returns the packed address, without the zone of an IPv6 address; IPv4 where it is mapped into IPv6."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -134,7 +137,7 @@ def _name(text: str) -> str | None:
 
 
 def read_entries(text: str) -> Iterator[Entry]:
-    """The entries of a hosts file; comments, and lines and names that are none, are left out (hosts(5))."""
+    """Yields the entries of a hosts file; comments, and invalid lines and names are left out (hosts(5))."""
     for line in text.splitlines():
         words = line.partition("#")[0].split()
         address = _address(words[0]) if len(words) > 1 else None
@@ -143,7 +146,7 @@ def read_entries(text: str) -> Iterator[Entry]:
 
 
 def left_out(text: str) -> Iterator[tuple[int, str]]:
-    """The lines (from 1) of a hosts file that are no entries or have names that are none, and why."""
+    """Yields the lines (from 1) of a hosts file with invalid entries or names, and the reason."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if words and _address(words[0]) is None:
@@ -185,9 +188,9 @@ class HostTable:
         return by_name + sum(map(len, self.names.values()))
 
     def by_type(self, labels: Labels) -> dict[int, dict[bytes, None]] | None:
-        """The addresses of a name, or of the wildcard in its place; None if it is not there.
+        """Returns the addresses of a name, or of the wildcard in its place; None if it is not there.
 
-        A wildcard stands for one label; a name that has entries, or has names below it, needs none.
+        A wildcard represents one label; a name that has entries, or has names below it, needs none.
         """
         found = self.addresses.get(labels)
         if found is None and labels not in self.parents:
@@ -195,24 +198,24 @@ class HostTable:
         return found
 
     def has(self, labels: Labels) -> bool:
-        """Whether there is a name, without records perhaps."""
+        """Returns whether there is a name, without records perhaps."""
         return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
 
     def names_of(self, labels: Labels) -> tuple[str, ...]:
-        """The names of the address that a reverse name stands for."""
+        """Returns the names of the address that a reverse name represents."""
         address = reversed_address(labels)
         return tuple(self.names[address].values()) if address in self.names else ()
 
 
 def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
-    """Each address with each of its names, and its labels in lower case."""
+    """Yields each address with each of its names, and its labels in lower case."""
     for entry in entries:
         for name in entry.names:
             yield entry.address, name, tuple(map(bytes.lower, labels_of(name)))
 
 
 class Needs(Answers, Clock, EventLog, Files, Metrics, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Hosts(Plugin):
@@ -245,7 +248,7 @@ class Hosts(Plugin):
         )
 
     def _read(self, text: str) -> tuple[HostTable, list[CorefileError]]:
-        """The table of the file's entries and then the block's, and the lines that are left out.
+        """Returns the table of the file's entries and then the block's, and the lines that are left out.
 
         It takes a second for 100,000 lines. The lines of DEFAULT_PATH are other people's.
         """
@@ -268,9 +271,9 @@ class Hosts(Plugin):
         return [((), self._read_s)]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The records of a name in the zones, and the names of an address in any zone; `next` for what is not there.
+        """Returns the records of a name in the zones, and the names of an address in any zone.
 
-        A PTR that is not there always goes on: the reverse zones need not be listed.
+        `next` for a missing name. A missing PTR always falls through: the reverse zones need not be listed.
         """
         query = request.query
         qtype, labels = query.qtype, query.labels

@@ -18,7 +18,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
-    """What an `https` stanza says; raises CorefileError."""
+    """Returns the configuration of a `https` stanza; raises CorefileError."""
     count(stanza, "https")
     refuse_repeated(stanza)
     return configured(ListenerOptions(https_connections=DEFAULTS.https_connections), stanza, OPTIONS)

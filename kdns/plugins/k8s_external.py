@@ -39,7 +39,7 @@ NAME_SERVER: Final = b"ns1"
 
 @dataclass(frozen=True, slots=True)
 class ExternalConfig:
-    """What is shown in which zones; `apex` is the label that the zone's own names stand at and below."""
+    """The zones and the objects that they show; `apex` is the label of the zone's own names."""
 
     zones: tuple[str, ...]
     apex: str = "dns"
@@ -64,7 +64,10 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> ExternalConfig:
-    """What a `k8s_external` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    """Returns the configuration of a `k8s_external` stanza; its ZONES default to the server block's.
+
+    Raises CorefileError.
+    """
     return configured(ExternalConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
@@ -86,7 +89,7 @@ class ExternalZones(Zones):
         self._apex = config.apex.encode("ascii")
 
     def soa(self, zone: str) -> RRset:
-        """The zone's SOA, as `kubernetes` has it but for the names."""
+        """Returns the zone's SOA, as `kubernetes` has it, with other names."""
         below, ttl_s = self._below_apex, self.options.ttl_s
         soa = Soa(below("ns1", zone), below("hostmaster", zone), self.serial, 7200, 1800, 86400, ttl_s)
         return RRset(zone, SOA, min(ttl_s, 300), (soa,))
@@ -95,7 +98,7 @@ class ExternalZones(Zones):
         return f"{label}.{self._config.apex}.{zone.lstrip('.')}"
 
     def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
-        """The zone's own name, its apex label, and its name server."""
+        """Returns the zone's own name, its apex label, and its name server."""
         node: Node | None = None
         match relative:
             case ():
@@ -123,7 +126,7 @@ class ExternalZones(Zones):
         return f"{key[1]}.{key[0]}.{zone.lstrip('.')}"
 
     def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
-        """The Service with its external addresses in place of its virtual ones; headless ones as they are."""
+        """Returns the Service with its external addresses in place of its virtual ones; headless ones as they are."""
         del zone
         service = self.state.services.get(key)
         if service is None or service.is_external_name:
@@ -140,7 +143,7 @@ class ExternalZones(Zones):
         return tuple(sorted(set(self._reverse_names(address))))
 
     def _reverse_names(self, address: bytes) -> Iterator[str]:
-        """The Services with this external address, or the ready endpoints of headless Services that have it."""
+        """Yields the Services with this external address, or the ready endpoints of headless Services that have it."""
         zone = self.options.primary_zone
         services = [key for key in self.state.services_by_external_ip[address] if self._is_shown(key[0])]
         yield from (self._base(key, zone) for key in services)
@@ -167,11 +170,11 @@ class ExternalZones(Zones):
         return any(self._names_of(address) for index in indexes for address in index.between(first, last))
 
     def name_servers(self, zone: str) -> dict[str, Node]:
-        """The one name server, with its addresses."""
+        """Returns the one name server, with its addresses."""
         return {self._below_apex("ns1", zone): self._own_node()}
 
     def _own_node(self) -> Node:
-        """The external addresses of the Services this server stands behind; its own where they have none."""
+        """Returns the external addresses of the Services that select this server; its own where they have none."""
         node: dict[int, dict[bytes, None]] = {}
         for service, _, _ in self.own_services():
             for address in map(packed, service.external_ips):
@@ -181,16 +184,17 @@ class ExternalZones(Zones):
 
 
 def load_balancer_name(service: Service) -> str:
-    """The host name of a load balancer that has no address, "" for any other Service."""
+    """Returns the host name of a load balancer that has no address, "" for any other Service."""
     if service.external_ips or service.is_headless or service.is_external_name:
         return ""
     return next((entry.hostname for entry in service.ingress if entry.hostname), "")
 
 
 def hostname_node(service: Service, hostname: str, below: Labels, qtype: int) -> Node | None:
-    """The records of a Service whose load balancer has a name, and below it; None for a name that does not exist.
+    """Returns the records of a Service whose load balancer has a name, and below it.
 
-    `below` are the labels from right to left. The Service's own name is a CNAME, and has SRV records, as in CoreDNS.
+    None for a name that does not exist. `below` are the labels from right to left. The Service's own name is a CNAME,
+    and has SRV records, as in CoreDNS.
     """
     alias = external_node(hostname)
     if not alias or (not below and qtype != SRV):
@@ -206,7 +210,7 @@ def hostname_node(service: Service, hostname: str, below: Labels, qtype: int) ->
 
 
 class Needs(Answers, EventLog, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class External(Plugin):
@@ -220,7 +224,7 @@ class External(Plugin):
         self._answers: ZoneAnswers | None = None
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The records of a name of these zones; `next` for all others."""
+        """Returns the records of a name of these zones; `next` for all others."""
         answers = self._answers or self._attached()
         return answers.serve(request, next) if answers else next(request)
 
@@ -235,13 +239,13 @@ class External(Plugin):
         return answers
 
     async def check(self) -> None:
-        """Say so where the server block has no cluster to answer from."""
+        """Logs that the server block has no cluster to answer from."""
         if self._answers is None and self._attached() is None:
             self._setup.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
 
 
 def build(config: ExternalConfig, setup: Needs) -> External:
-    """The plugin of the stanza."""
+    """Returns the plugin of the stanza."""
     plugin = External(config, setup)
     setup.spawn(plugin.check)
     return plugin

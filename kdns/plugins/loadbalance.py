@@ -37,7 +37,7 @@ class LoadbalanceConfig:
     reload_s: float = 30.0
 
     def order(self, weights: Weights) -> Order:
-        """What the directive does to answers; `weights` are those of the file, none for round_robin."""
+        """Returns the policy that is applied to answers; `weights` are those of the file, none for round_robin."""
         return Order(rotate=True, prefer=self.prefer, weights=weights)
 
 
@@ -55,7 +55,7 @@ WEIGHTED_OPTIONS = {"reload": Option("reload DURATION", sets("reload_s", duratio
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
-    """What a `loadbalance` stanza says; raises CorefileError."""
+    """Returns the configuration of a `loadbalance` stanza; raises CorefileError."""
     policy = stanza.args[0].text if stanza.args else "round_robin"
     if policy == "round_robin":
         count(stanza, USAGE, (0, 1))
@@ -67,7 +67,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
 
 
 def parse_weights(text: str, path: str) -> Weights:
-    """What a weight file says: a name on a line of its own, then lines of an address and its weight.
+    """Returns the weights of a file: a name on a line of its own, then lines of an address and its weight.
 
     Blank lines and lines that begin with # do not count. A name may come again; the first weight of an address holds.
     Raises CorefileError, with the file's own lines.
@@ -101,7 +101,7 @@ def _owner(token: Token) -> str:
 
 
 class Needs(Answers, Files, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Loadbalance(Plugin):
@@ -124,7 +124,7 @@ class Loadbalance(Plugin):
         self._setup.forget((EVERYTHING,))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, its addresses in this order."""
+        """Returns the next directive's reply, its addresses in this order."""
         reply = next(request)
         if isinstance(reply, Response):
             return reply._replace(order=self.order) if reply.answer or reply.additional or reply.wire else reply

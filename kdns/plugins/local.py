@@ -48,7 +48,7 @@ class Local(Plugin):
         self._tally = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The records of a local name; what the next directive says to every other query."""
+        """Returns the records of a local name; what the next directive says to every other query."""
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)
@@ -70,7 +70,7 @@ class Local(Plugin):
 
 
 def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: Labels) -> Response:
-    """The record of the type, or NODATA with the SOA of `zone`."""
+    """Returns the record of the type, or NODATA with the SOA of `zone`."""
     if qtype in records:
         answer = (RRset(text_of(labels), qtype, TTL_S, (records[qtype],)),)
         return Response(NOERROR, 0, answer, reuse=Reuse(), plugin="local")
@@ -86,7 +86,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
-    """What a `local` stanza says; raises CorefileError.
+    """Returns the configuration of a `local` stanza; raises CorefileError.
 
     Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
     """
@@ -95,7 +95,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
 
 
 def build(config: LocalConfig, metrics: Metrics) -> Local:
-    """The plugin."""
+    """Returns the plugin."""
     return Local(config, metrics)
 
 

@@ -70,12 +70,12 @@ class LogConfig:
     classes: frozenset[Class] = frozenset()
 
     def includes(self, answer_class: Class) -> bool:
-        """Whether answers of this class are logged; no class, or the class `all`, means every answer."""
+        """Returns whether answers of this class are logged; no class, or the class `all`, means every answer."""
         return not self.classes or "all" in self.classes or answer_class in self.classes
 
 
 def compiled(text: str) -> Format:
-    """The format in pieces: what is in braces and no known field stays text."""
+    """Returns the format in pieces: what is in braces and no known field stays text."""
     for shortcut, meaning in SHORTCUTS.items():
         text = text.replace(shortcut, meaning)
     pieces: list[str | Field] = []
@@ -105,7 +105,10 @@ OPTIONS = {"class": Option("class all|success|denial|error...", _class)}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
-    """What one `log` stanza says; raises CorefileError. Without names it is about every name of the server block."""
+    """Returns the configuration of one `log` stanza; raises CorefileError.
+
+    Without names it is about every name of the server block.
+    """
     names, text = stanza.args, "{common}"
     if names and "{" in names[-1].text:
         if len(names) == 1:
@@ -115,7 +118,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
 
 
 class Needs(Clock, EventLog, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Log(Plugin):
@@ -129,7 +132,7 @@ class Log(Plugin):
         self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, which `sent` writes a line of; silence is written at once."""
+        """Returns the next directive's reply, which `sent` writes a line of; silence is written at once."""
         reply = next(request)
         if isinstance(reply, Response) and reply.metadata is request.metadata:
             return reply
@@ -142,7 +145,7 @@ class Log(Plugin):
         return reply._replace(metadata=request.metadata)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Write the line that the rules have for this query."""
+        """Writes the line that the rules have for this query."""
         self._write(request._replace(metadata=response.metadata), response, wire, took_s)
 
     def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
@@ -155,12 +158,12 @@ class Log(Plugin):
 
 
 def answer_class(response: Response | None, wire: bytes) -> Class:
-    """The class of a response as the `log` directive names them; silence is an error."""
+    """Returns the class of a response as the `log` directive names them; silence is an error."""
     return CLASS_OF[response_class_of_wire(wire, rcode_of(response, wire))] if response is not None else "error"
 
 
 def rcode_of(response: Response, wire: bytes) -> int:
-    """The rcode with the upper bits that are in the OPT (RFC 6891 §6.1.3)."""
+    """Returns the rcode with the upper bits that are in the OPT (RFC 6891 §6.1.3)."""
     return response.rcode & ~15 | wire[3] & 15
 
 
@@ -171,7 +174,10 @@ def facts_of(
     wire: bytes,
     took_s: float,
 ) -> dict[str, str]:
-    """What a format names of a query, by the names without > and /; `response` None and `wire` b"" for silence."""
+    """Returns the facts of a query that a format names, by the names without > and /.
+
+    `response` None and `wire` b"" for silence.
+    """
     named = dict.fromkeys(piece.name for piece in format if isinstance(piece, Field))
     fields = query_fields(request)
     if response is not None:
@@ -183,17 +189,20 @@ def facts_of(
 
 
 def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word
-    """The line of a query; `response` None and `wire` b"" for silence."""
+    """Returns the line of a query; `response` None and `wire` b"" for silence."""
     return filled(format, facts_of(format, request, response, wire, took_s))
 
 
 def filled(format: Format, facts: Mapping[str, str]) -> str:  # noqa: A002 - CoreDNS's word
-    """A format with the facts that it names."""
+    """Returns a format with the facts that it names."""
     return "".join(piece if isinstance(piece, str) else facts[piece.name.lstrip(">/")] for piece in format)
 
 
 def query_fields(request: Request) -> dict[str, str]:
-    """What a format may say of a query, in CoreDNS's words; the response's size is that of silence."""
+    """Returns the facts of a query that a format may name, in CoreDNS's words.
+
+    The response's size is that of silence.
+    """
     query, (host, port) = request.query, request.client
     bufsize = query.edns.payload_bytes if query.edns else PLAIN_PAYLOAD_BYTES
     return {
@@ -214,7 +223,7 @@ def query_fields(request: Request) -> dict[str, str]:
 
 
 def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
-    """What a format may say of a response, without its size."""
+    """Returns the facts of a response that a format may name, without its size."""
     flags = int.from_bytes(wire[2:4], "big")
     return {
         ">rflags": ",".join(name for name, bit in FLAGS if flags & bit),
@@ -223,7 +232,7 @@ def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
 
 
 def build(configs: tuple[LogConfig, ...], setup: Needs) -> Log:
-    """The plugin for all stanzas of a server block."""
+    """Returns the plugin for all stanzas of a server block."""
     return Log(configs, setup)
 
 

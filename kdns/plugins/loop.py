@@ -1,10 +1,10 @@
 """loop: an upstream that sends questions back to this server is found by a question that nobody else knows.
 
-Each upstream of `forward` is asked for HINFO of a name of its own, made of random numbers. Where that name comes back,
-the upstream leads in a circle: it is asked no more, until such a question no longer comes back.
-Differs: CoreDNS ends the process, and with it the names of the cluster, which need no upstream.
-Differs: one return is enough; CoreDNS waits for the third, as its own first question is one that it counts.
-Differs: upstreams that a changed file or name brings are checked too.
+Each upstream of `forward` is queried for HINFO of a name of its own, made of random numbers. If that query
+arrives here again, the upstream forms a loop: it gets no queries until such a query no longer arrives. Differs: CoreDNS
+ends the process, and with it the names of the cluster, which need no upstream. Differs: one return is enough; CoreDNS
+waits for the third, as its own first question is one that it counts. Differs: upstreams that a changed file or name
+brings are checked too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LoopConfig:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoopConfig:
-    """What a `loop` stanza says; raises CorefileError."""
+    """Returns the configuration of a `loop` stanza; raises CorefileError."""
     count(stanza, "loop")
     return configured(LoopConfig(), stanza, {})
 
@@ -59,7 +59,7 @@ class Route(NamedTuple):
 
 
 class Needs(Answers, Clock, EventLog, Metrics, Peers, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Loop(Plugin):
@@ -82,7 +82,7 @@ class Loop(Plugin):
         setup.spawn(self._follow)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply; before that, a question of the server's own that came back is noticed."""
+        """Returns the next directive's reply; before that, a question of the server's own that came back is noticed."""
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
             until_s, came_back = self._expected[query.labels]
@@ -91,13 +91,13 @@ class Loop(Plugin):
         return next(request)
 
     def expect(self, labels: Labels, came_back: Callable[[], None]) -> None:
-        """Call a function whenever HINFO of a name is asked for, in the next 30 s."""
+        """Calls a function at each query for HINFO of a name, in the next 30 s."""
         now_s = self._setup.now_s()
         self._expected = {name: one for name, one in self._expected.items() if one[0] > now_s}
         self._expected[labels] = now_s + EXPECTED_S, came_back
 
     async def _follow(self) -> None:
-        """Ask each upstream once, and again where it did not answer or leads in a circle."""
+        """Queries each upstream once, and again if it did not answer or forms a loop."""
         while True:
             now_s = self._setup.now_s()
             routes = list(self._routes())
@@ -164,7 +164,7 @@ class Loop(Plugin):
 
 
 def build(config: LoopConfig, setup: Needs) -> Loop:
-    """The plugin; it finds the upstreams of the block when all directives are built."""
+    """Returns the plugin; it finds the upstreams of the block when all directives are built."""
     del config
     return Loop(setup)
 

@@ -24,12 +24,12 @@ class Provider(Protocol):
     """A plugin that knows facts about queries."""
 
     def metadata(self, request: Request) -> Mapping[str, str]:
-        """What it knows about this query, by label; called once for a query of which somebody wants a fact."""
+        """Returns its facts about this query, by label; called once for a query when a fact of it is read."""
         ...
 
 
 def is_label(text: str) -> bool:
-    """Whether it names a fact: a directive, a slash, and something behind it."""
+    """Returns whether it names a fact: a directive, a slash, and something behind it."""
     directive, slash, name = text.partition("/")
     return bool(directive and slash and name.strip("/"))
 
@@ -46,7 +46,7 @@ class Facts(Mapping[str, str]):
         self._noted: dict[str, str] = {}
 
     def note(self, label: str, value: str) -> None:
-        """Add a fact that a directive learns as it answers."""
+        """Adds a fact that a directive learns as it answers."""
         self._noted[label] = value
         self._facts = None
 
@@ -73,13 +73,16 @@ class Facts(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class MetadataConfig:
-    """Facts are had of queries for names in these zones."""
+    """The zones whose queries have facts."""
 
     zones: tuple[str, ...]
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> MetadataConfig:
-    """What a `metadata` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    """Returns the configuration of a `metadata` stanza; its ZONES default to the server block's.
+
+    Raises CorefileError.
+    """
     return configured(MetadataConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
@@ -97,11 +100,11 @@ class Metadata(Plugin):
         self._providers: tuple[Provider, ...] | None = None
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply to the request with its facts."""
+        """Returns the next directive's reply to the request with its facts."""
         return next(self.with_facts(request))
 
     def with_facts(self, request: Request) -> Request:
-        """The request with its facts, where the directive is for its name."""
+        """Returns the request with its facts, where the directive is for its name."""
         if request.query.labels not in self._zones:
             return request
         if self._providers is None:
@@ -110,7 +113,7 @@ class Metadata(Plugin):
 
 
 def build(config: MetadataConfig, block: Answers) -> Metadata:
-    """The plugin of the stanza."""
+    """Returns the plugin of the stanza."""
     return Metadata(config, block)
 
 

@@ -34,7 +34,7 @@ class Minimal(Plugin):
     sees = Sees.PACKET
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply; denials, errors and referrals as they are."""
+        """Returns the next directive's reply; denials, errors and referrals as they are."""
         reply = next(request)
         if isinstance(reply, Response):
             return shortened(reply) if reply.authority or reply.additional or reply.wire else reply
@@ -42,7 +42,7 @@ class Minimal(Plugin):
 
 
 def shortened(reply: Reply) -> Reply:
-    """The reply without the sections that a positive answer does without."""
+    """Returns the reply without the sections that a positive answer does without."""
     if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
         return reply
     if reply.wire:
@@ -52,7 +52,7 @@ def shortened(reply: Reply) -> Reply:
 
 
 def shortened_wire(wire: bytes) -> bytes:
-    """A message cut off behind the last section that stays: names point backwards only."""
+    """Returns a message cut off behind the last section that stays: names point backwards only."""
     found = records(wire)
     has_proof = any(record.section == AUTHORITY and record.rtype in PROOFS for record in found)
     last = AUTHORITY if has_proof else ANSWER
@@ -65,13 +65,13 @@ def shortened_wire(wire: bytes) -> bytes:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
-    """What a `minimal` stanza says; raises CorefileError."""
+    """Returns the configuration of a `minimal` stanza; raises CorefileError."""
     count(stanza, "minimal")
     return configured(MinimalConfig(), stanza, {})
 
 
 def build(_config: MinimalConfig, _setup: object) -> Minimal:
-    """The plugin."""
+    """Returns the plugin."""
     return Minimal()
 
 

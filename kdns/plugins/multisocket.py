@@ -24,7 +24,7 @@ class MultisocketConfig:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MultisocketConfig:
-    """What a `multisocket` stanza says; raises CorefileError."""
+    """Returns the configuration of a `multisocket` stanza; raises CorefileError."""
     count(stanza, "multisocket [N]")
     sockets = [integer(token, 1, MOST) for token in stanza.args]
     return configured(MultisocketConfig(*sockets), stanza, {})

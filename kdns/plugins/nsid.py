@@ -32,7 +32,7 @@ class Nsid(Plugin):
         self._add = partial(with_option, (NSID, text.encode()))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, with the option if it was asked for."""
+        """Returns the next directive's reply, with the option if the query requests it."""
         edns = request.query.edns
         if edns is None or all(code != NSID for code, _ in edns.options):
             return next(request)
@@ -40,12 +40,12 @@ class Nsid(Plugin):
 
 
 def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
-    """The reply with an option of this code in the place of any other."""
+    """Returns the reply with an option of this code in the place of any other."""
     return reply and reply._replace(options=(*(one for one in reply.options if one[0] != option[0]), option))
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
-    """What an `nsid` stanza says; raises CorefileError."""
+    """Returns the configuration of a `nsid` stanza; raises CorefileError."""
     text = " ".join(token.text for token in stanza.args)
     if len(text.encode()) > MAX_BYTES:
         raise stanza.args[0].error(f"a name of more than {MAX_BYTES} bytes: each answer would carry it")
@@ -53,7 +53,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
 
 
 def build(config: NsidConfig, block: Answers) -> Nsid:
-    """The plugin."""
+    """Returns the plugin."""
     return Nsid(config.text or block.hostname)
 
 

@@ -25,7 +25,7 @@ OPTIONS = {"block": Option("block [RATE]", _block)}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ProfilesPage:
-    """What a `pprof` stanza says; raises CorefileError."""
+    """Returns the configuration of a `pprof` stanza; raises CorefileError."""
     count(stanza, "pprof [ADDRESS]")
     address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
     return configured(ProfilesPage(address), stanza, OPTIONS)

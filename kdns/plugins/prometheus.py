@@ -19,7 +19,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MetricsPage:
-    """What a `prometheus` stanza says; raises CorefileError."""
+    """Returns the configuration of a `prometheus` stanza; raises CorefileError."""
     count(stanza, "prometheus [ADDRESS]")
     address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
     return configured(MetricsPage(address), stanza, OPTIONS)

@@ -15,7 +15,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
-    """What a `quic` stanza says; raises CorefileError."""
+    """Returns the configuration of a `quic` stanza; raises CorefileError."""
     count(stanza, "quic")
     refuse_repeated(stanza)
     config = ListenerOptions(quic_streams=DEFAULTS.quic_streams, quic_pending=DEFAULTS.quic_pending)

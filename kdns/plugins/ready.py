@@ -22,7 +22,7 @@ OPTIONS = {"monitor": Option("monitor until-ready|continuously", sets("continuou
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReadyPage:
-    """What a `ready` stanza says; raises CorefileError."""
+    """Returns the configuration of a `ready` stanza; raises CorefileError."""
     count(stanza, "ready [ADDRESS]")
     address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
     return configured(ReadyPage(address), stanza, OPTIONS)

@@ -45,7 +45,10 @@ class RecordsConfig:
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
-    """What a `records` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `records` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     zones = all_zones(stanza.args) or zones
     records: dict[str, list[RRset]] = {zone: [] for zone in zones}
     mistakes: list[CorefileError] = []
@@ -64,7 +67,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
 
 
 def _records(line: Line, zone: str) -> tuple[RRset, ...]:
-    """The records of a line in a zone, where its relative names start; CorefileError for other text."""
+    """Returns the records of a line in a zone, where its relative names start; CorefileError for other text."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
@@ -78,14 +81,14 @@ def _word(token: Token) -> str:
 
 
 def _zone(name: str, records: Iterable[RRset]) -> Zone:
-    """The zone of these records; NO_SOA takes the place of a missing SOA."""
+    """Returns the zone of these records; NO_SOA takes the place of a missing SOA."""
     records = tuple(records)
     has_soa = any(rrset.rtype == SOA and rrset.owner == name for rrset in records)
     return Zone(name, records if has_soa else (RRset(name, SOA, 0, (NO_SOA,)), *records))
 
 
 class Needs(Answers, EventLog, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Records(Authority):
@@ -117,7 +120,7 @@ def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
 
 
 def build(config: RecordsConfig, setup: Needs) -> Records:
-    """The zones of the stanza."""
+    """Returns the zones of the stanza."""
     return Records(config, setup)
 
 

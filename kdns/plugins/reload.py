@@ -32,7 +32,10 @@ def _at_least(token: Token, least_s: float, what: str) -> float:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReloadConfig:
-    """What a `reload` stanza says; raises CorefileError. The jitter is never more than half of the interval."""
+    """Returns the configuration of a `reload` stanza; raises CorefileError.
+
+    The jitter is never more than half of the interval.
+    """
     count(stanza, USAGE, (0, 2))
     args = stanza.args
     config = ReloadConfig()

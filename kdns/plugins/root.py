@@ -18,7 +18,7 @@ class RootConfig:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RootConfig:
-    """What a `root` stanza says; raises CorefileError."""
+    """Returns the configuration of a `root` stanza; raises CorefileError."""
     count(stanza, "root PATH")
     return configured(RootConfig(stanza.args[0].text), stanza, {})
 

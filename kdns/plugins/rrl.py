@@ -56,7 +56,7 @@ class RrlConfig:
     report_only: bool = False
 
     def allowance(self, outcome: ResponseClass) -> float:
-        """Responses of this kind that are allowed a second."""
+        """Returns the allowed responses of this class, per second."""
         of_kind = {
             ResponseClass.SUCCESS: self.responses,
             ResponseClass.NODATA: self.nodata,
@@ -68,7 +68,7 @@ class RrlConfig:
 
 
 class Accounts:
-    """What networks of clients may still have, at most `size` accounts; the least recently used one is first.
+    """The remaining allowances of client networks, at most `size` accounts; the least recently used one is first.
 
     An account is the time at which its balance was 0, in seconds: it is credited by the clock. Who has nothing to
     remember, having saved CREDIT_S, is as good as new and may be dropped. A network that has its share of the table, or
@@ -89,7 +89,7 @@ class Accounts:
         return len(self._accounts)
 
     def debit(self, key: object, allowance: float, now_s: float, network: bytes | None = None) -> Verdict:
-        """Take one from an account that is credited `allowance` a second, and what follows from its balance.
+        """Takes one from an account that is credited `allowance` a second, and returns the action for its balance.
 
         `network` is whose account it is; None for one that no share of the table bounds.
         """
@@ -140,7 +140,10 @@ class Rrl(Plugin):
         self._requests = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, the same cut off, or silence. Questions of the server's own are no responses."""
+        """Returns the next directive's reply, the same cut off, or silence.
+
+        Questions of the server's own are not responses.
+        """
         config = self._config
         if request.is_stream or request.depth or request.query.labels not in self._zones:
             return next(request)
@@ -168,7 +171,7 @@ class Rrl(Plugin):
         return Response(reply.rcode, reply.flags | TC, plugin=reply.plugin) if verdict == "slip" else None
 
     def _network(self, host: str) -> bytes:
-        """The client's address without the bits that clients of one network differ in."""
+        """Returns the client's address without the bits that clients of one network differ in."""
         address = client_address(host)
         bits = self._config.ipv4_prefix if len(address) == 4 else self._config.ipv6_prefix
         free = max(len(address) * 8 - bits, 0)
@@ -176,7 +179,7 @@ class Rrl(Plugin):
 
 
 def _subject(request: Request, reply: Response, outcome: ResponseClass) -> tuple[object, ...]:
-    """What equal responses have in common, so that names and types which a client makes up share an account.
+    """Returns the key that equal responses share, so that names and types which a client makes up share an account.
 
     Denials are of a zone, referrals of a delegation, answers of a wildcard or a name.
     """
@@ -208,12 +211,15 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
-    """What an `rrl` stanza says; raises CorefileError. Without zones it is about those of the server block."""
+    """Returns the configuration of a `rrl` stanza; raises CorefileError.
+
+    Without zones it is about those of the server block.
+    """
     return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
 def build(config: RrlConfig, metrics: Metrics) -> Rrl:
-    """The plugin."""
+    """Returns the plugin."""
     return Rrl(config, metrics)
 
 

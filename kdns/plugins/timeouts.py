@@ -17,7 +17,7 @@ MOST_S: Final = 24 * 3600.0
 
 
 def _seconds(token: Token) -> float:
-    """A duration, or a number of seconds."""
+    """Returns a duration, or a number of seconds."""
     text = token.text
     seconds = float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else duration_s(token)
     if not LEAST_S <= seconds <= MOST_S:
@@ -38,7 +38,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
-    """What a `timeouts` stanza says; raises CorefileError."""
+    """Returns the configuration of a `timeouts` stanza; raises CorefileError."""
     count(stanza, "timeouts")
     if not stanza.block:
         raise stanza.error(f"`timeouts` has a block with at least one of {', '.join(OPTIONS)}")

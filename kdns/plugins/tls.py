@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
-    """What a `tls` stanza says; raises CorefileError."""
+    """Returns the configuration of a `tls` stanza; raises CorefileError."""
     count(stanza, TLS_USAGE)
     cert, key, *rest = (token.text for token in stanza.args)
     return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)

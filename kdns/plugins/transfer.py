@@ -37,7 +37,7 @@ A message is made in one go, in about 1 ms; larger ones would save no time (16 K
 """
 NOTIFY_TIMEOUT_S: Final = 5.0
 NOTIFY_ATTEMPTS: Final = 5
-"""How often a secondary is told of a change until it answers (RFC 1996 §3.6)."""
+"""The maximum of NOTIFY messages for a change until a secondary answers (RFC 1996 §3.6)."""
 
 
 class Transfer(NamedTuple):
@@ -57,23 +57,26 @@ class Transferer(Protocol):
     """A plugin that has zones to give."""
 
     def transfer_zones(self) -> Iterable[str]:
-        """The zones that it has at present."""
+        """Returns the zones that it has at present."""
         ...
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """A zone of exactly this name, and with a serial the changes since then; None for a zone that it has not."""
+        """Returns a zone of exactly this name, and with a serial the changes since then.
+
+        None for a zone that it has not.
+        """
         ...
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None:
-        """Call a function with the name of each zone that gets a new serial."""
+        """Calls a function with the name of each zone that gets a new serial."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TransferConfig:
-    """Who may have the zones: `to` are addresses, and secondaries that are notified; `is_open` is for everybody.
+    """The secondaries that may transfer the zones: `to` are addresses, and secondaries that are notified.
 
-    NOTIFY is sent from `source`, "" for any address.
+    `is_open` is for everybody. NOTIFY is sent from `source`, "" for any address.
     """
 
     zones: tuple[str, ...]
@@ -82,13 +85,13 @@ class TransferConfig:
     source: str = ""
 
     def allows(self, client: str) -> bool:
-        """Whether a client may have the zones."""
+        """Returns whether a client may have the zones."""
         address = client_address(client)
         return self.is_open or any(client_address(peer.host) == address for peer in self.to)
 
 
 def peer(token: Token) -> HostPort:
-    """An address with a port, 53 if there is none: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
+    """Parses an address with an optional port: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
     host, port_text = split_optional_port(token.text)
     if host.startswith("["):
         raise token.error("not an address with a port, such as [2001:db8::1]:53")
@@ -119,7 +122,10 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
-    """What a `transfer` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `transfer` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     config = configured(TransferConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
     if not (config.to or config.is_open):
         raise stanza.error("who may have the zones is missing, as in: to 192.0.2.1, or: to *")
@@ -127,7 +133,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
 
 
 class Needs(Answers, EventLog, Peers, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Transfers(Plugin):
@@ -147,7 +153,10 @@ class Transfers(Plugin):
             setup.spawn(self._notify_all)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The zone in as many messages as it takes; REFUSED for a client that may not have it, `next` for no zone."""
+        """Returns the zone in as many messages as it takes.
+
+        REFUSED for a client that may not have it, `next` for no zone.
+        """
         query = request.query
         if query.qtype not in TRANSFERS or query.qclass != IN:
             return next(request)
@@ -167,7 +176,7 @@ class Transfers(Plugin):
         return next(request) if transfer is None else response_of(transfer, serial, is_stream=request.is_stream)
 
     def config_of(self, labels: Labels) -> TransferConfig | None:
-        """The stanza with the longest zone that the name is at or below."""
+        """Returns the stanza with the longest zone that the name is at or below."""
         configs = {zone: config for config in reversed(self._configs) for zone in config.zones}
         zone = ZoneSet(configs).closest(labels)
         return None if zone is None else configs[text_of(zone)]
@@ -183,14 +192,14 @@ class Transfers(Plugin):
         return [plugin for plugin in self._setup.plugins() if isinstance(plugin, Transferer)]
 
     async def _notify_all(self) -> None:
-        """Notify secondaries of all zones at the start, and then of those that change."""
+        """Notifies secondaries of all zones at the start, and then of those that change."""
         for plugin in self._transferers():
             plugin.on_zone_change(self._note)
             for zone in plugin.transfer_zones():
                 self._note(zone)
 
     def _note(self, zone: str) -> None:
-        """Have the secondaries of a zone told; each is told of one zone after the other."""
+        """Queues NOTIFY for the secondaries of a zone; each gets one zone after the other."""
         config = self.config_of(labels_of(zone))
         for secondary in config.to if config else ():
             key = secondary, config.source if config else ""
@@ -202,7 +211,7 @@ class Transfers(Plugin):
                 zones.append(zone)
 
     async def _notify(self, secondary: HostPort, source: str) -> None:
-        """Tell one secondary of all zones that it was not told of."""
+        """Tells one secondary of all zones that it was not told of."""
         zones = self._untold[secondary, source]
         try:
             while zones:
@@ -214,7 +223,7 @@ class Transfers(Plugin):
             del self._untold[secondary, source]
 
     async def _tell(self, zone: str, soa: RRset, secondary: HostPort, source: str) -> None:
-        """Send NOTIFY until the secondary answers, at growing intervals."""
+        """Sends NOTIFY until the secondary answers, at growing intervals."""
         packet = notify_packet(zone, soa, self._setup.chance.randrange(1 << 16))
         reason = ""
         for attempt in range(NOTIFY_ATTEMPTS):
@@ -233,7 +242,7 @@ class Transfers(Plugin):
 
 
 def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
-    """A NOTIFY for a zone with its SOA as a hint (RFC 1996 §3.7)."""
+    """Returns a NOTIFY for a zone with its SOA as a hint (RFC 1996 §3.7)."""
     name = encode_name(labels_of(zone))
     rdata = wire_of(SOA, soa.rdata[0])
     answer = b"\xc0\x0c" + pack("!HHIH", SOA, IN, soa.ttl, len(rdata)) + rdata
@@ -241,7 +250,7 @@ def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
 
 
 def serial_of(query: Query) -> int | None:
-    """The serial that the client of an IXFR has: its SOA is in the authority section (RFC 1995 §3)."""
+    """Returns the serial that the client of an IXFR has: its SOA is in the authority section (RFC 1995 §3)."""
     packet = query.packet
     try:
         for record in records(packet):
@@ -254,9 +263,9 @@ def serial_of(query: Query) -> int | None:
 
 
 def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> Response:
-    """The first message of a transfer with those that follow; the SOA alone where the client is up to date.
+    """Returns the first message of a transfer with those that follow; the SOA alone where the client is up to date.
 
-    Over UDP the SOA alone says that there is something to be had over TCP (RFC 1995 §2).
+    Over UDP the SOA alone says that a transfer is possible over TCP (RFC 1995 §2).
     """
     soa = transfer.soa
     (rdata,) = soa.rdata
@@ -269,14 +278,14 @@ def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> R
 
 
 def _enclosed(soa: RRset, content: Iterable[RRset]) -> Iterator[RRset]:
-    """The SOA stands first and last."""
+    """Returns the messages with the SOA first and last."""
     yield soa
     yield from content
     yield soa
 
 
 def _messages(rrsets: Iterable[RRset]) -> Iterator[Response]:
-    """The records in messages of about the same size, in order."""
+    """Yields the records in messages of about the same size, in order."""
     part: list[RRset] = []
     size = 0
     for rrset in _pieces(rrsets):
@@ -290,7 +299,7 @@ def _messages(rrsets: Iterable[RRset]) -> Iterator[Response]:
 
 
 def _pieces(rrsets: Iterable[RRset]) -> Iterator[RRset]:
-    """The RRsets, those that are larger than a message in several pieces."""
+    """Yields the RRsets, those that are larger than a message in several pieces."""
     for rrset in rrsets:
         if len(rrset.rdata) == 1 or _weight(rrset) <= MESSAGE_BYTES:
             yield rrset
@@ -299,13 +308,13 @@ def _pieces(rrsets: Iterable[RRset]) -> Iterator[RRset]:
 
 
 def _weight(rrset: RRset) -> int:
-    """About how many bytes an RRset takes, at most."""
+    """Returns an upper estimate of an RRset's size in bytes."""
     owner = len(rrset.owner) + 12
     return sum(owner + len(wire_of(rrset.rtype, rdata)) for rdata in rrset.rdata)
 
 
 def build(configs: tuple[TransferConfig, ...], setup: Needs) -> Transfers:
-    """The plugin."""
+    """Returns the plugin."""
     return Transfers(configs, setup)
 
 

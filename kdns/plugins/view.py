@@ -1,4 +1,4 @@
-"""view NAME { expr EXPRESSION }: a server block for those queries only of which all expressions are true.
+"""view NAME { expr EXPRESSION }: a server block for the queries for which all expressions are true.
 
 Several blocks may have the same zone then: the first one that takes a query answers it, and a block of a closer zone
 comes before those of the zones around it.
@@ -36,7 +36,7 @@ OPTIONS: Final = {"expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED))}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ViewConfig:
-    """What a `view` stanza says; raises CorefileError."""
+    """Returns the configuration of a `view` stanza; raises CorefileError."""
     count(stanza, "view NAME")
     return configured(ViewConfig(stanza.args[0].text), stanza, OPTIONS)
 
@@ -53,7 +53,7 @@ class ViewPlugin(Plugin):
         self._block = block
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply."""
+        """Returns the next directive's reply."""
         return next(request)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
@@ -62,7 +62,7 @@ class ViewPlugin(Plugin):
         return {"view/name": self.view_name}
 
     def accepts(self, request: Request) -> bool:
-        """Whether the block is for this query: not where an expression has no value, or one that is not true or false.
+        """Returns whether the block is for this query: whether the value of each expression is true.
 
         With `metadata` in the block, expressions read the facts that its directives know.
         """
@@ -77,7 +77,7 @@ class ViewPlugin(Plugin):
 
 
 def build(config: ViewConfig, block: Answers) -> ViewPlugin:
-    """The plugin; the server asks it whether a query is for the block."""
+    """Returns the plugin; the server asks it whether a query is for the block."""
     return ViewPlugin(config, block)
 
 

@@ -31,7 +31,7 @@ class Whoami(Plugin):
     sees = Sees.PACKET
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """A or AAAA of the client at the question's name, and SRV with its port at `_udp` or `_tcp` below it."""
+        """Returns the client's A or AAAA at the question's name, and SRV with its port at `_udp` or `_tcp`."""
         query, (host, port) = request.query, request.client
         if query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)
@@ -43,13 +43,13 @@ class Whoami(Plugin):
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
-    """What a `whoami` stanza says; raises CorefileError."""
+    """Returns the configuration of a `whoami` stanza; raises CorefileError."""
     count(stanza, "whoami")
     return configured(WhoamiConfig(), stanza, {})
 
 
 def build(_config: WhoamiConfig, _setup: object) -> Whoami:
-    """The plugin."""
+    """Returns the plugin."""
     return Whoami()
 
 

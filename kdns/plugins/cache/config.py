@@ -42,7 +42,7 @@ class Limits:
     min_ttl_s: int = MIN_TTL_S
 
     def clamped(self, ttl_s: int) -> int:
-        """A TTL within the bounds; the upper one wins."""
+        """Returns a TTL within the bounds; the upper one wins."""
         return min(max(ttl_s, self.min_ttl_s), self.max_ttl_s)
 
 
@@ -72,7 +72,10 @@ class StaleConfig:
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """What is cached for how long. `disabled_success` and `disabled_denial` are zones whose answers are not."""
+    """The zones, capacities and TTLs of a cache.
+
+    `disabled_success` and `disabled_denial` are zones whose answers are not.
+    """
 
     zones: tuple[str, ...]
     success: Limits = Limits(DEFAULT_CAPACITY, MAX_POSITIVE_TTL_S)
@@ -179,7 +182,10 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> CacheConfig:
-    """What a `cache` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `cache` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     args = stanza.args
     config = CacheConfig(zones)
     if args and _INTEGER.fullmatch(args[0].text):

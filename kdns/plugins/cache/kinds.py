@@ -1,4 +1,4 @@
-"""What a reply is to a cache: success, denial or failure, and for how long, or nothing that may be used again.
+"""The kind of a reply for the cache: success, denial or failure, and for how long, or nothing that may be used again.
 
 RFC 2308 has the negative answers, RFC 9520 the failures.
 Differs: the TTL of a denial is the smaller one of the SOA's TTL and its MINIMUM (RFC 2308 §5); CoreDNS takes the TTL.
@@ -34,7 +34,7 @@ _HALF: Final = 1 << 31
 
 
 class AnswerKind(Enum):
-    """What a reply says of its question."""
+    """The kind of a reply."""
 
     SUCCESS = "success"
     """There are records, or servers that know more (a referral)."""
@@ -76,7 +76,7 @@ class Fact(NamedTuple):
 
 
 def contents(query: Query, response: Response, unix_s: float) -> Contents:
-    """What a reply to a query is at this time in Unix seconds; ValueError for bytes that are no message.
+    """Returns the kind and TTL of a reply at this time in Unix seconds; ValueError if the bytes are not a DNS message.
 
     A reply with a signature that has expired, or does not count yet, is OTHER: a validator would refuse it.
     """
@@ -90,7 +90,7 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
 
 
 def _plain_answer(query: Query, packet: bytes, flags: int, found: Sequence[Record]) -> Contents | None:
-    """The contents of a message whose answer is records of the question's name and type; None for any other."""
+    """Returns the contents of a message whose answer is records of the question's name and type; None for any other."""
     if flags & (TC | 15):
         return None
     _, _, _, qtype, qclass, _, _, _ = query
@@ -128,7 +128,7 @@ def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: f
 
 
 def answers(query: Query, facts: list[Fact]) -> bool:
-    """Whether the answer section has records of the question's type, behind its CNAMEs, each of which has one target.
+    """Returns whether the answer has records of the question's type behind its CNAMEs, which have one target each.
 
     A chain of CNAMEs that ends nowhere is the answer to nothing: it would be kept for as long as its CNAMEs, while the
     records that are missing behind it may exist in a moment.
@@ -151,7 +151,7 @@ def answers(query: Query, facts: list[Fact]) -> bool:
 
 
 def _counts(fact: Fact, unix_s: float) -> bool:
-    """Whether an RRSIG is in its time (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
+    """Returns whether an RRSIG is in its time (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
     expiration, inception = fact.rdata if isinstance(fact.rdata, tuple) else (0, 0)
     now = int(unix_s)
     return (int(expiration) - now) % (2 * _HALF) < _HALF and (now - int(inception)) % (2 * _HALF) < _HALF
@@ -201,14 +201,14 @@ def _folded(labels: Labels) -> Labels:
 
 
 def answers_query(query: Query, response: Response) -> bool:
-    """Whether a reply's question is the query's."""
+    """Returns whether a reply's question is the query's."""
     end = query.question_end
     wire = response.wire
     return not wire or wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
 
 
 def without_flags(response: Response, flags: int) -> Response:
-    """The same response without these flags of its header."""
+    """Returns the same response without these flags of its header."""
     if not response.wire:
         return response._replace(flags=response.flags & ~flags) if response.flags & flags else response
     (found,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
@@ -219,7 +219,10 @@ def without_flags(response: Response, flags: int) -> Response:
 
 
 def with_ttl(response: Response, ttl_s: int, found: Iterable[Record] = ()) -> Response:
-    """The same response, all of its records with one TTL; `found` are those of its message, where that is known."""
+    """Returns the same response, all of its records with one TTL.
+
+    `found` are those of its message, where that is known.
+    """
     if response.wire:
         wire = wire_with_ttl(response.wire, ttl_s, found or records(response.wire))
         return response if wire is response.wire else response._replace(wire=wire)
@@ -230,9 +233,10 @@ def with_ttl(response: Response, ttl_s: int, found: Iterable[Record] = ()) -> Re
 
 
 def capped(response: Response, success_s: int, denial_s: int) -> Response:
-    """The same response, no TTL of its records above that of an item of its kind; an upstream's bytes as they are.
+    """Returns the same response, no TTL of its records above that of an item of its kind.
 
-    An SOA that answers share is written out, with the serial of now: such a response is kept by nobody.
+    An upstream's bytes as they are. An SOA that answers share is written out, with the serial of now: such a response
+    is not kept.
     """
     soa, sections = response.soa, (response.answer, response.authority, response.additional)
     limit_s = success_s if response.answer else denial_s
@@ -256,7 +260,7 @@ def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:
 
 
 def wire_with_ttl(packet: bytes, ttl_s: int, found: Iterable[Record]) -> bytes:
-    """A message with the TTL of each record set, in place."""
+    """Returns a message with the TTL of each record set, in place."""
     changed: bytearray | None = None
     ttl = TTL_BYTES.pack(ttl_s)
     for _, _, rtype, _, was_s, ttl_at, _, _ in found:

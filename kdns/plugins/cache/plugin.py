@@ -1,7 +1,7 @@
 """The `cache` directive in the chain.
 
 What a later directive says for one query only is kept for its TTL. What names its subjects, such as an answer about
-the cluster, is exact without a cache: it goes on as it is, and the answer table keeps it until it changes.
+the cluster, is exact without a cache: it is passed on unchanged, and the answer table keeps it until it changes.
 
 Differs: such answers are not kept here, so they are fresh at once; CoreDNS keeps them for their TTL.
 Differs: an answer from the cache has no AA, and the client's spelling (RFC 1035 §4.1.1); CoreDNS sets AA.
@@ -46,7 +46,7 @@ NAME: Final = "cache"
 MAX_WAITERS: Final = 1000
 """Queries that wait for the answer to one question; more get SERVFAIL."""
 MAX_REFRESHES: Final = 100
-"""Questions that are asked anew in the background at a time."""
+"""The maximum of concurrent background refreshes."""
 REFRESH_GAP_S: Final = 1.0
 """The time between two attempts to refresh an item, and the longest that the table hides uses from `prefetch`."""
 
@@ -77,30 +77,30 @@ class Question(NamedTuple):
 
 
 class FetchResult(NamedTuple):
-    """What became of a question: the reply for the client that asked first, and what it is."""
+    """The result of a fetch: the reply for the client that asked first, and its contents."""
 
     reply: Reply
     contents: Contents = OTHER
 
 
 AGAIN: Final = FetchResult(None)
-"""Whoever asked went away without a reply."""
+"""The client whose query was forwarded left without a reply."""
 ALONE: Final = FetchResult(None)
-"""The reply is for one client only: each of those who wait asks for its own."""
+"""The reply is for one client only: each waiting client sends a query of its own."""
 TOO_MANY: Final = FetchResult(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
 
 InFlightKey: TypeAlias = tuple[bytes, bool]
 """The key of a question, and whether it is asked over a stream."""
 InFlightByKey: TypeAlias = dict[InFlightKey, list[Future[FetchResult]]]
-"""Who waits for the answer to a question that is being asked."""
+"""The clients that wait for the answer to a question in flight."""
 Made = TypeVar("Made")
 
 
 class InFlight:
-    """A question that is being asked, held by who asks; those who ask the same meanwhile are in `waiters`.
+    """A question in flight, held by its first client; the `waiters` sent the same question meanwhile.
 
-    It is over when who holds it lets it go, or goes itself, be it a coroutine that was closed before it began.
-    Everybody gets the `outcome` that there is then.
+    It ends when its holder drops it or is cancelled, also a coroutine that was closed before it began.
+    All waiters then get its `outcome`.
     """
 
     __slots__ = ("_flights", "_key", "_waiters", "outcome")
@@ -119,7 +119,7 @@ class InFlight:
 
 
 class Needs(Answers, Clock, Metrics, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Cache(Plugin):
@@ -151,7 +151,7 @@ class Cache(Plugin):
         setup.expose("coredns_cache_entries", "Items that are kept.", _TYPED, self._entries, counter=False)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The item of the question, or what the next directive replies, which becomes an item."""
+        """Returns the item of the question, or what the next directive replies, which becomes an item."""
         query = request.query
         if query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
@@ -173,7 +173,7 @@ class Cache(Plugin):
         return self._expired(item, question)
 
     def pick(self, key: bytes, now_s: float) -> Item | None:
-        """The item that answers at this time: fresh before stale, and a stale answer before a failure.
+        """Returns the item that answers at this time: fresh before stale, and a stale answer before a failure.
 
         With `prefer_positive` a stale answer with records comes before a fresh one without.
         """
@@ -210,7 +210,7 @@ class Cache(Plugin):
         return _for_client(item.response, request.query, tallies, Reuse((item.key,), end_s))
 
     def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
-        """A stale answer, or with `verify` a new one if there is one in time."""
+        """Returns a stale answer, or with `verify` a new one if there is one in time."""
         stale = self._stale or StaleConfig()
         is_due = question.request.received_s >= item.next_refresh_s
         if stale.verify and (is_due or item.key in self._refreshes):
@@ -246,9 +246,9 @@ class Cache(Plugin):
     # Questions to the later directives
 
     def _fetch(self, question: Question, made: Callable[[FetchResult, Question], Made]) -> Made | Awaitable[Made]:
-        """Ask the next directive, unless the same is being asked already; what may be kept becomes an item.
+        """Queries the next directive, unless the same question is in flight; a cacheable reply becomes an item.
 
-        What is `made` of the outcome comes back.
+        Returns the value that is `made` of the outcome.
         """
         request, later, key, _ = question
         flight_key = key, request.is_stream
@@ -289,13 +289,13 @@ class Cache(Plugin):
         return made(outcome, question)
 
     async def _own(self, question: Question) -> FetchResult:
-        """The outcome for this client alone."""
+        """Returns the outcome for this client alone."""
         return self._store_reply(question, await awaited(question.later(_for_all(question.request))))
 
     def _refresh(self, item: Item, question: Question) -> bool:
-        """Ask for a new item in the background, over TCP as CoreDNS does: the reply is whole, and cannot be forged.
+        """Refreshes an item in the background, over TCP as CoreDNS does: the reply is complete and hard to forge.
 
-        Whether this began it: not if somebody did already, or too many are being refreshed.
+        Returns whether a refresh began: False if one is in flight, or too many are.
         """
         request = question.request
         item.next_refresh_s = request.received_s + REFRESH_GAP_S
@@ -320,7 +320,7 @@ class Cache(Plugin):
                 _give(future, _for_all_who_wait(outcome))
 
     def _stop(self) -> None:
-        """Nothing is refreshed any more: who waits for it gets the stale answer."""
+        """Stops refreshing: waiting clients get the stale answer."""
         self._is_stopped = True
         while self._refreshes:
             _, futures = self._refreshes.popitem()
@@ -333,7 +333,10 @@ class Cache(Plugin):
         return 0.0 if stale.verify else item.next_refresh_s
 
     def _is_refreshed(self, item: Item, outcome: FetchResult) -> bool:
-        """Whether a reply takes the place of an item; with `prefer_positive` only records take that of records."""
+        """Returns whether a reply replaces an item.
+
+        With `prefer_positive` records are only replaced by records.
+        """
         if self._config.prefer_positive and item.kind is AnswerKind.SUCCESS:
             return outcome.contents.kind is AnswerKind.SUCCESS
         return outcome.contents.is_valid
@@ -341,7 +344,7 @@ class Cache(Plugin):
     # Items
 
     def _store_reply(self, question: Question, reply: Reply) -> FetchResult:
-        """A reply with the TTL that the cache gives it; it is kept if it may be."""
+        """Returns a reply with the cache's TTL, and keeps it if it is cacheable."""
         if reply is None or is_end(reply):
             return FetchResult(reply)
         if reply.reuse is not NEVER:
@@ -379,7 +382,7 @@ class Cache(Plugin):
                 return self._config.failure_ttl_s
 
     def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> None:
-        """Keep a reply, unless what is there goes before it: anything before a failure, records before a denial."""
+        """Keeps a reply. A failure replaces no other item; a denial replaces no records with `prefer_positive`."""
         key, now_s = question.key, self._setup.now_s()
         old = self.pick(key, now_s)
         if old is not None and kind is AnswerKind.FAILURE and old.kind is not AnswerKind.FAILURE:
@@ -451,13 +454,13 @@ def _identity(outcome: FetchResult, _question: Question) -> FetchResult:
 
 
 def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
-    """The reply for the client that asked."""
+    """Returns the reply for the client that asked."""
     request, _, _, counts = question
     return _reply_for_client(outcome.reply, request.query, (counts.requests, counts.misses))
 
 
 def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
-    """A reply of the later directives for one client, counted when it is sent."""
+    """Returns a reply of the later directives for one client, counted when it is sent."""
     if reply is None or is_end(reply):
         for tally in tallies:
             tally.count += 1
@@ -466,7 +469,7 @@ def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) ->
 
 
 def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse | None = None) -> Response:
-    """The question is in the client's spelling, and AD for those that ask for it or take DNSSEC (RFC 6840 §5.8)."""
+    """Returns the response with the client's spelling, and AD if the query sets AD or DO (RFC 6840 §5.8)."""
     wire, end = response.wire, query.question_end
     shows_ad = query.flags & AD or query.do
     if not wire:
@@ -481,12 +484,12 @@ def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], re
 
 
 def _for_all_who_wait(outcome: FetchResult) -> FetchResult:
-    """The outcome for clients that wait for one another asked for."""
+    """Returns the outcome for the clients that wait for another client's query."""
     return ALONE if outcome.reply and outcome.reply.reuse is PRIVATE else outcome
 
 
 def _for_all(request: Request) -> Request:
-    """The request as it is asked for all clients: with AD (RFC 6840 §5.7), and without options of EDNS.
+    """Returns the request that is sent for all clients: with AD (RFC 6840 §5.7), and without options of EDNS.
 
     An answer for one client's network (RFC 7871), or an error that an option causes, would be given to the others.
     """
@@ -503,13 +506,13 @@ def _for_all(request: Request) -> Request:
 
 
 def _give(future: Future[FetchResult], outcome: FetchResult) -> None:
-    """Give somebody who waits an outcome, if they still do."""
+    """Gives a waiting client an outcome, if it still waits."""
     if not future.done():
         future.set_result(outcome)
 
 
 def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
-    """Whether an item was used often enough, without a gap, and is in the last part of its TTL."""
+    """Returns whether an item was used often enough, without a gap, and is in the last part of its TTL."""
     if now_s - item.last_s > prefetch.gap_s:
         item.uses_before = item.uses.count
     item.last_s = now_s
@@ -522,7 +525,7 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
 
 
 def build(config: CacheConfig, setup: Needs) -> Cache:
-    """The cache, which begins empty."""
+    """Returns the cache, which begins empty."""
     return Cache(config, setup)
 
 

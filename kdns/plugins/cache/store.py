@@ -17,13 +17,13 @@ EVICTION_STEPS: Final = 8
 
 _FLAGS: Final = tuple(bytes((flags,)) for flags in range(32))
 _ITEM_BYTES: Final = 700
-"""What CPython takes for an item, its response and its place, beside the bytes of key and message."""
+"""The memory that CPython uses for an item, its response and its place, beside the bytes of key and message."""
 _RECORD_BYTES: Final = 250
 _OPTION_BYTES: Final = 150
 
 
 def question_key(query: Query) -> bytes:
-    """What a reply may depend on: name, type, class, DO, CD and RD.
+    """Returns everything that a reply may depend on: name, type, class, DO, CD and RD.
 
     Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
     The answer to a question with RD answers the one without RD, see `recursive_key`.
@@ -34,7 +34,7 @@ def question_key(query: Query) -> bytes:
 
 
 def recursive_key(key: bytes) -> bytes:
-    """The key of the same question with RD: its answer answers the question without, too (RFC 1034 §4.3.1)."""
+    """Returns the key of the same question with RD: its answer answers the question without, too (RFC 1034 §4.3.1)."""
     return key[:-1] + _FLAGS[key[-1] | RD >> 4]
 
 
@@ -42,7 +42,7 @@ class Item:
     """One reply that is kept, its TTLs as they were at `stored_s`; times in seconds of the event loop's clock.
 
     It is fresh until `end_s`. `uses` counts the answers made of it, those of the table a moment later.
-    `next_refresh_s` is when it may be asked for again at the earliest, `last_s` when the directive saw it last, and
+    `next_refresh_s` is the earliest time of a refresh, `last_s` when the directive saw it last, and
     `uses_before` what `uses` was when the present run of uses began.
     """
 
@@ -91,7 +91,7 @@ class Store:
         return len(self._items)
 
     def put(self, item: Item) -> int:
-        """Keep an item, in the place of one with its key; how many others went for lack of room."""
+        """Keeps an item, in place of one with its key; returns how many were evicted."""
         self.remove(item.key)
         self._items[item.key] = item
         self.size_bytes += item.size_bytes
@@ -102,13 +102,13 @@ class Store:
         return evictions
 
     def remove(self, key: bytes) -> None:
-        """Drop the item of a key, if there is one."""
+        """Drops the item of a key, if there is one."""
         item = self._items.pop(key, None)
         if item is not None:
             self.size_bytes -= item.size_bytes
 
     def _evict(self) -> None:
-        """Drop the oldest item; one that was used since it came or was passed over gets another round."""
+        """Evicts the oldest item; one that was used since its last round gets another one."""
         for step in range(EVICTION_STEPS + 1):
             key = next(iter(self._items))
             item = self._items[key]

@@ -31,7 +31,7 @@ RSA_FIELDS: Final = ("prime1", "prime2", "privateexponent", "exponent1", "expone
 
 
 def read_key(public_text: str, private_text: str) -> SigningKey:
-    """The key pair of a .key and a .private file; ValueError, in words, for anything that is none."""
+    """Returns the key pair of a .key and a .private file; ValueError with a reason for any other file."""
     lines = [line for line in public_text.splitlines() if line.split(";")[0].strip()]
     record = parse_record(lines[0]) if len(lines) == 1 else None
     dnskey = record.rdata[0] if record and record.rtype == DNSKEY else None
@@ -59,13 +59,13 @@ def read_key(public_text: str, private_text: str) -> SigningKey:
 
 
 def key_tag(dnskey: bytes) -> int:
-    """The tag that signatures name a key by (RFC 4034 appendix B)."""
+    """Returns the tag that signatures name a key by (RFC 4034 appendix B)."""
     total = sum(octet << 8 if at % 2 == 0 else octet for at, octet in enumerate(dnskey))
     return (total + (total >> 16)) & 0xFFFF
 
 
 def _signer(algorithm: int, fields: dict[str, str]) -> tuple[Callable[[bytes], bytes], bytes]:
-    """What signs with a private key, and the public key as a DNSKEY has it."""
+    """Returns a function that signs with a private key, and the public key as a DNSKEY has it."""
     if algorithm in CURVES:
         return _ecdsa(algorithm, int.from_bytes(b64decode(fields["privatekey"], validate=True), "big"))
     if algorithm in RSA_HASHES:

@@ -43,7 +43,7 @@ BEFORE_S: Final = 3 * HOUR_S
 """How far before now a signature begins to hold, for clocks that are late."""
 VALID_S: Final = 8 * 24 * HOUR_S
 RENEWED_S: Final = 4 * 24 * HOUR_S
-"""A signature that holds for less than this from now on is made anew."""
+"""A signature that holds for less than this from now on is made again."""
 MAX_ADDITIONAL: Final = 8
 """RRsets of the additional section that are signed; further ones are left out, which costs nobody anything."""
 
@@ -51,7 +51,7 @@ TYPES: Final = frozenset(
     {1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC}
     | {49, 52, 53, 55, 61, 64, 65, 99, 108, 109, 256, 257}
 )
-"""What any name may have: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT, APL, SSHFP, IPSECKEY,
+"""Types of any name: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT, APL, SSHFP, IPSECKEY,
 RRSIG, NSEC, DHCID, TLSA, SMIMEA, HIP, OPENPGPKEY, SVCB, HTTPS, SPF, EUI48, EUI64, URI and CAA.
 
 A type that is not here is denied with each other one: resolvers reuse NSEC (RFC 8198).
@@ -84,7 +84,7 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> DnssecConfig:
-    """What a `dnssec` stanza says; its ZONES default to the server block's. Raises CorefileError."""
+    """Returns the configuration of a `dnssec` stanza; its ZONES default to the server block's. Raises CorefileError."""
     return configured(DnssecConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
@@ -96,7 +96,7 @@ class Signed(NamedTuple):
 
 
 class Needs(Clock, EventLog, Files, Metrics, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Dnssec(Plugin):
@@ -124,7 +124,7 @@ class Dnssec(Plugin):
         return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply, signed if the client asked for that."""
+        """Returns the next directive's reply, signed if the client sets DO."""
         query = request.query
         zone = self._zones.closest(query.labels)
         if zone is None or not self._keys or query.qclass != IN or query.qtype in TRANSFERS:
@@ -165,7 +165,10 @@ class Dnssec(Plugin):
         return self.signed(request, zone, _taken_apart(reply), is_cut=is_cut)
 
     def signed(self, request: Request, zone: Labels, response: Response, *, is_cut: bool = False) -> Response:
-        """The response with signatures, for a query in this zone; `is_cut` says that its name is a child's apex."""
+        """Returns the response with signatures, for a query in this zone.
+
+        `is_cut` says that its name is a child's apex.
+        """
         reuse = response.reuse
         if response.soa is not None:
             response = response._replace(soa=None, authority=(response.soa.rrset, *response.authority))
@@ -203,7 +206,7 @@ class Dnssec(Plugin):
     def _zone_of_cut(
         self, zone: Labels, answer: tuple[RRset, ...], authority: tuple[RRset, ...], last: Labels | None
     ) -> Labels | None:
-        """The zone that a referral leads out of, at once or behind CNAMEs; None for other responses.
+        """Returns the zone that a referral leads out of, at once or behind CNAMEs; None for other responses.
 
         NS records of a delegation and glue have no signatures (RFC 4035 §2.2).
         """
@@ -217,7 +220,7 @@ class Dnssec(Plugin):
         return self._zones.closest(labels) if is_behind else None
 
     def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """A referral with its DS records signed, or with the proof that there are none (RFC 4035 §3.1.4)."""
+        """Returns a referral with its DS records signed, or with the proof that there are none (RFC 4035 §3.1.4)."""
         merged = _merged(authority)
         delegations = [rrset for rrset in merged if rrset.rtype == DS]
         if delegations:
@@ -231,7 +234,7 @@ class Dnssec(Plugin):
         return (*merged, *nsec)
 
     def _nsec(self, request: Request, zone: Labels, labels: Labels, ttl_s: int, *, is_cut: bool) -> tuple[RRset, ...]:
-        """The proof that a name does not have the type, made so that it is true of that name only."""
+        """Returns the proof that a name does not have the type, made so that it is true of that name only."""
         qtype = request.query.qtype
         types = APEX_TYPES if labels == zone else DELEGATION_TYPES if is_cut else TYPES
         types = types if qtype in {NSEC, RRSIG} else types - {qtype}
@@ -240,7 +243,10 @@ class Dnssec(Plugin):
     def _nsec_of(
         self, request: Request, zone: Labels, labels: Labels, ttl_s: int, types: Iterable[int], following: Labels
     ) -> tuple[RRset, ...]:
-        """An NSEC record and its signatures; nothing where the name is too long to have another one behind it."""
+        """Returns an NSEC record and its signatures.
+
+        Nothing where the name is too long to have another one behind it.
+        """
         try:
             rdata = nsec_rdata(following, types)
         except ValueError:
@@ -249,7 +255,7 @@ class Dnssec(Plugin):
         return (rrset, *self._signatures(request, zone, rrset))
 
     def _section(self, request: Request, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """The RRsets and the signatures of those that are in a zone and have none yet."""
+        """Returns the RRsets and the signatures of those that are in a zone and have none yet."""
         merged = _merged(rrsets)
         covered = {
             (folded(rrset.owner), int.from_bytes(rdata[:2], "big"))
@@ -269,7 +275,7 @@ class Dnssec(Plugin):
         return (*merged, *signatures)
 
     def _signatures(self, request: Request, zone: Labels, rrset: RRset) -> list[RRset]:
-        """The signatures of an RRset by each key, kept ones as far as they hold long enough."""
+        """Returns the signatures of an RRset by each key, kept ones as far as they hold long enough."""
         now_s = int(self._setup.unix_s())
         records = canonical(rrset)
         made: list[RRset] = []
@@ -293,13 +299,13 @@ def _taken_apart(reply: Response) -> Response:
 
 
 def _is_cut(referral: Response, name: str) -> bool:
-    """Whether the name is delegated."""
+    """Returns whether the name is delegated."""
     at_name = [rrset for rrset in referral.authority if rrset.rtype == NS and folded(rrset.owner) == name]
     return bool(at_name) and not referral.answer
 
 
 def _merged(rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-    """The records of each owner and type as one RRset, with the lowest TTL (RFC 2181 §5.2)."""
+    """Returns the records of each owner and type as one RRset, with the lowest TTL (RFC 2181 §5.2)."""
     merged: dict[tuple[str, int, int], RRset] = {}
     for rrset in rrsets:
         place = folded(rrset.owner), rrset.rtype, rrset.rclass
@@ -319,7 +325,7 @@ def _ttl_of(rrsets: tuple[RRset, ...], rtype: int) -> int:
 
 
 def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
-    """The name that CNAMEs lead to; None where something else than CNAMEs is there."""
+    """Returns the name that CNAMEs lead to; None where something else than CNAMEs is there."""
     for rrset in answer:
         if rrset.rtype == CNAME:
             labels = tuple(label.lower() for label in labels_of(str(rrset.rdata[-1])))
@@ -329,7 +335,7 @@ def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
 
 
 def key_pair(token: Token, setup: Needs) -> SigningKey:
-    """The key pair of a file, given with or without its ending; CorefileError at the word that names it."""
+    """Returns the key pair of a file, given with or without its ending; CorefileError at the word that names it."""
     from kdns.plugins.dnssec.keys import read_key  # noqa: PLC0415 - only where it is used
 
     base = token.text.removesuffix(".key").removesuffix(".private")
@@ -343,7 +349,10 @@ def key_pair(token: Token, setup: Needs) -> SigningKey:
 
 
 def build(config: DnssecConfig, setup: Needs) -> Dnssec:
-    """The plugin of the stanza; CorefileError for a key that cannot be read, or that is not for one of the zones."""
+    """Returns the plugin of the stanza.
+
+    CorefileError for a key that cannot be read, or that is not for one of the zones.
+    """
     zones = [labels_of(zone) for zone in config.zones]
     keys: list[SigningKey] = []
     for token in config.keys:

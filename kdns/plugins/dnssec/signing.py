@@ -33,7 +33,7 @@ class SigningKey(NamedTuple):
 
 
 def canonical(rrset: RRset) -> bytes:
-    """The records of an RRset as they are signed (RFC 4034 §6): in order, names in lower case and written out."""
+    """Returns an RRset's records in the canonical form for signatures (RFC 4034 §6), in canonical order."""
     owner = encode_name(labels_of(folded(rrset.owner)))
     start = owner + pack("!HHI", rrset.rtype, rrset.rclass, rrset.ttl)
     return b"".join(start + pack("!H", len(rdata)) + rdata for rdata in sorted(set(_wires(rrset))))
@@ -53,7 +53,7 @@ def _folded(labels: Labels) -> Labels:
 def signature(
     key: SigningKey, zone: Labels, rrset: RRset, records: bytes, inception_s: int, expiration_s: int
 ) -> RRset:
-    """The RRSIG of an RRset whose canonical form is `records`; times in Unix seconds (RFC 4034 §3)."""
+    """Returns the RRSIG of an RRset whose canonical form is `records`; times in Unix seconds (RFC 4034 §3)."""
     labels = labels_of(rrset.owner)
     count = len(labels) - (labels[:1] == (b"*",))
     times = (expiration_s & 0xFFFFFFFF, inception_s & 0xFFFFFFFF)
@@ -62,7 +62,7 @@ def signature(
 
 
 def nsec_rdata(next_name: Labels, types: Iterable[int]) -> bytes:
-    """The rdata of an NSEC record: the next name and the types that exist (RFC 4034 §4.1)."""
+    """Returns the rdata of an NSEC record: the next name and the types that exist (RFC 4034 §4.1)."""
     windows: dict[int, bytearray] = {}
     for rtype in types:
         bits = windows.setdefault(rtype >> 8, bytearray(32))

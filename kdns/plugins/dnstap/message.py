@@ -40,14 +40,14 @@ class Tap(NamedTuple):
 
 
 def payload(tap: Tap, identity: bytes, version: bytes, extra: bytes = b"") -> bytes:
-    """The content of a frame: a Dnstap message."""
+    """Returns the content of a frame: a Dnstap message."""
     body = message(tap)
     head = b"".join(_text(field, text) for field, text in ((1, identity), (2, version), (3, extra)) if text)
     return head + _text(14, body) + _number(15, _DNSTAP_MESSAGE)
 
 
 def message(tap: Tap) -> bytes:
-    """The inner Message."""
+    """Returns the inner Message."""
     asker = packed(without_zone(tap.asker[0]))
     parts = [_number(1, tap.kind)]
     answerer = packed(without_zone(tap.answerer[0])) if tap.answerer else b""
@@ -73,7 +73,7 @@ def message(tap: Tap) -> bytes:
 
 
 def _time(field: int, unix_s: float) -> bytes:
-    """Seconds, and the rest in nanoseconds in the field behind."""
+    """Returns seconds, and the rest in nanoseconds in the field behind."""
     nanoseconds = round(unix_s * NANOSECONDS)
     seconds, rest = divmod(nanoseconds, NANOSECONDS)
     return _number(field, seconds) + _key(field + 1, _FIXED32) + rest.to_bytes(4, "little")
@@ -92,7 +92,7 @@ def _key(field: int, wire_type: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A number in groups of 7 bits, the lowest first."""
+    """Returns a number in groups of 7 bits, the lowest first."""
     octets = bytearray()
     while value > 127:
         octets.append(value & 127 | 128)

@@ -51,7 +51,7 @@ class DnstapConfig:
 
 
 class Reader(NamedTuple):
-    """Who gets copies, and what is in each of them."""
+    """The receiver of the copies and their contents."""
 
     put: Callable[[bytes], None]
     full: bool
@@ -61,7 +61,7 @@ class Reader(NamedTuple):
 
 
 class Needs(Answers, Clock, Metrics, Peers, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Dnstap(Plugin):
@@ -75,14 +75,14 @@ class Dnstap(Plugin):
         self._has_extra = any(reader.extra for reader in self._readers)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply."""
+        """Returns the next directive's reply."""
         tap = Tap(CLIENT_QUERY, request.transport, request.client, self._unix_s(request.received_s))
         self._copy(request, tap._replace(query=request.query.packet))
         reply = next(request)
         return then(reply, partial(_with_metadata, request)) if self._has_extra else reply
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Copy a response."""
+        """Copies a response."""
         query_s = self._unix_s(request.received_s)
         tap = Tap(
             CLIENT_RESPONSE,
@@ -95,7 +95,7 @@ class Dnstap(Plugin):
         self._copy(request._replace(metadata=response.metadata), tap)
 
     def forwarded(self, request: Request, exchange: Forwarded) -> None:
-        """Copy an exchange with an upstream."""
+        """Copies an exchange with an upstream."""
         started_s = self._unix_s(exchange.started_s)
         tap = Tap(FORWARDER_QUERY, exchange.transport, request.client, started_s, exchange.upstream)
         self._copy(request, tap._replace(query=exchange.query))
@@ -105,7 +105,7 @@ class Dnstap(Plugin):
             self._copy(request, ended)
 
     def _unix_s(self, loop_s: float) -> float:
-        """A time of the event loop's clock as Unix time."""
+        """Returns a time of the event loop's clock as Unix time."""
         return self._clock.unix_s() - (self._clock.now_s() - loop_s)
 
     def _copy(self, request: Request, tap: Tap) -> None:
@@ -120,7 +120,7 @@ def _with_metadata(request: Request, reply: Reply) -> Reply:
 
 
 def _frames(token: Token) -> FrameSpec:
-    """The endpoint as a URL, or as the path of a socket."""
+    """Returns the endpoint as a URL, or as the path of a socket."""
     scheme, separator, rest = token.text.partition("://")
     if not separator:
         scheme, rest = "unix", token.text
@@ -150,7 +150,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
-    """What a `dnstap` stanza says; raises CorefileError."""
+    """Returns the configuration of a `dnstap` stanza; raises CorefileError."""
     count(stanza, USAGE)
     socket, *rest = stanza.args
     config = DnstapConfig(_frames(socket))
@@ -168,7 +168,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
 
 
 def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
-    """The plugin for all stanzas of a server block."""
+    """Returns the plugin for all stanzas of a server block."""
     lost = setup.counters("kdns_dnstap_lost_messages", "Copies of messages that no reader took in time.", ("endpoint",))
     readers = [
         Reader(

@@ -25,7 +25,7 @@ PROOFS: Final = frozenset((NSEC, NSEC3))
 CHECKED: Final = frozenset((A, AAAA, *LAYOUTS))
 """Types whose rdata may be wrong."""
 NAMED_AT: Final = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
-"""Type → where in the rdata the name stands whose addresses are in the additional section."""
+"""Type → where in the rdata the name is whose addresses are in the additional section."""
 
 MAX_TAKEN_APART: Final = 256
 """Records of a message that is taken apart to leave others out, which takes 10 ms at worst."""
@@ -36,10 +36,10 @@ _ONE: Final = b"\0\1"
 
 
 def checked(wire: bytes, query: Query, plugin: str) -> Response:
-    """The response that an upstream's message is, with nothing in it that does not concern the question.
+    """Returns the response that an upstream's message is, with nothing in it that does not concern the question.
 
-    Where all of it does, the bytes are passed on as they are but for the OPT. ValueError for bytes that are no message,
-    and for a record that is none of its type: another directive would meet it later, and take it for a defect.
+    Where all of it does, the bytes are passed on unchanged except for the OPT. ValueError if the bytes are not a DNS
+    message, and for invalid rdata, which another directive would take for a defect.
     """
     every, names = records(wire), NamesAt(wire)
     for record in every:
@@ -59,7 +59,7 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
 
 
 def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
-    """Whether all records concern the question, as far as that shows without reading a name.
+    """Returns whether all records concern the question, as far as that shows without reading a name.
 
     Most messages point at the question, and at the target of the CNAME before, and have zones that end the question.
     """
@@ -86,7 +86,7 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
 
 
 def _start(wire: bytes, position: int) -> int:
-    """Where a name begins that may be a pointer only, or where the last pointer is that is followed.
+    """Returns where a name begins that may be a pointer only, or where the last pointer is that is followed.
 
     Pointers lead backwards (RFC 1035 §4.1.4).
     """
@@ -113,7 +113,7 @@ def _label_starts(query: Query) -> frozenset[int]:
 
 
 def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Record]:
-    """The records that concern the question; ValueError for names that are none."""
+    """Returns the records that concern the question; ValueError for invalid names."""
     every = tuple(every)
     names = NamesAt(wire)
     chain = _chain(names, query, [record for record in every if record.section == ANSWER])
@@ -146,7 +146,7 @@ def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Rec
 
 
 def _chain(names: NamesAt, query: Query, answer: Iterable[Record]) -> tuple[Labels, ...]:
-    """The name in question, and those that CNAMEs and DNAMEs lead to from there, whatever order they are in."""
+    """Returns the question's name, and those that CNAMEs and DNAMEs lead to from there, whatever order they are in."""
     aliases: dict[Labels, Labels] = {}
     suffixes: dict[Labels, Labels] = {}
     for record in answer:
@@ -173,7 +173,7 @@ def _below(name: Labels, owner: Labels) -> bool:
 
 
 def _covered(wire: bytes, record: Record) -> int:
-    """The type of a record; of a signature, the type of what it signs."""
+    """Returns the type of a record; of a signature, the type of what it signs."""
     if record.rtype != RRSIG or record.end < record.rdata_at + 2:
         return record.rtype
     (covered,) = unpack_from("!H", wire, record.rdata_at)

@@ -1,7 +1,7 @@
 """forward FROM TO… { … }: what a stanza says.
 
 The options are CoreDNS's. `max_age` and `max_connect_attempts` are those of 1.14.
-Differs: a network as FROM stands for all of its reverse zones; CoreDNS takes the first of them and warns.
+Differs: a network as FROM represents all of its reverse zones; CoreDNS takes the first of them and warns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_TLS: Final = TlsSpec()
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """What an upstream that failed is asked, every so many seconds, until it answers: NS of `domain`."""
+    """The query that probes a failed upstream, every so many seconds, until it answers: NS of `domain`."""
 
     interval_s: float = 0.5
     recursion_desired: bool = True
@@ -54,7 +54,7 @@ class HealthCheck:
 class ForwardConfig:
     """One stanza; times in seconds.
 
-    Names in `zones` are forwarded to `targets`, but for those in `excluded`. `tls` counts for tls:// and https://,
+    Names in `zones` are forwarded to `targets`, except those in `excluded`. `tls` counts for tls:// and https://,
     `max_connect_attempts` is None for two for each upstream, 0 for no limit, `max_concurrent` 0 for no limit.
     `next_rcodes` lead to the next stanza, `failover_rcodes` to the next upstream.
     """
@@ -83,7 +83,7 @@ class ForwardConfig:
     source_address: str = ""
 
     def spec(self, target: Target) -> UpstreamSpec:
-        """What is to be known of an upstream to connect to it."""
+        """Returns the parameters of a connection to an upstream."""
         source = self.source_address
         return UpstreamSpec(
             address=target.address,
@@ -111,7 +111,7 @@ def _doh_method(token: Token) -> str:
 
 
 def _tls(config: ForwardConfig, line: Line) -> ForwardConfig:
-    """No files, the authority's, certificate and key, or certificate, key and authority."""
+    """Parses no files, the authority's, certificate and key, or certificate, key and authority."""
     paths = [token.text for token in line.args]
     certificate, key = paths[:2] if len(paths) > 1 else ("", "")
     authority = paths[-1] if len(paths) in {1, 3} else ""
@@ -185,7 +185,7 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
-    """What a `forward` stanza says; raises CorefileError."""
+    """Returns the configuration of a `forward` stanza; raises CorefileError."""
     count(stanza, USAGE)
     source, *words = stanza.args
     if len(words) > MAX_UPSTREAMS:

@@ -32,7 +32,7 @@ _TC: Final = 0x02
 
 
 class Needs(group.Needs, Answers, Clock, Protocol):
-    """What a forwarder needs."""
+    """The capabilities that a forwarder uses."""
 
 
 class Forwarder:
@@ -63,12 +63,12 @@ class Forwarder:
         ).tally()
 
     def matches(self, labels: Labels) -> bool:
-        """Whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
+        """Returns whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
         zone = self.zones.closest(labels)
         return zone is not None and (labels == zone or labels not in self._excluded)
 
     def falls_through(self, response: Response) -> bool:
-        """Whether the next stanza is to be asked in place of an upstream's response (`next`, `next_on_nodata`)."""
+        """Returns whether the next stanza replaces an upstream's response (`next`, `next_on_nodata`)."""
         if response is self._too_many or (not response.wire and response.options == FAILED.options):
             return False
         config = self._config
@@ -78,7 +78,10 @@ class Forwarder:
         return config.next_on_nodata and response.rcode == NOERROR and not has_answer
 
     async def ask(self, request: Request) -> Response:
-        """What the first upstream with an answer says; SERVFAIL where there is none, REFUSED for one too many."""
+        """Returns the answer of the first upstream that has one.
+
+        SERVFAIL if none has one, REFUSED if too many queries wait.
+        """
         config, members, now_s = self._config, self.group.usable, self._setup.now_s
         client = request.client[0]
         if config.max_concurrent and not self._shares.take(client):
@@ -122,7 +125,7 @@ class Forwarder:
         return response
 
     def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:
-        """The upstream's message; the block's observers are told of it, and `metadata` of the upstream."""
+        """Returns the upstream's message; the block's observers receive it, and `metadata` of the upstream."""
         if isinstance(request.metadata, Facts):
             request.metadata.note(f"{NAME}/upstream", str(member.upstream.spec.address))
         if self._observers is None and (plugins := self._setup.plugins()):
@@ -152,7 +155,7 @@ class Forwarder:
         return wire
 
     def transport(self, request: Request) -> Transport:
-        """The client's protocol, unless the stanza says otherwise; a stream of any kind is TCP."""
+        """Returns the client's protocol, unless the stanza says otherwise; a stream of any kind is TCP."""
         config = self._config
         return "tcp" if config.force_tcp or (request.transport != "udp" and not config.prefer_udp) else "udp"
 
@@ -161,7 +164,7 @@ class Forwarder:
         return 2 * members if limit is None else min(limit or MAX_ATTEMPTS, MAX_ATTEMPTS)
 
     def _candidates(self, members: Members) -> Iterator[Member]:
-        """Whom to ask, round after round: those that are not down, in the order of the policy.
+        """Yields the upstreams to try, round after round: those that are not down, in the order of the policy.
 
         If all are down, any of them is the last, as the health checks may be wrong.
         """
@@ -181,10 +184,10 @@ class Forwarder:
             upstreams = members
 
     async def _whole(self, member: Member, request: Request, truncated: bytes, deadline_s: float) -> bytes:
-        """The answer over TCP in place of one that UDP truncated; that one where TCP fails, for who asks over UDP.
+        """Returns the answer over TCP in place of one that UDP truncated.
 
-        Differs: CoreDNS does this with prefer_udp only. Here the cache gets whole answers, and a client whose limit is
-        higher than the upstream's asks once.
+        If TCP fails, clients over UDP get the truncated one. Differs: CoreDNS does this with prefer_udp only. Here the
+        cache gets whole answers, and a client whose limit is higher than the upstream's asks once.
         """
         timeout_s = min(self._config.read_timeout_s, deadline_s - self._setup.now_s())
         try:
@@ -196,7 +199,7 @@ class Forwarder:
 
 
 def _said(error: Exception, member: Member, transport: Transport) -> str:
-    """What went wrong with whom, for logs; a timeout in Go's words, which operators have patterns for."""
+    """Returns each upstream and its error, for logs; a timeout in Go's words, which operators have patterns for."""
     spec = member.upstream.spec
     over = transport if spec.scheme == "dns" else spec.scheme
     if isinstance(error, UpstreamTimeoutError):

@@ -28,7 +28,7 @@ CLOSE_AFTER_S: Final = 6.0
 
 
 class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
-    """What a group of upstreams needs."""
+    """The capabilities that a group of upstreams uses."""
 
 
 class Member:
@@ -55,7 +55,7 @@ class Member:
         return self.fails > self._max_fails > 0
 
     def labels(self, rcode: int) -> tuple[str, str, str]:
-        """The labels of coredns_proxy_request_duration_seconds; rcodes without a name are "other"."""
+        """Returns the labels of coredns_proxy_request_duration_seconds; rcodes without a name are "other"."""
         labels = self._labels.get(rcode)
         if labels is None:
             name = rcode_name(rcode)
@@ -67,7 +67,7 @@ class Member:
         return labels
 
     def failed(self, transport: Transport) -> None:
-        """Begin with health checks, over the protocol that got no response, unless they are under way."""
+        """Starts health checks, over the protocol that got no response, unless they are under way."""
         if self._max_fails and not self._is_checking:
             self._is_checking = True
             self._tasks.spawn(lambda: self._check_health(transport))
@@ -95,7 +95,7 @@ Order: TypeAlias = Callable[[Members], Iterable[Member]]
 
 
 def order(policy: Policy, chance: Chance) -> Order:
-    """How a policy puts upstreams in order, anew for each question."""
+    """Returns the function that orders the upstreams for each question."""
     policies: dict[Policy, Order] = {
         "random": partial(_random, chance),
         "round_robin": _RoundRobin(),
@@ -105,7 +105,7 @@ def order(policy: Policy, chance: Chance) -> Order:
 
 
 def _random(chance: Chance, members: Members) -> Iterator[Member]:
-    """Each order is as likely as all others; it is made as far as it is used."""
+    """Yields members in a random order, all equally likely; it is made as far as it is used."""
     rest = list(members)
     while len(rest) > 1:
         yield rest.pop(chance.randrange(len(rest)))
@@ -159,12 +159,12 @@ class Group:
             raise self._error("no upstream: no file has a line `nameserver ADDRESS`")
 
     def disable(self, members: AbstractSet[Member]) -> None:
-        """Ask all upstreams but these."""
+        """Sets the upstreams that are not queried."""
         self._disabled = members
         self.usable = tuple(member for member in self.members if member not in members)
 
     def _read(self, path: str, update: Callable[[tuple[Target, ...]], None], text: str) -> None:
-        """Take the addresses of a file. One that has none any more takes nothing away while there is no other."""
+        """Uses the addresses of a file. An empty file changes nothing if it would leave no upstream."""
         found = resolv_conf(text)
         for line, word in found.wrong:
             self._setup.log("warning", "no upstream", file=path, line=line, found=word, wanted="nameserver ADDRESS")
@@ -173,7 +173,7 @@ class Group:
         update(found.targets)
 
     def _update(self, part: int, targets: tuple[Target, ...]) -> None:
-        """Have these upstreams for one word of the stanza; CorefileError for too many, and for one of no use."""
+        """Sets the upstreams of one word of the stanza; CorefileError for too many, and for an unusable one."""
         if targets == self._parts[part]:
             return
         parts = [*self._parts[:part], targets, *self._parts[part + 1 :]]

@@ -1,4 +1,4 @@
-"""Upstreams that are written as host names: their addresses are asked for, and again when the TTL of those is over.
+"""Upstreams that are written as host names: their addresses are resolved, and resolved again when their TTL expires.
 
 Differs: CoreDNS does not start while a name has no address; kdns starts, logs, and asks again.
 """
@@ -30,11 +30,11 @@ LONGEST_RETRY_S: Final = 60.0
 
 
 class Needs(EventLog, Files, Peers, Tasks, Protocol):
-    """What the addresses of a name need."""
+    """The capabilities that the addresses of a name use."""
 
 
 class Name:
-    """One host name. `update` takes what it stands for, whenever that is another than before."""
+    """One host name. `update` receives its addresses whenever they change."""
 
     def __init__(
         self, target: Target, config: ForwardConfig, setup: Needs, update: Callable[[tuple[Target, ...]], None]
@@ -81,7 +81,7 @@ class Name:
             self._setup.log("warning", "addresses of an upstream not used", name=self._target.host, error=str(error))
 
     async def _addresses(self) -> tuple[tuple[str, ...], float]:
-        """The addresses that the name has now, and how many seconds that holds; () where nobody said so.
+        """Returns the addresses that the name has now, and how many seconds that holds; () if no resolver answered.
 
         A resolver that fails for one of the two types says nothing about the other: what is known counts on.
         """
@@ -96,7 +96,7 @@ class Name:
         return tuple(map(unpacked, sorted(packed))), float(min((rrset.ttl for rrset in found), default=0))
 
     async def _rrsets(self, qtype: int) -> list[RRset] | None:
-        """The addresses of one family as the first resolver that answers has them; None where none does."""
+        """Returns the addresses of one family as the first resolver that answers has them; None if none answers."""
         query = query_for(labels_of(self._target.host), qtype)
         for resolver in self._resolvers:
             try:

@@ -30,7 +30,10 @@ class Forward(Plugin):
         self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """What the upstreams of the stanza that takes the name answer; `next` for other names and zone transfers."""
+        """Returns what the upstreams of the stanza that matches the name answer.
+
+        `next` for other names and zone transfers.
+        """
         query = request.query
         takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
         if not takers or query.qtype in TRANSFERS:
@@ -47,7 +50,10 @@ async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
 
 
 def build(configs: tuple[ForwardConfig, ...], setup: Needs) -> Forward:
-    """The plugin of a block's stanzas; CorefileError for a file without an upstream, and for an upstream of no use."""
+    """Returns the plugin of a block's stanzas.
+
+    CorefileError for a file without an upstream, and for an upstream of no use.
+    """
     return Forward(configs, setup)
 
 

@@ -53,11 +53,11 @@ class Target:
         return "" if self.scheme == "dns" else self.zone or (self.host if self.is_name else "")
 
     def at(self, address: str) -> Target:
-        """The same upstream at an address that its name stands for; its certificate has to have the name."""
+        """Returns the same upstream at an address of its name; its certificate has to have the name."""
         return replace(self, host=address, zone=self.server_name, is_name=False, may_be_file=False)
 
     def __str__(self) -> str:
-        """The upstream as it may be written in a Corefile, with its port."""
+        """Returns the upstream as it may be written in a Corefile, with its port."""
         zone = f"%{self.zone}" if self.zone else ""
         prefix = "" if self.scheme == "dns" else f"{self.scheme}://"
         host = bracketed(self.host + zone) if ":" in self.host else self.host + zone
@@ -76,13 +76,13 @@ class File:
 
 
 def split_zone(text: str) -> tuple[str, str]:
-    """A target without what stands behind its %, and that."""
+    """Returns a target without its % part, and the part behind the %."""
     zone = _ZONE.search(text)
     return (text[: zone.start()] + text[zone.end() :], zone[1]) if zone else (text, "")
 
 
 def target_of(token: Token) -> Target | File:
-    """What a word stands for; raises CorefileError for one that can be no upstream."""
+    """Returns the upstreams that a word names; raises CorefileError for any other word."""
     found = _SCHEME.fullmatch(token.text)
     scheme, rest = SCHEMES.get(found[1] if found else "dns"), found[2] if found else token.text
     if scheme is None:
@@ -113,7 +113,7 @@ def _target(token: Token, target: Target, *, plain: bool) -> Target:
 
 
 def _name(token: Token, target: Target, *, plain: bool) -> Target:
-    """A host name. One whose last label is a number is an address with a mistake (RFC 1123 §2.1)."""
+    """Returns a host name. One whose last label is a number is an address with a mistake (RFC 1123 §2.1)."""
     name = target.host.removesuffix(".")
     labels = name.split(".")
     if not all(map(_LABEL.fullmatch, labels)) or len(name) > _MAX_NAME_CHARACTERS or labels[-1].isdigit():
@@ -124,14 +124,17 @@ def _name(token: Token, target: Target, *, plain: bool) -> Target:
 
 
 class ResolvConf(NamedTuple):
-    """The nameservers of a file, and the words in their place that are no addresses, each with its line from 1."""
+    """The nameservers of a file, and the words in their place that are not addresses, each with its line from 1."""
 
     targets: tuple[Target, ...]
     wrong: tuple[tuple[int, str], ...]
 
 
 def resolv_conf(text: str) -> ResolvConf:
-    """What a file says in the form of resolv.conf(5): lines with `nameserver ADDRESS`; all others do not matter."""
+    """Returns the upstreams in a file in the form of resolv.conf(5): lines with `nameserver ADDRESS`.
+
+    Other lines are ignored.
+    """
     targets: list[Target] = []
     wrong: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -147,7 +150,7 @@ def resolv_conf(text: str) -> ResolvConf:
 
 
 def resolver(token: Token) -> HostPort:
-    """A server that knows host names: IP, IP:PORT or [IPV6]:PORT; raises CorefileError."""
+    """Returns a server that knows host names: IP, IP:PORT or [IPV6]:PORT; raises CorefileError."""
     host, port_text = split_optional_port(token.text)
     port = PORTS["dns"] if port_text is None else parse_port(port_text)
     try:

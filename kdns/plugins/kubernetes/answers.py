@@ -43,19 +43,19 @@ class ZoneAnswers(Plugin):
         self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
 
     def touch(self, subjects: Collection[Subject], serial: int) -> None:
-        """Drop what is remembered of these subjects, after a change that gives the zones this serial."""
+        """Drops what is remembered of these subjects, after a change that gives the zones this serial."""
         self.zones.forget(subjects)
         self.renew(serial)
 
     def renew(self, serial: int) -> None:
-        """Give all zones this serial, also in the answers that have been compiled."""
+        """Gives all zones this serial, also in the answers that have been compiled."""
         if serial != self.zones.serial:
             self.zones.serial = serial
             for zone, soa in self._soas.items():
                 soa.renew(self.zones.soa(zone))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The records of a name of these zones; `next` for other names, other classes and zone transfers."""
+        """Returns the records of a name of these zones; `next` for other names, other classes and zone transfers."""
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)
@@ -87,7 +87,7 @@ class ZoneAnswers(Plugin):
 
 
 def _reuse(result: Result) -> Reuse:
-    """Until when a result holds. A CNAME to nothing has an SOA of its own, which each change makes stale."""
+    """Returns the reuse of a result. A dangling CNAME has an SOA of its own, which each change makes stale."""
     if result.status is Status.SERVFAIL:
         return PRIVATE
     if result.answer and result.status is not Status.SUCCESS:

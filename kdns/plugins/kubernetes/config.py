@@ -54,7 +54,7 @@ class KubernetesConfig:
 
     @property
     def scope(self) -> Scope:
-        """What of it is followed."""
+        """The parts of the cluster that are watched."""
         kinds: list[type[Object]] = [Namespace, Service]
         if self.options.endpoints:
             kinds.append(EndpointSlice)
@@ -66,7 +66,7 @@ class KubernetesConfig:
 
 
 def _endpoint(args: Sequence[Token]) -> str:
-    """The first URL, which is the one in use."""
+    """Returns the first URL, which is the one in use."""
     for token in args:
         if _scheme(token) not in {"http", "https"}:
             raise token.error("not the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
@@ -74,7 +74,7 @@ def _endpoint(args: Sequence[Token]) -> str:
 
 
 def _scheme(token: Token) -> str:
-    """The scheme of a URL that names a host and a possible port, or no port; "" for any other text."""
+    """Returns the scheme of a URL that names a host and a possible port, or no port; "" for any other text."""
     try:
         url = urlsplit(token.text)
         possible = url.hostname and (url.port is None or url.port > 0)
@@ -164,7 +164,10 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> KubernetesConfig:
-    """What a `kubernetes` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `kubernetes` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     own = all_zones(stanza.args) or zones
     if all(is_reverse(zone) for zone in own):
         raise stanza.error("a zone that is no reverse zone is needed too: PTR records point into it")

@@ -11,7 +11,7 @@ _DASHED: Final = re.compile(r"[0-9a-f](?:[0-9a-f-]*[0-9a-f])?\Z")
 
 
 def dashed(address: bytes) -> str:
-    """The address as one label, which never has a dash at an end.
+    """Returns the address as one label, which never has a dash at an end.
 
     `fd00::` would end in a dash, which host names must not (RFC 952): it gets a zero, as in CoreDNS.
     """
@@ -20,7 +20,7 @@ def dashed(address: bytes) -> str:
 
 
 def undashed(label: str) -> bytes:
-    """The packed address a dashed label stands for, or b"".
+    """Returns the packed address a dashed label represents, or b"".
 
     Differs: CoreDNS takes labels that begin with a dash (`--1` for ::1), which are no host names.
     """

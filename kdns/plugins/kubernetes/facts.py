@@ -14,7 +14,7 @@ MAX_LABELS = 5
 
 
 def name_facts(relative: Labels, *, is_multicluster: bool) -> dict[str, str]:
-    """The parts of a name, given by its folded labels below its zone; "" for those that it does not have."""
+    """Returns the parts of a name, given by its folded labels below its zone; "" for those that it does not have."""
     zone = ""
     match relative:
         case (first, b"pin" | b"prefer", b"_zone", _, _, b"svc"):
@@ -44,13 +44,16 @@ def name_facts(relative: Labels, *, is_multicluster: bool) -> dict[str, str]:
 
 
 def client_pod(host: str, state: State) -> Pod | None:
-    """The running pod with this address, the first by name where several share it; None where pods are unknown."""
+    """Returns the running pod with this address, the first by name where several share it.
+
+    None where pods are unknown.
+    """
     keys = state.pods_by_ip[packed(host)]
     return state.pods[min(keys)] if keys else None
 
 
 def client_facts(host: str, state: State) -> dict[str, str]:
-    """The namespace, name and labels of the pod that sent the query; nothing where that is not known."""
+    """Returns the namespace, name and labels of the pod that sent the query; nothing where that is not known."""
     pod = client_pod(host, state)
     if pod is None:
         return {}

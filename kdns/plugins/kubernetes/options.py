@@ -1,4 +1,4 @@
-"""What a zone is asked to show of the cluster."""
+"""The options that select which parts of the cluster a zone shows."""
 
 from __future__ import annotations
 

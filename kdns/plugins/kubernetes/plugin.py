@@ -23,7 +23,7 @@ NAME: Final = "kubernetes"
 
 
 class Needs(Answers, Peers, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Kubernetes(ZoneAnswers):
@@ -38,11 +38,11 @@ class Kubernetes(ZoneAnswers):
         self._attached: list[ZoneAnswers] = []
 
     def attach(self, answers: ZoneAnswers) -> None:
-        """Let other zones of this cluster follow its changes."""
+        """Lets other zones of this cluster follow its changes."""
         self._attached.append(answers)
 
     def changed(self, changes: Sequence[AnyChange], changed_s: float) -> None:
-        """Forget what the changes touch; the SOA serial becomes their time (Unix seconds)."""
+        """Forgets what the changes touch; the SOA serial becomes their time (Unix seconds)."""
         visible = [change for change in changes if _is_visible(change)]
         if changes and not visible:
             return
@@ -66,16 +66,16 @@ class Kubernetes(ZoneAnswers):
         return self.zones.options.zones
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """See Transferer. Changes are not kept: there are too many, and of most nobody has heard."""
+        """See Transferer. Changes are not kept: there are too many, and most are never queried."""
         del serial
         return zone_transfer(self.zones, zone)
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None:
-        """See Transferer. Secondaries are told of no change: there are too many of them."""
+        """See Transferer. No NOTIFY is sent: changes are too frequent."""
 
 
 def _is_visible(change: AnyChange) -> bool:
-    """Whether some answer may be another one: labels of a pod are metadata of its queries only."""
+    """Returns whether some answer may be another one: labels of a pod are metadata of its queries only."""
     old, new = change.old, change.new
     return not (isinstance(old, Pod) and isinstance(new, Pod) and old.addresses == new.addresses)
 
@@ -85,7 +85,7 @@ def _serial(changed_s: float) -> int:
 
 
 def build(config: KubernetesConfig, setup: Needs) -> Kubernetes:
-    """The plugin of a stanza, following its cluster."""
+    """Returns the plugin of a stanza, following its cluster."""
 
     def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
         plugin.changed(changes, changed_s)

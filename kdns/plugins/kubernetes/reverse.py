@@ -11,7 +11,7 @@ from kdns.plugins.kubernetes.service import endpoint_label
 
 
 def ptr_targets(address: bytes, state: State, options: Options) -> tuple[str, ...]:
-    """The names of an address, sorted: its Services', or else those of its ready endpoints, one for each Service.
+    """Returns an address's names, sorted: its Services', or else its ready endpoints', one for each Service.
 
     Differs: CoreDNS names one Service where several share the address, names endpoints whose Service or
     namespace is hidden or gone, and cannot answer for a slice without a Service.
@@ -20,20 +20,20 @@ def ptr_targets(address: bytes, state: State, options: Options) -> tuple[str, ..
 
 
 def is_shown(namespace: str, state: State, options: Options) -> bool:
-    """Whether names of this namespace exist."""
+    """Returns whether names of this namespace exist."""
     allowed = options.namespaces is None or namespace in options.namespaces
     return allowed and ("", namespace) in state.namespaces
 
 
 def service_names(address: bytes, state: State, options: Options) -> Iterator[str]:
-    """`svc.ns.svc.Z` of each Service with this cluster IP."""
+    """Returns `svc.ns.svc.Z` of each Service with this cluster IP."""
     for namespace, name in state.services_by_ip[address]:
         if is_shown(namespace, state, options):
             yield f"{name}.{namespace}.svc.{options.primary_zone.lstrip('.')}"
 
 
 def endpoint_names(address: bytes, state: State, options: Options) -> Iterator[str]:
-    """`host.svc.ns.svc.Z` of each ready endpoint at this address."""
+    """Returns `host.svc.ns.svc.Z` of each ready endpoint at this address."""
     for key in state.slices_by_ip[address] if options.endpoints else ():
         endpoint_slice = state.slices[key]
         service = state.services.get(endpoint_slice.service_key or ("", ""))
@@ -47,6 +47,6 @@ def endpoint_names(address: bytes, state: State, options: Options) -> Iterator[s
 
 
 def is_above_an_address(first: bytes, last: bytes, state: State, options: Options) -> bool:
-    """Whether a shorter reverse name is an empty non-terminal: some address below it has a name."""
+    """Returns whether a shorter reverse name is an empty non-terminal: some address below it has a name."""
     indexes = (state.services_by_ip, state.slices_by_ip)
     return any(ptr_targets(address, state, options) for index in indexes for address in index.between(first, last))

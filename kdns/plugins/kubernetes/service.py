@@ -1,9 +1,9 @@
 """The names of one Service: a small tree, from labels to the records they own.
 
-Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). Keys of a tree are
-the labels left of the Service's own name: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the
-empty non-terminal between them. A node is made when its name is asked for, from parts by EndpointSlice: after a change
-only the part of that slice is made anew.
+Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). Keys of a tree are the
+labels left of the Service's own name: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the empty
+non-terminal between them. A node is made at the first query for its name, from parts by EndpointSlice: after a change
+only the part of that slice is made again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Target:
 
 
 def endpoint_label(endpoint: Endpoint, address: str, options: Options) -> str:
-    """The endpoint's own label: its hostname, else its pod's name if asked for, else its address with dashes."""
+    """Returns the endpoint's label: its hostname, else its Pod's name if enabled, else its address with dashes."""
     if endpoint.hostname:
         return endpoint.hostname.lower()
     pod = endpoint.target_ref.name if options.endpoint_pod_names and endpoint.target_ref else ""
@@ -50,9 +50,9 @@ def endpoint_label(endpoint: Endpoint, address: str, options: Options) -> str:
 
 
 def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) -> Iterator[Target]:
-    """Every address of every ready endpoint, under the name it has below `base`.
+    """Yields every address of every ready endpoint, under the name it has below `base`.
 
-    The label of an endpoint of another cluster stands below that cluster's (KEP-1645).
+    The label of an endpoint of another cluster is below that cluster's (KEP-1645).
     """
     for endpoint_slice in slices:
         cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
@@ -67,7 +67,7 @@ def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) 
 
 
 class SliceNames:
-    """What the ready endpoints of one EndpointSlice give to the names below a Service."""
+    """The records that the ready endpoints of one EndpointSlice add to the names below a Service."""
 
     __slots__ = ("addresses", "aliases", "by_labels", "by_zone", "clusters", "endpoint_slice", "named", "pairs")
 
@@ -107,7 +107,7 @@ class ServiceTree:
         self._named = [] if service.is_external_name else named
 
     def get(self, labels: tuple[str, ...]) -> Node | None:
-        """The records of a name, empty for an empty non-terminal; None for a name that does not exist."""
+        """Returns the records of a name, empty for an empty non-terminal; None for a name that does not exist."""
         if self._is_zonal and labels[-1:] == (ZONAL,):
             return self._zonal_node(labels)  # which zones there are is the client's word: not remembered
         node = self._nodes.get(labels)
@@ -118,7 +118,7 @@ class ServiceTree:
         return node
 
     def all_nodes(self) -> Iterator[tuple[tuple[str, ...], Node]]:
-        """Every name with records, by its labels below the Service's, with names by the topology zones of endpoints."""
+        """Yields every name with records, by its labels below the Service's, also those of topology zones."""
         names: dict[tuple[str, ...], None] = {(): None}
         for part in self.parts:
             names |= dict.fromkeys(part.by_labels)
@@ -134,7 +134,7 @@ class ServiceTree:
                 yield labels, node
 
     def addresses(self, host: str) -> Node:
-        """A and AAAA of a host of the Service, or of its own name."""
+        """Returns the A and AAAA records of a host of the Service, or of its own name."""
         labels = labels_below(host, self._base)
         return address_node(self._hosts(labels)) if labels else self.get(()) or {}
 
@@ -182,7 +182,7 @@ class ServiceTree:
 
 
 def labels_below(host: str, base: str) -> tuple[str, ...]:
-    """What stands in front of the Service's name in a host's; () for the name itself."""
+    """Returns the labels in front of the Service's name in a host's; () for the name itself."""
     front = host.removesuffix(base)
     return tuple(front[:-1].split(".")) if front else ()
 
@@ -190,7 +190,7 @@ def labels_below(host: str, base: str) -> tuple[str, ...]:
 def service_tree(
     service: Service, slices: Iterable[EndpointSlice], base: str, options: Options, old: ServiceTree | None = None
 ) -> ServiceTree | None:
-    """All names at and below the Service, whose own is `base`; None where the Service has no name at all.
+    """Returns all names at and below the Service, whose own is `base`; None where the Service has no name at all.
 
     A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty
     Service under `ignore empty_service`. `old` is an earlier tree of the same names, with parts to reuse.
@@ -208,7 +208,10 @@ def service_tree(
 
 
 def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:
-    """A and AAAA of the Service's own name, without making its tree; None where more than addresses decides."""
+    """Returns the A and AAAA records of the Service's own name, without making its tree.
+
+    None where more than addresses decides.
+    """
     if service.is_external_name or options.ignore_empty_service:
         return None
     node: dict[int, dict[Rdata, None]] = {}
@@ -232,7 +235,7 @@ def _add_addresses(node: dict[int, dict[Rdata, None]], addresses: Iterable[str])
 
 
 def external_node(external_name: str) -> Node:
-    """The CNAME of an ExternalName Service (§2.5), its spelling kept; nothing for text that can be no name.
+    """Returns the CNAME of an ExternalName Service (§2.5), its spelling kept; nothing for text that can be no name.
 
     Differs: CoreDNS answers NXDOMAIN where the name looks like an IP address. The Service exists, and the
     Kubernetes documentation has such a string treated as a name made of digits.
@@ -242,7 +245,7 @@ def external_node(external_name: str) -> Node:
 
 
 def is_name(text: str) -> bool:
-    """Whether the text of a name, with a trailing dot, can be written into a message; the root is none here."""
+    """Returns whether the text of a name, with a trailing dot, can be written into a message; the root is none here."""
     try:
         return len(encode_name(labels_of(text))) > 1
     except ValueError:
@@ -250,7 +253,7 @@ def is_name(text: str) -> bool:
 
 
 def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:
-    """(label, target) of each ready endpoint in slices of addressType FQDN."""
+    """Returns (label, target) of each ready endpoint in slices of addressType FQDN."""
     for endpoint_slice in slices:
         if endpoint_slice.address_type == "FQDN":
             for endpoint in endpoint_slice.endpoints or ():
@@ -262,7 +265,7 @@ def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:
 
 
 def alias_node(aliases: tuple[tuple[str, str], ...]) -> Node:
-    """The Service's own CNAME, where its endpoints are one name.
+    """Returns the Service's own CNAME, where its endpoints are one name.
 
     Differs: with several names CoreDNS sends several CNAMEs, which RFC 2181 §10.1 forbids; here only the
     endpoints' own names lead on.
@@ -272,7 +275,7 @@ def alias_node(aliases: tuple[tuple[str, str], ...]) -> Node:
 
 
 def address_node(targets: Iterable[Target]) -> Node:
-    """A and AAAA of all targets, each address once, in order of arrival."""
+    """Returns the A and AAAA records of all targets, each address once, in order of arrival."""
     node: dict[int, dict[Rdata, None]] = {}
     for target in targets:
         node.setdefault(address_type(target.address), {})[target.address] = None
@@ -280,12 +283,12 @@ def address_node(targets: Iterable[Target]) -> Node:
 
 
 def pairs(targets: Iterable[Target]) -> Pairs:
-    """(host, port) of every open port of every target."""
+    """Returns (host, port) of every open port of every target."""
     return [(target.host, port.port) for target in targets for port in target.ports if port.port]
 
 
 def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
-    """The same below `_port._proto` (§2.3.2, §2.4.2); an unnamed port answers to `_`, as in CoreDNS."""
+    """Returns the same below `_port._proto` (§2.3.2, §2.4.2); an unnamed port answers to `_`, as in CoreDNS."""
     by_name: dict[tuple[str, ...], Pairs] = {}
     for target in targets:
         for port in target.ports:
@@ -296,12 +299,12 @@ def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
 
 
 def srv_node(found: Pairs) -> Node:
-    """The SRV RRset of these (host, port) pairs, nothing for none."""
+    """Returns the SRV RRset of these (host, port) pairs, nothing for none."""
     return {SRV: weighted(found)} if found else {}
 
 
 def weighted(found: Pairs) -> tuple[Srv, ...]:
-    """One SRV for each different (target, port); equal weights that add up to 100 over all pairs.
+    """Returns one SRV record for each different (target, port); equal weights that add up to 100 over all pairs.
 
     Pairs are counted before duplicates go, so a dual-stack target weighs half, as in CoreDNS.
     """

@@ -1,4 +1,4 @@
-"""What an answer is about, and what a change touches: the two sides of forgetting answers that became wrong.
+"""The subjects of answers and of changes: the two sides of forgetting answers that became wrong.
 
 Every name has its subject whether it exists or not, so an NXDOMAIN is forgotten when the name appears.
 """
@@ -33,22 +33,22 @@ NAMESPACES: Final[Subject] = EVERYTHING
 
 
 def of_service(key: Key) -> Subject:
-    """All names at and below one Service, or the ServiceImport of that name."""
+    """Returns all names at and below one Service, or the ServiceImport of that name."""
     return ("service", *key)
 
 
 def of_address(address: bytes) -> Subject:
-    """The reverse name of one address."""
+    """Returns the reverse name of one address."""
     return ("address", address)
 
 
 def of_pod(address: bytes) -> Subject:
-    """The pod names made of one address, in any namespace."""
+    """Returns the pod names made of one address, in any namespace."""
     return ("pod", address)
 
 
 def touched(change: AnyChange, state: State) -> Iterator[Subject]:
-    """The subjects whose answers may differ after the change."""
+    """Yields the subjects whose answers may differ after the change."""
     yield APEX
     old, new = change.old, change.new
     for obj, other in ((old, new), (new, old)):
@@ -79,7 +79,7 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
 
 
 def _own_endpoints(one: EndpointSlice, other: Object | None) -> Iterable[Endpoint]:
-    """The endpoints of one version of a slice that the other one has not: of those in both, no name differs.
+    """Returns the endpoints of one version of a slice that the other one has not: of those in both, no name differs.
 
     All of them where the slice changed hands, as the Service's name is in theirs.
     """

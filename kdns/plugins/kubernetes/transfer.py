@@ -2,7 +2,7 @@
 
 The records are made while they are sent, from the objects as they were at the beginning.
 Not in a transfer are the names that any client can make up: pods by address (`pods insecure`), and `prefer` by topology
-zones that no endpoint is in. Nor are `_._tcp` and the like, which unnamed ports answer to: the specification has none
+zones without endpoints, and `_._tcp` and similar, which unnamed ports answer to: the specification has none
 of these records (§2.3.2), and CoreDNS does not transfer them either.
 Differs: CoreDNS transfers no PTR records, names by topology zone and `dns-version`, gives glue a TTL of 0, and leaves
 the label of the cluster out of the names of ServiceImports' endpoints.
@@ -34,7 +34,7 @@ class Snapshot(NamedTuple):
 
 
 def zone_transfer(zones: Zones, name: str) -> Transfer | None:
-    """The content of a zone of this name; None for no zone, and for one that is not known in full yet."""
+    """Returns the content of a zone of this name; None for no zone, and for one that is not known in full yet."""
     zone = zones.zone_of(labels_of(name))
     if zone is None or zone.name != name or not zones.is_synced:
         return None
@@ -68,7 +68,7 @@ def _snapshot(zones: Zones, zone: KubernetesZone) -> Snapshot:
 
 
 def _apex(zones: Zones, zone: KubernetesZone) -> Iterator[RRset]:
-    """The name servers with their addresses, as far as no Service brings them, and the version of the schema."""
+    """Yields the name servers with their addresses, as far as no Service brings them, and the version of the schema."""
     ttl_s = zones.options.ttl_s
     servers = zones.name_servers(zone.name)
     yield RRset(zone.name, NS, ttl_s, tuple(servers))
@@ -83,12 +83,12 @@ def _apex(zones: Zones, zone: KubernetesZone) -> Iterator[RRset]:
 
 
 def _namespace(labels: Labels, zone: KubernetesZone) -> str:
-    """The namespace of a name below a Service's."""
+    """Returns the namespace of a name below a Service's."""
     return labels[-len(zone.labels) - 2].decode("latin-1")
 
 
 def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
-    """Names of Services and their endpoints, and of verified pods."""
+    """Yields names of Services and their endpoints, and of verified pods."""
     ttl_s = zones.options.ttl_s
     for service, slices in snapshot.services:
         base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone.name)
@@ -105,7 +105,7 @@ def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
 
 
 def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
-    """The names of addresses within the zone: the Services', or else those of ready endpoints."""
+    """Yields the names of addresses within the zone: the Services', or else those of ready endpoints."""
     bounds = reverse_range(zone.labels)
     if bounds is None:
         return
@@ -137,7 +137,7 @@ def _is_within(address: bytes, bounds: tuple[bytes, bytes]) -> bool:
 
 
 def _reverse_name(address: bytes) -> str:
-    """The name of an address in in-addr.arpa or ip6.arpa."""
+    """Returns the name of an address in in-addr.arpa or ip6.arpa."""
     if len(address) == 4:
         return ".".join(str(octet) for octet in reversed(address)) + ".in-addr.arpa."
     return ".".join(reversed(address.hex())) + ".ip6.arpa."

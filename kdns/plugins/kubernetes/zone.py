@@ -1,4 +1,4 @@
-"""What a zone answers: (name, type) to RRsets, or the reason why there are none.
+"""Look-ups in a zone: (name, type) to RRsets, or the reason why there are none.
 
 Names are a closed world: a name that exists without the asked type is NODATA, also where it only stands above
 others (RFC 8020, RFC 4592 §2.2.2); any other name is NXDOMAIN.
@@ -33,7 +33,7 @@ MAX_TREES: Final = 256
 MAX_READ_SLICES: Final = 3
 """EndpointSlices that are read for each question about a Service's addresses; of more, the tree has the parts ready."""
 MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
-"""What the shortest SRV record takes: a pointer to its owner, type to length, the numbers, and the root as target."""
+"""The size of the shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
 MAX_FIXED_LABELS: Final = 2
 """A name with more labels below its zone exists only if the cluster makes it so; `svc` or `pod` and a namespace."""
 _ADDRESSES: Final = frozenset((A, AAAA))
@@ -121,21 +121,21 @@ class Zones:
         return self._needs <= self.state.synced
 
     def zone_of(self, labels: Labels) -> KubernetesZone | None:
-        """The closest enclosing zone of a name given by its folded labels."""
+        """Returns the closest enclosing zone of a name given by its folded labels."""
         for zone in self._zones:
             if not zone.depth or labels[-zone.depth :] == zone.labels:
                 return zone
         return None
 
     def soa(self, zone: str) -> RRset:
-        """The zone's SOA; TTL min(ttl, 300), negative TTL the directive's ttl (RFC 2308 §4)."""
+        """Returns the zone's SOA; TTL min(ttl, 300), negative TTL the directive's ttl (RFC 2308 §4)."""
         soa = Soa(
             _below("ns.dns", zone), _below("hostmaster", zone), self.serial, 7200, 1800, 86400, self.options.ttl_s
         )
         return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
 
     def forget(self, touched: Collection[Subject]) -> None:
-        """Drop what is remembered of these subjects; called with every change."""
+        """Drops what is remembered of these subjects; called with every change."""
         if subjects.NAMESPACES in touched:
             self._trees.clear()
         if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
@@ -149,7 +149,10 @@ class Zones:
                     self._old_trees[key] = self._trees.pop(key)
 
     def lookup(self, labels: Labels, qtype: int) -> Result | None:
-        """The answer for a folded name and a type, with CNAMEs followed in these zones; None outside of them."""
+        """Returns the answer for a folded name and a type, with CNAMEs followed in these zones.
+
+        None outside of them.
+        """
         zone = self.zone_of(labels)
         if zone is None:
             return None
@@ -168,7 +171,7 @@ class Zones:
         return Result(Status.SUCCESS, zone.name, (rrset,), self._additional(rrset, records, zone), touched)
 
     def _chased(self, labels: Labels, qtype: int, records: NameRecords, zone: KubernetesZone) -> Result:
-        """The answer for a name that is a CNAME, and for what it leads to, over at most MAX_CNAMES.
+        """Returns the answer for a name that is a CNAME, and for what it leads to, over at most MAX_CNAMES.
 
         Differs: behind more of them CoreDNS answers NODATA, which denies a name that exists. Here the CNAMEs are the
         answer, and a resolver may go on from the last one.
@@ -207,7 +210,7 @@ class Zones:
             records = following
 
     def _rrset(self, labels: Labels, qtype: int, records: NameRecords, owner: str = "") -> RRset | None:
-        """The node's records of this type; for ANY those of one type, any (RFC 8482 §4.1)."""
+        """Returns the node's records of this type; for ANY those of one type, any (RFC 8482 §4.1)."""
         node = records.node or {}
         rtype = next((held for held, rdata in node.items() if rdata), qtype) if qtype == ANY else qtype
         rdata = node.get(rtype)
@@ -217,7 +220,7 @@ class Zones:
         return RRset(owner or text_of(labels), rtype, ttl_s, rdata)
 
     def _find(self, labels: Labels, zone: KubernetesZone, qtype: int) -> NameRecords | None:
-        """The records of one name in its zone, None while they cannot be known yet.
+        """Returns the records of one name in its zone, None while they cannot be known yet.
 
         For A and AAAA the node need not hold more than addresses.
         """
@@ -229,7 +232,7 @@ class Zones:
         return self._reverse(labels) if zone.is_reverse else self._of_cluster(relative, zone, qtype)
 
     def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
-        """The names that exist whatever the cluster holds."""
+        """Returns the names that exist whatever the cluster holds."""
         node: Node | None = None
         ttl_s = None
         match relative:
@@ -246,7 +249,7 @@ class Zones:
         return NameRecords(node, subjects.APEX, ttl_s=ttl_s) if node is not None else None
 
     def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
-        """The names that follow the cluster, in a forward zone."""
+        """Returns the names that follow the cluster, in a forward zone."""
         if len(relative) > 1:
             branch, namespace = relative[0], relative[1].decode("latin-1")
             if branch == b"svc":
@@ -286,12 +289,12 @@ class Zones:
         return NameRecords(node, subject, tree)
 
     def _base(self, key: Key, zone: str) -> str:
-        """The name of a Service in a zone."""
+        """Returns the name of a Service in a zone."""
         namespace, name = key
         return _below(f"{name}.{namespace}.svc", zone)
 
     def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
-        """What has this name in a zone, a Service or a ServiceImport, and where the slices of such are."""
+        """Returns the Service or ServiceImport with this name in a zone, and the namespace of its slices."""
         if zone in self.options.multicluster:
             imported = self.state.service_imports.get(key)
             return imported.as_service if imported else None, self.state.slices_by_import
@@ -321,7 +324,10 @@ class Zones:
         return is_above_an_address(first, last, self.state, self.options)
 
     def _is_above(self, bounds: tuple[bytes, bytes]) -> bool:
-        """Whether some address in these bounds has a name; remembered, for hidden addresses can be many to look at."""
+        """Returns whether some address in these bounds has a name.
+
+        Remembered, for hidden addresses can be many to look at.
+        """
         if bounds not in self._above:
             if len(self._above) >= MAX_TREES:
                 self._above.clear()
@@ -329,7 +335,7 @@ class Zones:
         return self._above[bounds]
 
     def own_services(self) -> Iterator[tuple[Service, EndpointSlice, bytes]]:
-        """The Services that this server stands behind, with the slice and the own address that say so."""
+        """Yields the Services that select this server, with the slice and the own address that say so."""
         for address in self.options.own_addresses if self.options.endpoints else ():
             for key in self.state.slices_by_ip[address]:
                 endpoint_slice = self.state.slices[key]
@@ -338,7 +344,7 @@ class Zones:
                     yield service, endpoint_slice, address
 
     def name_servers(self, zone: str) -> dict[str, Node]:
-        """The Services this server stands behind, by its own addresses, with theirs; else `ns.dns` of the zone.
+        """Returns the Services that select this server, by its own addresses, with theirs; else `ns.dns` of the zone.
 
         They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
         Differs: a Service whose ports are all others than 53 is left out; CoreDNS takes the API's for a name server
@@ -362,7 +368,7 @@ class Zones:
         return found or {_below("ns.dns", zone): self._own_node()}
 
     def _name_server_node(self, zone: str) -> Node:
-        """The addresses of `ns.dns`: those of the Services this server stands behind, which other Pods reach."""
+        """Returns the addresses of `ns.dns`: those of the Services that select this server, which other Pods reach."""
         nodes = self.name_servers(zone).values()
         return {rtype: tuple(dict.fromkeys(a for node in nodes for a in node.get(rtype, ()))) for rtype in (A, AAAA)}
 
@@ -371,7 +377,7 @@ class Zones:
         return {rtype: tuple(a for a in own if address_type(a) == rtype) for rtype in (A, AAAA)}
 
     def _additional(self, rrset: RRset, records: NameRecords, zone: KubernetesZone) -> tuple[RRset, ...]:
-        """Addresses of the targets of SRV (RFC 2782) and NS records, as far as they lie here."""
+        """Returns the addresses of the targets of SRV (RFC 2782) and NS records within the zone."""
         if rrset.rtype not in {SRV, NS}:
             return ()
         if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
@@ -385,7 +391,7 @@ class Zones:
 
 
 def may_serve_dns(service: Service) -> bool:
-    """Whether the Service has port 53, or says nothing of its ports."""
+    """Returns whether the Service has port 53, or says nothing of its ports."""
     return not service.ports or any(port.port == DNS_PORT for port in service.ports)
 
 

@@ -1,4 +1,4 @@
-"""What rules do to answers: names, TTLs, response codes and options as the client is to see them.
+"""Changes of answers by rules: names, TTLs, response codes and options as the client is to see them.
 
 Differs: an answer that was renamed has AD cleared, since its data is not what was validated (RFC 4035 §3.2.3).
 """
@@ -27,15 +27,15 @@ _SIGNED = frozenset((RRSIG, NSEC))
 
 
 class Change(Protocol):
-    """What is done to an answer; `request` is the client's."""
+    """Changes an answer; `request` is the client's."""
 
     def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
-        """The changed answer, which holds no `wire`."""
+        """Returns the changed answer, which holds no `wire`."""
         ...
 
 
 def taken_apart(response: Response, labels: Labels) -> Response:
-    """The same answer for a question about this name, whichever it was an answer to: records only.
+    """Returns the same answer for a question about this name, whichever it was an answer to: records only.
 
     An SOA that changes under compiled answers stays only where the name lies below its zone.
     """
@@ -49,7 +49,7 @@ def taken_apart(response: Response, labels: Labels) -> Response:
 
 
 def _with_fixed_soa(response: Response) -> Response:
-    """The SOA as a record: it is of this moment, so that the answer is for this query only."""
+    """Returns the SOA as a record: it is of this moment, so that the answer is for this query only."""
     if response.soa is None:
         return response
     return response._replace(
@@ -58,7 +58,7 @@ def _with_fixed_soa(response: Response) -> Response:
 
 
 def by_pattern(pattern: NamePattern) -> Rename:
-    """What a pattern makes of names."""
+    """Rewrites a name by a pattern."""
 
     def changed(labels: Labels) -> Labels:
         name = pattern.replaced(text_of(_folded(labels)))
@@ -68,7 +68,7 @@ def by_pattern(pattern: NamePattern) -> Rename:
 
 
 def by_suffix(owner: Labels, to: Labels) -> Rename:
-    """Names at and below one name become names at and below another; of the root, only the root itself."""
+    """Returns a rewrite of names at and below one name to another; of the root, only the root itself."""
     return partial(_moved, owner, to)
 
 

@@ -1,4 +1,4 @@
-"""What a `rewrite` stanza says: one rule, on its line or in its block, whose lines are read as if they were one."""
+"""Parser of `rewrite` stanzas: one rule, on its line or in its block, whose lines are read as if they were one."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class RewriteConfig:
     stops: bool = True
 
     def step(self, block: Answers) -> Step:
-        """The rule at work."""
+        """Returns the rule at work."""
         if isinstance(self.rule, CnameTarget):
             return Step(AnswerRule(None, RetargetCname(self.rule.pattern, block.resolve)), self.stops)
         return Step(self.rule, self.stops)
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
-    """What one `rewrite` stanza says; raises CorefileError."""
+    """Returns the configuration of one `rewrite` stanza; raises CorefileError."""
     words = list(stanza.args)
     if len(words) > 1 and stanza.block:
         raise stanza.block[0].error("a rule stands on the line of `rewrite` or in its block, not in both")
@@ -140,7 +140,7 @@ def _class_number(word: Token) -> int:
 
 
 def _kind(words: Words, least: int) -> tuple[str, Words]:
-    """How names are matched, and the words behind that; `least` words are there without it."""
+    """Returns how names are matched, and the words behind that; `least` words are there without it."""
     kind = words[0].text.lower()
     return (kind, words[1:]) if kind in KINDS and len(words) > least else ("exact", words)
 
@@ -167,7 +167,7 @@ def _labels(word: Token, name: str) -> tuple[bytes, ...]:
 
 
 def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
-    """What is said of answers: whether names are to be as before by themselves, and expressions for names and values.
+    """Parses the options about answers: automatic restoring of names, and expressions for names and values.
 
     The word `answer` may be left out before all but the first.
     """
@@ -206,7 +206,7 @@ def _ttl(field: Token, words: Words) -> Rule:
 
 
 def _matched(words: Words, count: int, usage: str) -> tuple[str, Words]:
-    """How names are matched, and the `count` words behind that."""
+    """Returns how names are matched, and the `count` words behind that."""
     if len(words) == count:
         return "exact", words
     kind = words[0].text.lower()
@@ -278,7 +278,7 @@ def _edns0(field: Token, words: Words) -> Rule:
 
 
 def _number(word: Token, most: int) -> int:
-    """A number as Go writes it: 65518, 0xffee, 0o17, 0b11."""
+    """Returns a number as Go writes it: 65518, 0xffee, 0o17, 0b11."""
     text = word.text
     try:
         number = int(text, 0) if text.isascii() and len(text) < 20 and text[:1].isdecimal() else -1
@@ -290,7 +290,10 @@ def _number(word: Token, most: int) -> int:
 
 
 def _data(word: Token) -> tuple[Value, bool, bool]:
-    """The data of a local option; whether they depend on more than the packet, and whether they may be missing."""
+    """Returns the data of a local option.
+
+    Whether they depend on more than the packet, and whether they may be missing.
+    """
     text = word.text
     if text.startswith("{") and text.endswith("}"):
         if text in VARIABLES:

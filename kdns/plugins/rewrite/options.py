@@ -44,12 +44,12 @@ OF_PACKET: Final = frozenset(("{qname}", "{qtype}"))
 
 
 def metadata_value(label: str) -> Value:
-    """What a directive said of the query under this label."""
+    """Returns the metadata of the query under this label."""
     return lambda request: request.metadata.get(label, "").encode("utf-8")
 
 
 def subnet_value(ipv4_bits: int, ipv6_bits: int) -> Value:
-    """The client's network, this long (RFC 7871 §6)."""
+    """Returns the client's network, this long (RFC 7871 §6)."""
 
     def value(request: Request) -> bytes:
         try:

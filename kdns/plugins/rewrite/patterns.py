@@ -24,7 +24,7 @@ _PLACE: Final = re.compile(r"\{([0-9]+)\}")
 
 
 class NamePattern(NamedTuple):
-    """One pattern: whether a name matches, and what becomes of it; `text` and `to` are its words, made whole."""
+    """One pattern: whether a name matches, and its replacement; `text` and `to` are its words, made whole."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class NamePattern(NamedTuple):
 
 
 def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
-    """The pattern of a word, and of the one that takes its place if any; raises CorefileError."""
+    """Returns the pattern of a word, and of the one that takes its place if any; raises CorefileError."""
     if not word.text:
         raise word.error("an empty word, where a name or a part of one is wanted")
     if kind == "regex":
@@ -47,12 +47,12 @@ def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
 
 
 def dotted(name: str) -> str:
-    """The name with a dot at its end."""
+    """Returns the name with a dot at its end."""
     return name if name.endswith(".") else f"{name}."
 
 
 def _latin(word: Token) -> str:
-    """The text of a word; CorefileError for characters that are no bytes."""
+    """Returns the text of a word; CorefileError for characters that are not bytes."""
     try:
         word.text.encode("latin-1")
     except UnicodeEncodeError as error:

@@ -1,7 +1,7 @@
 """rewrite [continue | stop] FIELD …: questions and answers made into others.
 
 The rules of a server block are tried in the order of the Corefile; `stop`, the default, ends that where its rule
-applies, `continue` goes on with the changed question. Answers are changed back in the opposite order.
+applies, `continue` applies the next rule to the changed question. Answers are changed back in the opposite order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Rewrite(Plugin):
         self._steps = tuple(steps)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The next directive's reply to the rewritten query."""
+        """Returns the next directive's reply to the rewritten query."""
         current, name = request, request.query.name
         changes: tuple[Change, ...] = ()
         is_of_packet = True
@@ -60,7 +60,7 @@ class Rewrite(Plugin):
 
 
 class _Work(NamedTuple):
-    """What is left to do with the reply to a rewritten query; `request` is the client's, `current` was answered."""
+    """Changes the reply to a rewritten query; `request` is the client's, `current` was answered."""
 
     request: Request
     current: Request
@@ -68,7 +68,7 @@ class _Work(NamedTuple):
     is_of_packet: bool
 
     def done(self, reply: Reply) -> Reply | Awaitable[Reply]:
-        """The reply as the client is to see it."""
+        """Returns the reply as the client is to see it."""
         if reply is None:
             return None
         query, answered = self.request.query, self.current.query
@@ -81,7 +81,10 @@ class _Work(NamedTuple):
         return self._changed(self.changes, response)
 
     def _changed(self, changes: tuple[Change, ...], response: Reply) -> Reply | Awaitable[Reply]:
-        """The response after these changes. One CNAME is led elsewhere; what is found there was changed already."""
+        """Returns the response after these changes. One CNAME is led elsewhere.
+
+        What is found there was changed already.
+        """
         while changes and response is not None:
             change, changes = changes[0], changes[1:]
             changed = change(self.request, response)
@@ -93,7 +96,7 @@ class _Work(NamedTuple):
         return response if self.is_of_packet else for_one_client(response)
 
     def _further(self, message: Response) -> Response:
-        """A further message of a zone transfer as the client is to see it; its CNAMEs lead where they led."""
+        """Returns a further message of a zone transfer as the client is to see it; its CNAMEs lead where they led."""
         message = taken_apart(message, self.request.query.labels)
         for change in self.changes:
             changed = change(self.request, message) if not isinstance(change, RetargetCname) else message
@@ -102,7 +105,7 @@ class _Work(NamedTuple):
 
 
 def build(configs: tuple[RewriteConfig, ...], block: Answers) -> Rewrite:
-    """The plugin for all stanzas of a server block."""
+    """Returns the plugin for all stanzas of a server block."""
     return Rewrite([config.step(block) for config in configs])
 
 

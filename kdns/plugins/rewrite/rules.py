@@ -12,7 +12,7 @@ from kdns.plugins.rewrite.patterns import NamePattern
 
 
 class RuleResult(NamedTuple):
-    """What a rule makes of a query: the next one, and the changes to its answer, in order.
+    """The result of a rule: the next one, and the changes to its answer, in order.
 
     `is_of_packet` says that both depend on nothing but the packet.
     """
@@ -31,9 +31,9 @@ class Rule(Protocol):
         ...
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
-        """What becomes of a query about this name, None where the rule does not concern it.
+        """Returns the result for a query about this name, None where the rule does not concern it.
 
-        ValueError for a name that is none.
+        ValueError if the name is not a domain name.
         """
         ...
 
@@ -139,7 +139,7 @@ class AnswerRule:
 
 
 def restored_suffix(suffix: str, to: str) -> Change:
-    """Names that end in `to` end in `suffix` again."""
+    """Returns a rewrite of names that end in `to`, which end in `suffix` again."""
     back = NamePattern("suffix", to, suffix, lambda name: name.endswith(to), lambda name: _resuffixed(name, to, suffix))
     return RenameRecords(by_pattern(back))
 

@@ -26,7 +26,7 @@ LEAST_SOA_BYTES: Final = 22
 
 
 class TransferKind(Enum):
-    """What a transfer turned out to be."""
+    """The kind of a transfer."""
 
     UNKNOWN = "unknown"
     CURRENT = "current"
@@ -36,7 +36,7 @@ class TransferKind(Enum):
 
 
 def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -> bytes:
-    """A query about a zone; for IXFR with the SOA that is held in the authority section."""
+    """Returns a query about a zone; for IXFR with the SOA that is held in the authority section."""
     name = encode_name(labels_of(zone))
     packet = pack("!HHHHHH", message_id, 0, 1, 0, soa is not None, 0) + name + pack("!HH", qtype, IN)
     if soa is None:
@@ -46,7 +46,7 @@ def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -
 
 
 def serial_in(packet: bytes) -> int:
-    """The serial in the response to a query for an SOA; ValueError for none."""
+    """Returns the serial in the response to a query for an SOA; ValueError for none."""
     _refuse_errors(packet)
     for record in records(packet):
         if record.section == ANSWER and record.rtype == SOA and record.end - record.rdata_at >= LEAST_SOA_BYTES:
@@ -70,7 +70,7 @@ class Inbound:
         self._is_complete = False
 
     def feed(self, packet: bytes) -> bool:
-        """Take the next message; True behind the last one. ValueError for what is no transfer."""
+        """Takes the next message; True behind the last one. ValueError if it is not a transfer."""
         _refuse_errors(packet)
         self._size_bytes += len(packet)
         if self._size_bytes > MAX_TRANSFER_BYTES:
@@ -124,13 +124,16 @@ class Inbound:
             self._from, self._adding = serial, None
 
     def zone(self, held: Zone | None) -> Zone:
-        """The zone that was transferred, or that the changes make of the one held; ValueError where they make none."""
+        """Returns the zone that was transferred, or that the changes make of the one held.
+
+        ValueError where they make none.
+        """
         if self.kind is TransferKind.CHANGES and held:
             return _changed(self._name, held, list(self.records()))
         return Zone(self._name, list(self.records())[:-1])
 
     def records(self) -> Iterator[RRset]:
-        """All records in order, one RRset a record."""
+        """Yields all records in order, one RRset a record."""
         for packet in self.messages:
             for record in records(packet):
                 if record.section == ANSWER:
@@ -140,7 +143,7 @@ class Inbound:
 
 
 def _changed(name: str, held: Zone, changes: Sequence[RRset]) -> Zone:
-    """The zone after the changes; ValueError where one takes away what is not there."""
+    """Returns the zone after the changes; ValueError if one removes a missing record."""
     content: dict[tuple[str, int, Rdata], RRset] = {}
     for rrset in held.records():
         for rdata in rrset.rdata:

@@ -47,14 +47,14 @@ FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
 """Waiting for a zone that was never transferred doubles from the first to the last."""
 LEAST_WAIT_S: Final = 2.0
-"""Whatever the SOA says, a primary is not asked more often, but for NOTIFY."""
+"""The shortest refresh interval, in seconds, whatever the SOA says; NOTIFY is exempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondaryConfig:
     """Zones and where they come from.
 
-    `catalog` are zones that members are at or below, () for any, None for zones that are no catalogs.
+    `catalog` are zones that members are at or below, () for any, None for zones that are not catalogs.
     """
 
     zones: tuple[str, ...]
@@ -87,7 +87,10 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
-    """What a `secondary` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `secondary` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     config = configured(SecondaryConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
     if not config.primaries:
         raise stanza.error("the primary is missing, as in: transfer from 192.0.2.1")
@@ -95,7 +98,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
 
 
 def is_primary(client: str, primaries: Iterable[HostPort]) -> bool:
-    """Whether a NOTIFY comes from one of the primaries; its port does not matter."""
+    """Returns whether a NOTIFY comes from one of the primaries; its port does not matter."""
     address = client_address(client)
     return any(client_address(primary.host) == address for primary in primaries)
 
@@ -124,7 +127,7 @@ class Followed:
 
 
 class Needs(Answers, Clock, EventLog, Files, Peers, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class SecondaryZones(Authority):
@@ -143,7 +146,10 @@ class SecondaryZones(Authority):
         self._hold_all()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The zone's answer. NOTIFY of a primary has the zone looked at; from others it is ignored (RFC 1996 §3.10)."""
+        """Returns the zone's answer. NOTIFY of a primary has the zone looked at.
+
+        From others it is ignored (RFC 1996 §3.10).
+        """
         if not request.query.flags & OPCODE:
             return super().serve(request, next)
         followed = self.followed.get(request.query.name)
@@ -158,7 +164,7 @@ class SecondaryZones(Authority):
         return Response(NOERROR, AA, plugin=NAME)
 
     async def _note(self, followed: Followed) -> None:
-        """Refresh a zone as its primary asks for, with a pause after each time: the sender's address may be forged."""
+        """Refreshes a zone after a NOTIFY, with a pause after each: the sender's address may be forged."""
         try:
             while followed.is_notified and not followed.is_dropped:
                 if not followed.is_refreshing:
@@ -169,7 +175,7 @@ class SecondaryZones(Authority):
             followed.is_noting = False
 
     async def refresh(self, followed: Followed) -> None:
-        """Ask the primaries for a newer version, one after the other until one answers; one attempt at a time."""
+        """Queries the primaries for a newer version, one after the other until one answers; one attempt at a time."""
         if followed.is_refreshing:
             return
         followed.is_refreshing = True
@@ -198,7 +204,7 @@ class SecondaryZones(Authority):
             self._setup.log("warning", "zone not transferred", zone=followed.served.name, reason=reason)
 
     def _schedule(self, followed: Followed, *, is_good: bool) -> None:
-        """When to ask again: the SOA's refresh or retry, a little earlier by chance, so that secondaries spread."""
+        """Sets the next query's time: the SOA's refresh or retry, a little earlier at random, to spread secondaries."""
         zone = followed.served.zone
         if zone:
             wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
@@ -208,7 +214,7 @@ class SecondaryZones(Authority):
         followed.due_s = self._setup.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
 
     async def _ask(self, followed: Followed, primary: HostPort) -> None:
-        """Transfer the zone from a primary if it has a newer version."""
+        """Transfers the zone from a primary if it has a newer version."""
         served = followed.served
         zone = served.zone
         if zone:
@@ -230,7 +236,7 @@ class SecondaryZones(Authority):
             await self._transfer(followed, primary, None)
 
     async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
-        """Transfer the changes since a version, or the whole zone."""
+        """Transfers the changes since a version, or the whole zone."""
         served = followed.served
         message_id = self._setup.chance.randrange(1 << 16)
         packet = question(served.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
@@ -264,13 +270,13 @@ class SecondaryZones(Authority):
         self._setup.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
 
     def _until_s(self, followed: Followed) -> float:
-        """When a transfer that begins now has to be complete: no later than the zone that is held expires."""
+        """Returns when a transfer that begins now has to be complete: no later than the zone that is held expires."""
         zone = followed.served.zone
         expires_s = followed.checked_s + zone.soa_rdata.expire if zone else math.inf
         return min(self._setup.now_s() + MAX_TRANSFER_S, expires_s)
 
     def _signer(self, followed: Followed) -> Signer | None:
-        """What signs a request, with the key of the block's `tsig`; None where no key is configured."""
+        """Returns the signer of a request, with the key of the block's `tsig`; None where no key is configured."""
         name = followed.config.key
         if not name:
             return None
@@ -294,7 +300,7 @@ class SecondaryZones(Authority):
         return followed
 
     async def _keep(self, followed: Followed) -> None:
-        """Refresh a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
+        """Refreshes a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
         while not followed.is_dropped:
             await self.refresh(followed)
             while not followed.is_dropped and (wait_s := followed.due_s - self._setup.now_s()) > 0:
@@ -307,7 +313,7 @@ class SecondaryZones(Authority):
                 await self._setup.sleep(min(wait_s, left_s))
 
     def _use_catalog(self, catalog: Followed, members: dict[str, Member]) -> None:
-        """Follow the members of a catalog, and drop those that are none any more (RFC 9432 §5).
+        """Follows the members of a catalog, and drops former members (RFC 9432 §5).
 
         A zone of another catalog is taken over only where that one says so (§4.3.1), and keeps its content only under
         the same label (§5.5).
@@ -347,12 +353,12 @@ def _is_catalog(followed: Followed) -> bool:
 
 
 def _of_members(config: SecondaryConfig) -> SecondaryConfig:
-    """The configuration of a catalog's members: they are no catalogs."""
+    """Returns the configuration of a catalog's members: they are not catalogs."""
     return replace(config, catalog=None)
 
 
 def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
-    """The zone of a transfer, and its members where it is a catalog; for a thread."""
+    """Returns the zone of a transfer, and its members where it is a catalog; for a thread."""
     zone = inbound.zone(served.zone)
     members: dict[str, Member] = {}
     if is_catalog:
@@ -362,7 +368,7 @@ def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple
 
 
 def build(configs: tuple[SecondaryConfig, ...], setup: Needs) -> SecondaryZones:
-    """The zones of all `secondary` stanzas of the block."""
+    """Returns the zones of all `secondary` stanzas of the block."""
     return SecondaryZones(configs, setup)
 
 

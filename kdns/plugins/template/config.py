@@ -1,4 +1,4 @@
-"""What a `template` stanza says: which questions it is about, and the records that it answers with."""
+"""The configuration of a `template` stanza: the questions that it answers, and their records."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _expr(config: TemplateConfig, line: Line) -> TemplateConfig:
 
 
 def _kinds(config: TemplateConfig) -> dict[str, ValueKind]:
-    """The kinds of the variables so far."""
+    """Returns the kinds of the variables so far."""
     return {name: value.kind for name, value in config.variables}
 
 
@@ -124,7 +124,7 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
-    """What one `template` stanza says; raises CorefileError."""
+    """Returns the configuration of one `template` stanza; raises CorefileError."""
     count(stanza, USAGE)
     class_word, type_word, *zone_words = stanza.args
     try:

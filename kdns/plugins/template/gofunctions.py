@@ -32,7 +32,7 @@ class Map(dict[str, GoValue]):
 
 
 def text(value: GoValue) -> str:
-    """A value as a template prints it."""
+    """Returns a value as a template prints it."""
     if value is None:
         return "<no value>"
     if isinstance(value, Map):
@@ -43,12 +43,12 @@ def text(value: GoValue) -> str:
 
 
 def is_true(value: GoValue) -> bool:
-    """Whether a condition holds: everything but false, 0, nil and what is empty."""
+    """Returns whether a condition holds: everything but false, 0, nil and what is empty."""
     return bool(value)
 
 
 def field(value: GoValue, name: str) -> GoValue:
-    """A field of a value, or what a map has under that key."""
+    """Returns a field of a value, or what a map has under that key."""
     if isinstance(value, Map):
         return value.get(name, value.absent)
     if isinstance(value, dict) and name in value:
@@ -104,7 +104,7 @@ def _length(value: GoValue) -> int:
 
 
 def _comparable(left: GoValue, right: GoValue) -> tuple[GoValue, GoValue]:
-    """Both values; EvaluationError where Go would not compare them."""
+    """Returns both values; EvaluationError if Go would not compare them."""
     if not isinstance(left, bool | int | float | str) or type(left) is not type(right):
         raise EvaluationError("values of different kinds cannot be compared")
     return left, right
@@ -202,7 +202,7 @@ def _formatted(match: re.Match[str], value: GoValue) -> str:
 
 
 def _type_name(value: GoValue) -> str:
-    """Go's name of a value's type."""
+    """Goes's name of a value's type."""
     match value:
         case None:
             return "<nil>"
@@ -241,7 +241,7 @@ FUNCTIONS: Final[dict[str, Callable[..., GoValue]]] = {
 
 
 def called(name: str, arguments: tuple[GoValue, ...]) -> GoValue:
-    """What a function makes of its arguments; EvaluationError where it does not take them."""
+    """Returns the result of a function;  EvaluationError where it does not take them."""
     try:
         result = FUNCTIONS[name](*arguments)
     except TypeError as error:

@@ -45,7 +45,7 @@ _CONSTANTS: Final[dict[str, GoValue]] = {"true": True, "false": False, "nil": No
 
 
 class TemplateSyntaxError(ValueError):
-    """A text that is no template."""
+    """A text that is not a template."""
 
 
 class _Break(Exception):  # noqa: N818 - it is no error
@@ -102,7 +102,7 @@ class Template:
         self.has_branches = parser.has_branches
 
     def run(self, data: Struct) -> str:
-        """What the template makes of its data; EvaluationError where that fails."""
+        """Returns the text of the template for its data; EvaluationError where that fails."""
         run = _Run(data)
         try:
             self._execute(run, data)
@@ -135,7 +135,7 @@ class _Parser:
         return body
 
     def _body(self) -> tuple[_Execute, str]:
-        """What is executed up to the next `else` or `end`, and which of them came: "" at the end of the text."""
+        """Parses the actions up to the next `else` or `end`, and which of them came: "" at the end of the text."""
         steps: list[_Execute] = []
         while True:
             plain = self._text()
@@ -153,7 +153,7 @@ class _Parser:
             steps.append(self._step(first))
 
     def _text(self) -> str:
-        """The text before the next action."""
+        """Returns the text before the next action."""
         start = self._at
         opening = self._source.find("{{", start)
         self._at = opening + 2 if opening >= 0 else len(self._source)
@@ -208,7 +208,7 @@ class _Parser:
         return partial(_assign, self._new_slot(name) if is_new else self._slot(name), value)
 
     def _assigned(self) -> tuple[str, bool]:
-        """The variable that an action or condition sets, and whether it is a new one; "" for none."""
+        """Returns the variable that an action or condition sets, and whether it is a new one; "" for none."""
         if len(self._lexemes) < 2 or self._lexemes[0].kind != "variable" or self._lexemes[1].kind != "assign":
             return "", False
         name, sign = self._lexemes.pop(0).text, self._lexemes.pop(0).text
@@ -217,13 +217,13 @@ class _Parser:
         return name, sign == ":="
 
     def _slot(self, name: str) -> int:
-        """Where the variable that has this name here is kept."""
+        """Returns where the variable that has this name here is kept."""
         if name not in self._slots:
             raise TemplateSyntaxError(f"the variable `{name}` is not defined")
         return self._slots[name]
 
     def _new_slot(self, name: str) -> int:
-        """A place for a new variable, which hides one of the same name up to the end of its block."""
+        """Returns a place for a new variable, which hides one of the same name up to the end of its block."""
         self._slots[name] = self._slot_count
         self._slot_count += 1
         return self._slots[name]
@@ -259,7 +259,7 @@ class _Parser:
         return partial(_choose, value, slot, body, otherwise, has_dot=word == "with")
 
     def _otherwise(self, word: str) -> _Execute:
-        """What stands behind `else`, its `end` included."""
+        """Parses the actions behind `else`, its `end` included."""
         if self._lexemes:
             nested = self._lexemes.pop(0).text
             if nested != word or word == "range":
@@ -272,7 +272,7 @@ class _Parser:
         return body
 
     def _loop_variables(self) -> tuple[str, ...]:
-        """$x := or $i, $x := before what a `range` goes through."""
+        """Parses `$x :=` or `$i, $x :=` in front of the operand of `range`."""
         texts = [lexeme.text for lexeme in self._lexemes[:4]]
         kinds = [lexeme.kind for lexeme in self._lexemes[:4]]
         for count, shape in ((2, ["variable", "sign", "variable", "assign"]), (1, ["variable", "assign"])):
@@ -293,7 +293,7 @@ class _Parser:
         return value
 
     def _command(self, piped: _Evaluate | None) -> _Evaluate:
-        """One value, or a function or method with its arguments, the piped value last."""
+        """Returns one value, or a function or method with its arguments, the piped value last."""
         if not self._lexemes:
             raise TemplateSyntaxError("a value is missing in an action")
         first = self._lexemes[0]
@@ -342,7 +342,7 @@ class _Parser:
         raise TemplateSyntaxError(f"a value is wanted where {lexeme.text!r} stands")
 
     def _variable(self, chained: str) -> _Evaluate:
-        """A variable with the fields behind it."""
+        """Returns a variable with the fields behind it."""
         name, _, chain = chained.partition(".")
         if name == "$" and not chain:
             self.fields.add(".")
@@ -424,7 +424,7 @@ def _call(name: str, arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue) 
 
 
 def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue, *, until: bool) -> GoValue:
-    """The first argument that decides `and` or `or`, else the last one."""
+    """Returns the first argument that decides `and` or `or`, else the last one."""
     if not arguments:
         raise EvaluationError("`and` and `or` take at least one value")
     value: GoValue = None
@@ -436,7 +436,7 @@ def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue, *, unti
 
 
 def _nothing(_run: _Run, _dot_value: GoValue) -> None:
-    """An absent `else`."""
+    """Executes an absent `else`: does nothing."""
 
 
 def _write_text(plain: str, run: _Run, _dot_value: GoValue) -> None:

@@ -44,7 +44,7 @@ class RecordError(ValueError):
 
 
 class Needs(Answers, EventLog, Metrics, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class TemplatePlugin(Plugin):
@@ -67,7 +67,7 @@ class TemplatePlugin(Plugin):
         self._rr_failures = setup.counters("coredns_template_rr_failures", text, labels)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The answer of a stanza, SERVFAIL where one is about the question and does not match, or the next reply."""
+        """Returns the answer of a stanza, SERVFAIL if one is for the question and does not match, or the next reply."""
         is_of_packet = True
         for stencil in self._stencils:
             zone = stencil.zone_of(request.query)
@@ -122,14 +122,14 @@ class TemplatePlugin(Plugin):
         return self._completed(request, response, open_ended[-1]) if open_ended else response
 
     def _tally(self, family: Counters, subject: Subject, *more: str) -> Tally:
-        """The counter of a question, in classes and types that clients do not make up."""
+        """Returns the counter of a question, in classes and types that clients do not make up."""
         request = subject.request
         qclass = class_name(request.query.qclass)
         known = "other" if qclass.startswith("CLASS") else qclass
         return family.tally(request.server, subject.zone, request.view, known, type_label(request.query.qtype), *more)
 
     def _completed(self, request: Request, response: Response, target: str) -> Reply | Awaitable[Reply]:
-        """The answer with what the whole server has for the name that its CNAMEs end in.
+        """Returns the answer with what the whole server has for the name that its CNAMEs end in.
 
         There is one such name, so that templates which lead to each other make a line of questions and no tree.
         """
@@ -141,7 +141,7 @@ class TemplatePlugin(Plugin):
 
 
 def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
-    """The records of all sections; RecordError for what is none."""
+    """Returns the records of all sections; RecordError for what is none."""
     data = stencil.data(subject)
     records: list[tuple[Section, RRset]] = []
     for section, template in stencil.config.records:
@@ -159,7 +159,7 @@ def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
 
 @lru_cache(MAX_CACHED)
 def _record(text: str) -> RRset:
-    """The record of a text. What depends on the client is made again and again, of few texts as a rule."""
+    """Returns the record of a text. What depends on the client is made again and again, of few texts as a rule."""
     from kdns.dns.zonefile import parse_record  # noqa: PLC0415 - imported by `build`
 
     return parse_record(text, default_ttl_s=DEFAULT_TTL_S)
@@ -183,7 +183,10 @@ def _joined(response: Response, reply: Reply) -> Response:
 
 
 def build(configs: tuple[TemplateConfig, ...], setup: Needs) -> TemplatePlugin:
-    """The plugin for all stanzas of a server block. The reader of records is imported before the first query."""
+    """Returns the plugin for all stanzas of a server block.
+
+    The reader of records is imported before the first query.
+    """
     import_module("kdns.dns.zonefile")
     for warning in (each for config in configs for each in warnings(config)):
         setup.log("warning", "template fails", path=warning.path, line=warning.line, reason=warning.reason)

@@ -20,7 +20,7 @@ CLASS_ANY: Final = 255
 
 
 class Subject(NamedTuple):
-    """What a template is filled in with: a query in a zone, the texts of its pattern's groups, and variables."""
+    """The data of a template: a query in a zone, the texts of its pattern's groups, and variables."""
 
     request: Request
     zone: str
@@ -88,7 +88,7 @@ class Stencil:
     is_of_packet: bool = True
 
     def zone_of(self, query: Query) -> str:
-        """The zone in which the stanza is about a question, "" where it is not."""
+        """Returns the zone in which the stanza is about a question, "" where it is not."""
         config = self.config
         if config.qclass not in {CLASS_ANY, query.qclass} and query.qclass != CLASS_ANY:
             return ""
@@ -98,7 +98,7 @@ class Stencil:
         return "" if zone is None else text_of(zone)
 
     def subject(self, request: Request, zone: str) -> Subject | None:
-        """What to fill in for a question in a zone; None where it does not match.
+        """Returns the data for a question in a zone; None where it does not match.
 
         EvaluationError where an expression fails.
         """
@@ -123,18 +123,18 @@ class Stencil:
         return Subject(request, zone, texts, groups, variables)
 
     def data(self, subject: Subject) -> Struct:
-        """The data of its templates: the fields that they read."""
+        """Returns the data of its templates: the fields that they read."""
         return Struct({name: FIELDS[name](subject) for name in self.fields})
 
 
 def _groups(match: Match, texts: tuple[str, ...]) -> dict[str, str]:
-    """The texts of groups by number and by name."""
+    """Returns the texts of groups by number and by name."""
     by_number = {str(index): text for index, text in enumerate(texts)}
     return by_number | {name: text or "" for name, text in match.groupdict().items()}
 
 
 def stencil_of(config: TemplateConfig) -> Stencil:
-    """A stanza, ready for questions."""
+    """Returns a stanza, ready for questions."""
     named = frozenset[str]().union(*(template.fields for _, template in config.records))
     fields = tuple(FIELDS) if "." in named else tuple(name for name in FIELDS if name in named)
     expressions = (*(value for _, value in config.variables), *config.conditions)

@@ -25,7 +25,7 @@ _UNKNOWN: Final = frozenset((".", "Message", "Meta", "Var"))
 
 
 def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
-    """The templates that fail: fields that there are not, and texts that are no record whatever the name is."""
+    """Yields the templates that fail: fields that there are not, and texts that are no record whatever the name is."""
     stencil = stencil_of(config)
     for (_, template), token in zip(config.records, config.words, strict=True):
         if reason := _missing_field(stencil, template) or _failure(stencil, template):
@@ -33,7 +33,7 @@ def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
 
 
 def _missing_field(stencil: Stencil, template: Template) -> str:
-    """The first field that there is not, or a group or variable that nothing gives a value."""
+    """Returns the first field that there is not, or a group or variable that nothing gives a value."""
     config = stencil.config
     groups = {str(number) for number in range(1 + max((pattern.groups for pattern in config.patterns), default=0))}
     named = {
@@ -54,7 +54,7 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
 
 
 def _failure(stencil: Stencil, template: Template) -> str:
-    """Why a template gives no record for any of the questions that are tried, "" where it may for others."""
+    """Returns why a template gives no record for any of the questions that are tried, "" where it may for others."""
     from kdns.dns.zonefile import has_type, parse_record  # noqa: PLC0415 - imported by `build` too
 
     config = stencil.config
@@ -81,7 +81,7 @@ def _failure(stencil: Stencil, template: Template) -> str:
 
 
 def _subjects(stencil: Stencil) -> Iterator[Subject]:
-    """Questions of the stanza's type, for a name in its first zone; each group of a pattern is a digit."""
+    """Returns questions of the stanza's type, for a name in its first zone; each group of a pattern is a digit."""
     config = stencil.config
     zone = config.zones[0]
     name = f"name-to-try.{zone.removesuffix('.')}" if len(zone) < 200 else zone

@@ -1,6 +1,6 @@
 """tsig [ZONES...] { secret NAME KEY | secrets FILE | require … | require_opcode … }: signed queries and responses.
 
-RFC 8945. A signature says who asks: `transfer` behind this directive gives zones to who signed the query.
+RFC 8945. A signature identifies the client: `transfer` behind this directive gives zones to who signed the query.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class TsigConfig:
     opcodes: frozenset[int] | None = frozenset()
 
     def requires(self, qtype: int, opcode: int) -> bool:
-        """Whether a message of this kind has to be signed."""
+        """Returns whether a message of this kind has to be signed."""
         of_type = self.qtypes is None or (not opcode and qtype in self.qtypes)
         return of_type or self.opcodes is None or opcode in self.opcodes
 
 
 def key_name(token: Token) -> str:
-    """The name of a key, as keys are found by it; CorefileError for a word that is no name."""
+    """Returns the name of a key, as keys are found by it; CorefileError for a word that is not a name."""
     try:
         return folded(text_of(labels_of(token.text)))
     except ValueError as error:
@@ -69,7 +69,7 @@ def _secret(config: TsigConfig, line: Line) -> TsigConfig:
 
 
 def _numbers(args: Sequence[Token], numbers: Mapping[str, int] | None, what: str) -> frozenset[int] | None:
-    """The types or opcodes of some words; None for `all`."""
+    """Returns the types or opcodes of some words; None for `all`."""
     found = set()
     for token in args:
         if token.text.lower() in {ALL, NONE}:
@@ -100,7 +100,10 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TsigConfig:
-    """What a `tsig` stanza says; its ZONES default to the server block's `zones`. Raises CorefileError."""
+    """Returns the configuration of a `tsig` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
     return configured(TsigConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
@@ -110,7 +113,10 @@ _COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def parse_secrets(text: str, path: str) -> dict[str, bytes]:
-    """The keys of a file that has `key "NAME" { algorithm …; secret "…"; };` as BIND; CorefileError for others."""
+    """Returns the keys of a file that has `key "NAME" { algorithm …; secret "…"; };` as BIND.
+
+    CorefileError for others.
+    """
     text = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
     secrets: dict[str, bytes] = {}
     position = 0
@@ -126,7 +132,7 @@ def parse_secrets(text: str, path: str) -> dict[str, bytes]:
 
 
 class Needs(Clock, Files, Tasks, Protocol):
-    """What the directive uses of its surroundings."""
+    """The capabilities that the directive uses."""
 
 
 class Tsigs(Plugin):
@@ -151,7 +157,7 @@ class Tsigs(Plugin):
             self.secrets |= await self._setup.in_thread(partial(_secrets_of, self._setup.path(path)))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """NOTAUTH for a wrong signature, REFUSED for none where one is required, else the next directive's reply."""
+        """Returns NOTAUTH for a wrong signature, REFUSED for a missing one, else the next directive's reply."""
         query = request.query
         if query.labels not in self._zones:
             return next(request)
@@ -187,7 +193,7 @@ def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:
 
 
 def build(config: TsigConfig, setup: Needs) -> Tsigs:
-    """The plugin. What verifies and signs is imported before the first query."""
+    """Returns the plugin. What verifies and signs is imported before the first query."""
     import_module("kdns.plugins.tsig.signature")
     return Tsigs(config, setup)
 

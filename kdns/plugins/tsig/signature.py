@@ -55,7 +55,10 @@ class Tsig(NamedTuple):
 
 
 def tsig_of(packet: bytes) -> Tsig | None:
-    """The TSIG of a message, None for an unsigned one; ValueError where it does not stand last (RFC 8945 §5.2)."""
+    """Returns the TSIG of a message, None for an unsigned one.
+
+    ValueError where it does not stand last (RFC 8945 §5.2).
+    """
     found = records(packet)
     signed = [record for record in found if record.rtype == TSIG]
     if not signed:
@@ -73,7 +76,7 @@ def tsig_of(packet: bytes) -> Tsig | None:
 
 
 def unsigned(packet: bytes, tsig: Tsig) -> bytes:
-    """The message without its TSIG."""
+    """Returns the message without its TSIG."""
     additionals = int.from_bytes(packet[10:12], "big") - 1
     return packet[:10] + additionals.to_bytes(2, "big") + packet[12 : tsig.start]
 
@@ -107,7 +110,7 @@ class Signer:
         self.size_bytes = len(self._owner) + len(encode_name(labels_of(algorithm))) + _FIXED_BYTES + MAX_MAC_BYTES
 
     def __call__(self, wire: bytes) -> bytes:
-        """The message with its signature."""
+        """Returns the message with its signature."""
         now_s = int(self._unix_s()) if self._signed_s is None else self._signed_s
         rdata = _rdata(self._key.algorithm, now_s, int.from_bytes(wire[:2], "big"), self._error, self._other)
         signed, self._context = dns.tsig.sign(
@@ -126,14 +129,14 @@ class Unsigned:
         self.size_bytes = len(encode_name(tsig.key)) + len(tsig.algorithm) + 2 + _FIXED_BYTES
 
     def __call__(self, wire: bytes) -> bytes:
-        """The message with the record."""
+        """Returns the message with the record."""
         message_id = int.from_bytes(wire[:2], "big")
         rdata = _rdata(self._tsig.rdata.algorithm, 0, message_id, self._error, b"")
         return _with_record(wire, encode_name(self._tsig.key), rdata)
 
 
 def verified(packet: bytes, tsig: Tsig, secrets: Secrets, unix_s: Callable[[], float]) -> tuple[int, Signer | Unsigned]:
-    """The error of a request's signature, 0 for none, and what is put behind the response.
+    """Returns the error of a request's signature, 0 for none, and what is put behind the response.
 
     The key is looked at first, then the signature, then the time (RFC 8945 §5.2).
     """
@@ -195,7 +198,7 @@ class Verifier:
         self.is_complete = False
 
     def check(self, packet: bytes, now_s: float) -> None:
-        """ValueError for a message whose signature is wrong or missing."""
+        """Raises ValueError for a message whose signature is wrong or missing."""
         tsig = tsig_of(packet)
         self.is_complete = tsig is not None
         if tsig is None:

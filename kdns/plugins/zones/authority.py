@@ -60,7 +60,10 @@ class ServedZone:
         self.labels = labels_of(self.name)
 
     def since(self, serial: int) -> tuple[Difference, ...]:
-        """The differences that lead from a serial to the present one; () for a serial that is not known any more."""
+        """Returns the differences that lead from a serial to the present one.
+
+        () for a serial that is not known any more.
+        """
         for place, step in enumerate(self.differences):
             if step.old_serial == serial:
                 return self.differences[place:]
@@ -68,7 +71,7 @@ class ServedZone:
 
 
 def differences_to(served: ServedZone, zone: Zone) -> tuple[Difference, ...]:
-    """The differences that are kept when this zone takes the place of the present one; for a thread."""
+    """Returns the differences that are kept when this zone takes the place of the present one; for a thread."""
     if served.zone is None:
         return ()
     steps = (*served.differences, difference(served.zone, zone))[-MAX_DIFFERENCES:]
@@ -78,13 +81,13 @@ def differences_to(served: ServedZone, zone: Zone) -> tuple[Difference, ...]:
 
 
 class Needs(Answers, Tasks, Protocol):
-    """What all directives of zones use."""
+    """The capabilities that all directives of zones use."""
 
 
 class Authority(Plugin):
     """Answers for zones. Every answer depends on its zone and is forgotten with it.
 
-    `name` is the directive's. Where the target of a CNAME is in none of these zones, the whole server is asked for it.
+    `name` is the directive's. Where the target of a CNAME is in none of these zones, the whole server resolves it.
     """
 
     sees = Sees.PACKET
@@ -102,7 +105,7 @@ class Authority(Plugin):
         return self._zones
 
     def serve_zones(self, zones: Iterable[ServedZone]) -> None:
-        """Answer for these zones from now on."""
+        """Answers for these zones from now on."""
         before = {id(served) for served in self._zones}
         self._zones = tuple(sorted(zones, key=lambda served: -len(served.labels)))
         self._by_labels = {served.labels: served for served in reversed(self._zones)}
@@ -111,7 +114,7 @@ class Authority(Plugin):
             self._setup.forget((self._subject(None),))
 
     def renew(self, served: ServedZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
-        """Answer with another version of a zone, and tell those who want to know."""
+        """Answers with another version of a zone, and tell those who want to know."""
         is_new = zone is not None and (served.zone is None or served.zone.serial != zone.serial)
         if served.zone is not None and len(served.zone.nodes) > FREED_AT_ONCE:
             self._setup.spawn(partial(self._free, served.zone.parts()))
@@ -122,28 +125,31 @@ class Authority(Plugin):
                 changed(served.name)
 
     async def _free(self, parts: list[object]) -> None:
-        """Let go of the parts of a zone, a few at a time: to free a large one at once holds up answers."""
+        """Lets go of the parts of a zone, a few at a time: to free a large one at once holds up answers."""
         while parts:
             del parts[-FREED_AT_ONCE:]
             await self._setup.sleep(0)
 
     def closest_zone(self, labels: Labels, qtype: int) -> ServedZone | None:
-        """The zone that a question is for; of DS at a zone's apex the parent's, if it is served (RFC 4035 §3.1.4.1)."""
+        """Returns the zone that a question is for.
+
+        Of DS at a zone's apex the parent's, if it is served (RFC 4035 §3.1.4.1).
+        """
         served = self.zone_of(labels)
         is_apex = served is not None and served.labels == labels
         return (self.parent_zone(labels) or served) if qtype == DS and is_apex else served
 
     def parent_zone(self, labels: Labels) -> ServedZone | None:
-        """The closest zone above a name; None if there is none."""
+        """Returns the closest zone above a name; None if there is none."""
         return self.zone_of(labels[1:]) if labels else None
 
     def zone_of(self, labels: Labels) -> ServedZone | None:
-        """The zone with the longest name that this name is at or below."""
+        """Returns the zone with the longest name that this name is at or below."""
         names = (labels[start:] for start in range(len(labels) + 1))
         return next((served for name in names if (served := self._by_labels.get(name))), None)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """The zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
+        """Returns the zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
 
         Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer.
         """
@@ -173,7 +179,7 @@ class Authority(Plugin):
         return then(self._setup.resolve(onward), partial(_followed, response))
 
     def _up_to_closer(self, served: ServedZone, found: Lookup) -> Lookup:
-        """The answer up to a CNAME whose target is in a zone below this one: that zone knows (RFC 1034 §4.3.2)."""
+        """Returns the answer up to a CNAME whose target is in a zone below this one (RFC 1034 §4.3.2)."""
         if len(self._zones) < 2:
             return found
         for count, rrset in enumerate(found.answer, start=1):
@@ -211,7 +217,7 @@ class Authority(Plugin):
         self._listeners.append(changed)
 
     def _subject(self, served: ServedZone | None) -> Subject:
-        """What answers of a zone depend on; None for those that depend on which zones there are."""
+        """Returns the subject that answers of a zone depend on; None for those that depend on which zones there are."""
         return ("zone", id(self), id(served) if served else 0)
 
     def _depending(self, reply: Reply | Awaitable[Reply], served: ServedZone | None) -> Reply | Awaitable[Reply]:
@@ -232,16 +238,16 @@ class Authority(Plugin):
 
 
 def _reused_until(reuse: Reuse, reply: Reply) -> Reply:
-    """A reply that also depends on this; one that is never reused is returned as it is."""
+    """Returns a reply that also depends on this; one that is never reused is returned as it is."""
     if reply is None or reply.reuse is NEVER or reply.reuse is PRIVATE:
         return reply
     return reply._replace(reuse=reply.reuse.and_then(reuse))
 
 
 def _followed(response: Response, found: Reply) -> Reply:
-    """The CNAMEs of a zone with what the server says to the name that they lead to.
+    """Returns the CNAMEs of a zone with what the server says to the name that they lead to.
 
-    If no directive answers for that name, the CNAMEs are the answer and a resolver goes on (RFC 1034 §4.3.2 step 3a).
+    If no directive answers for that name, the CNAMEs are the answer and a resolver continues (RFC 1034 §4.3.2 step 3a).
     """
     if found is None:  # a client that a directive dropped: others may get more
         return response._replace(reuse=PRIVATE)
