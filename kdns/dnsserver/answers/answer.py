@@ -56,7 +56,7 @@ _ADDRESSES: Final = frozenset((A, AAAA))
 
 
 class ResponseKind(NamedTuple):
-    """What metrics tell of a response: all of it is the same each time the answer is sent.
+    """The labels of a response in metrics: all of it is the same each time the answer is sent.
 
     `zone` and `view` are the server block's, `qtype` a `metric_type`, `plugin` the directive that answered.
     """
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     are in `ttls` with their positions, of each body or the same for all, count down from `aged_from_s`.
     The fields from `key` on are the table's: `subjects` and `expires_s` say when the answer is to be forgotten,
     `counted` are the hits that its counters have.
-    The garbage collector does not look at answers, of which there may be 100,000: what they hold may not hold them.
+    The garbage collector does not look at answers, up to 100,000: an Answer must not be part of a reference cycle.
     """
 
     head: bytes
@@ -106,13 +106,13 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         self.count = len(self.bodies)
 
     def wire(self, packet: bytes) -> bytes:
-        """The whole response to `packet`, counted."""
+        """Returns the whole response to `packet`, counted."""
         self.hits = hits = self.hits + 1
         bodies = self.bodies
         return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % self.count]))
 
     def renew(self, now_s: float) -> bool:
-        """Whether the answer may be used at this time, its TTLs counted down to it in whole seconds."""
+        """Returns whether the answer may be used at this time, its TTLs counted down to it in whole seconds."""
         if now_s >= self.expires_s:
             return False
         if self.ttls:
@@ -133,7 +133,7 @@ def _aged(body: bytes, ttls: bytes, age_s: int) -> bytes:
 
 
 def limit_of(query: Query, udp_bytes: int, *, is_stream: bool) -> int:
-    """The most bytes an answer may have: 64 KiB on streams, else what the client takes and `udp_bytes` allow."""
+    """Returns an answer's maximum size: 64 KiB on streams, else the client's payload size up to `udp_bytes`."""
     if is_stream:
         return MAX_MESSAGE_BYTES
     return min(query.edns.payload_bytes, udp_bytes) if query.edns else PLAIN_PAYLOAD_BYTES
@@ -150,12 +150,12 @@ def compile_answer(
     now_s: float = 0.0,
     view: str = "",
 ) -> Answer:
-    """The answer to `query`, at most `limit_bytes` long; `block_zone` and `view` are the server block's, for metrics.
+    """Returns the answer to `query`, at most `limit_bytes` long.
 
-    Additional records are left out first, silently; then answers, with TC set (RFC 2181 §9).
-    An upstream's bytes have to be such that `fits` says so.
-    `turn` is the first of the orders that the addresses take; `once` makes a body for that one only.
-    `now_s` is the time to which TTLs are counted down, on the clock of `Response.aged_from_s`.
+    `block_zone` and `view` are the server block's, for metrics. Additional records are left out first, silently; then
+    answers, with TC set (RFC 2181 §9). An upstream's bytes have to be such that `fits` says so. `turn` is the first of
+    the orders that the addresses take; `once` makes a body for that one only. `now_s` is the time to which TTLs are
+    counted down, on the clock of `Response.aged_from_s`.
     """
     if response.wire and response.order.rotate and moving_of(response.wire) is None:
         response = from_wire(response)
@@ -178,7 +178,7 @@ def compile_answer(
 
 
 def _ttls(packet: bytes, answer: Answer, body: bytes) -> bytes:
-    """Where the TTLs stand in a body, and what they are: 6 bytes for each."""
+    """Returns where the TTLs stand in a body, and what they are: 6 bytes for each."""
     message = b"".join((packet[:2], answer.head, packet[HEADER_BYTES : answer.question_end], body))
     end = answer.question_end
     found = records(message)
@@ -188,7 +188,7 @@ def _ttls(packet: bytes, answer: Answer, body: bytes) -> bytes:
 def _compiled_mixed(
     query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
 ) -> Answer:
-    """An answer in which more than one set changes places: a body is encoded for each order, pointers and all.
+    """Returns an answer in which more than one set changes places: a body is encoded for each order, pointers and all.
 
     Where something is cut off it is the same number of records in all of them.
     """
@@ -202,7 +202,7 @@ def _compiled_mixed(
 
 @lru_cache(8)  # asked twice for one answer
 def moving_of(wire: bytes) -> list[Record] | None:
-    """The addresses of a message's answer, if they can change places byte by byte; None if not.
+    """Returns the addresses of a message's answer, if they can change places byte by byte; None if not.
 
     They can where each is as long as the others and its owner is the same pointer: nobody points at them, and what is
     behind them stays where it is. () where nothing moves.
@@ -265,7 +265,7 @@ def _compiled(
 
 
 def is_rotated(response: Response) -> bool:
-    """Whether the answer may look otherwise at the next use."""
+    """Returns whether the answer may differ at the next use."""
     if not response.order.rotate:
         return False
     if response.wire:
@@ -274,7 +274,7 @@ def is_rotated(response: Response) -> bool:
 
 
 def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
-    """The error response to a packet that is no query, None for silence."""
+    """Returns the error response to a packet that is not a query, None for silence."""
     if why.rcode is None:
         return None
     return error_answer(packet, why.rcode, why.question_end, why.edns)
@@ -283,7 +283,7 @@ def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
 def error_answer(
     packet: bytes, rcode: int, question_end: int = HEADER_BYTES, edns: Edns | None = None, zone: str = "dropped"
 ) -> Answer:
-    """A response that only says `rcode`; the question is repeated where it could be read."""
+    """Returns a response that only says `rcode`; the question is repeated where it could be read."""
     (flags,) = unpack_from("!H", packet, 2)
     flags = QR | (flags & (OPCODE | RD | CD)) | (rcode & 15)
     has_question = question_end > HEADER_BYTES
@@ -312,7 +312,7 @@ def _kind(query: Query, response: Response, place: tuple[str, str], response_byt
 
 
 def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
-    """The records of an answer that is nothing but addresses of the question's name; None for any other."""
+    """Returns the records of an answer that is nothing but addresses of the question's name; None for any other."""
     (rrset,) = response.answer
     if rrset.rtype not in _ADDRESSES or response.authority or response.additional or response.soa is not None:
         return None
@@ -329,7 +329,7 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
 def _answer_of_wire(
     query: Query, response: Response, place: tuple[str, str], opt: bytes, turn: int, *, once: bool
 ) -> Answer:
-    """An upstream's bytes behind the client's own id and question."""
+    """Returns an upstream's bytes behind the client's own id and question."""
     wire, end = response.wire, query.question_end
     flags, _, answers, authorities, additionals = unpack_from("!HHHHH", wire, 2)
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
@@ -339,7 +339,7 @@ def _answer_of_wire(
 
 
 def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: bool) -> tuple[bytes, ...]:
-    """What stands behind the question, in each order that its addresses take."""
+    """Returns the bytes behind the question, in each order that its addresses take."""
     wire, order = response.wire, response.order
     moving = moving_of(wire) if order.rotate else None
     if not moving:
@@ -356,12 +356,12 @@ def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: b
 
 
 def fits(query: Query, response: Response, limit_bytes: int) -> bool:
-    """Whether an upstream's bytes can be sent to this client as they are: about the same question, and small enough."""
+    """Returns whether an upstream's bytes can be sent unchanged: for the same question, and small enough."""
     return _is_about(query, response.wire) and len(response.wire) + _opt_bytes(query, response) <= limit_bytes
 
 
 def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
-    """The same response as far as it can be compiled for this client.
+    """Returns the same response as far as it can be compiled for this client.
 
     An upstream's bytes about another question are taken apart, those that are too long are cut at a record. Options
     that take more than a quarter of the room are left out (RFC 8914 §3 lets the text of an error go).
@@ -390,7 +390,7 @@ def _opt_bytes(query: Query, response: Response) -> int:
 def _bodies(
     response: Response, records: list[bytes], rrsets: tuple[RRset, ...], tail: bytes, turn: int, *, once: bool
 ) -> tuple[bytes, ...]:
-    """The body in every order that its addresses take in turn; CNAMEs stay in front of them.
+    """Returns the body in every order that its addresses take in turn; CNAMEs stay in front of them.
 
     Records may change places where their owner is written alike: all but the first point at the same name, and
     the first as well if the question or a CNAME holds it.
@@ -410,7 +410,7 @@ def _bodies(
 
 
 def _fitting(records: list[bytes], room_bytes: int) -> tuple[list[bytes], int]:
-    """As many of the records, from the first, as fit; and their size."""
+    """Returns as many of the records, from the first, as fit, and their size."""
     size = 0
     for count, record in enumerate(records):
         if size + len(record) > room_bytes:

@@ -18,15 +18,19 @@ _SETTABLE: Final = AA | TC | RA | AD
 
 
 def from_wire(response: Response) -> Response:
-    """The same response with its `wire` taken apart into records; ValueError for bytes that are no message.
+    """Returns the same response with its `wire` taken apart into records.
 
-    Records of one owner, type, class and TTL that stand next to each other become one RRset.
+    ValueError if the bytes are not a DNS message. Records of one owner, type, class and TTL that stand next to each
+    other become one RRset.
     """
     return with_records(response, records(response.wire))
 
 
 def with_records(response: Response, chosen: Iterable[Record]) -> Response:
-    """The response with these records of its `wire` in place of the message. An OPT gives its options and rcode."""
+    """Returns the response with these records of its `wire` in place of the message.
+
+    An OPT gives its options and rcode.
+    """
     packet = response.wire
     sections: tuple[list[RRset], ...] = ([], [], [])
     options = response.options

@@ -40,7 +40,7 @@ class Order:
     weights: Weights = field(default_factory=dict)
 
     def arranged(self, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """The sets by kind, with preferred addresses first, otherwise in the order they had."""
+        """Returns the sets by kind, with preferred addresses first, otherwise in the order they had."""
         if not self.rotate and not self.prefer:
             return rrsets
         if len(rrsets) > 1 and (not self.weights or any(rrset.rtype in ADDRESSES for rrset in rrsets)):
@@ -54,7 +54,7 @@ class Order:
         return (*rrsets[:first], *_joined(addresses), *rest)
 
     def mixes(self, rrsets: tuple[RRset, ...]) -> bool:
-        """Whether more changes places than the addresses of one set behind all others, arranged as they are."""
+        """Returns whether more changes places than the addresses of one set behind all others, arranged as they are."""
         if not self.rotate or not rrsets:
             return False
         moving = [rrset for rrset in rrsets if rrset.rtype in MOVING]
@@ -63,7 +63,7 @@ class Order:
         return bool(moving)
 
     def arrangements(self, rrsets: tuple[RRset, ...], start: int, *, once: bool) -> list[tuple[RRset, ...]]:
-        """The sets in each of the orders that they take, at most MAX_TURNS; the first of them for `once`."""
+        """Returns the sets in each of the orders that they take, at most MAX_TURNS; the first of them for `once`."""
         rrsets = self.arranged(rrsets)
         singles = {kind: [one for one in _singles(rrsets) if _kind_of(one) == kind] for kind in range(OTHER_KIND + 1)}
         addresses, exchanges = singles[ADDRESS_KIND], singles[MX_KIND]
@@ -83,12 +83,12 @@ class Order:
         ]
 
     def ranked(self, rdata: Sequence[Rdata]) -> list[int]:
-        """The places of these addresses, the most preferred first."""
+        """Returns the places of these addresses, the most preferred first."""
         places = range(len(rdata))
         return sorted(places, key=lambda place: self._rank(rdata[place])) if self.prefer else list(places)
 
     def turns(self, owners: Sequence[str], rdata: Sequence[Rdata], start: int) -> list[tuple[int, ...]]:
-        """The orders that arranged addresses take, one for each use of the answer.
+        """Returns the orders that arranged addresses take, one for each use of the answer.
 
         `owners` are those of each address, or the one of all. `start` says which order is the first, so that answers
         made one after another do not begin alike.
@@ -108,7 +108,7 @@ class Order:
         return self.weights.get(folded(owner), {}).get(rdata, 1) if isinstance(rdata, bytes) else 1
 
     def _rank(self, rdata: Rdata) -> int:
-        """Which of the networks the address is in, their number for none."""
+        """Returns which of the networks the address is in, their number for none."""
         if not isinstance(rdata, bytes):
             return len(self.prefer)
         address = ip_address(rdata)
@@ -126,7 +126,7 @@ def _kind_of(rrset: RRset) -> int:
 
 
 def _singles(rrsets: Iterable[RRset]) -> list[RRset]:
-    """Each record as a set of its own."""
+    """Returns each record as a set of its own."""
     return [replace(rrset, rdata=(rdata,)) for rrset in rrsets for rdata in rrset.rdata]
 
 
@@ -143,7 +143,7 @@ AS_IS: Final = Order()
 
 
 def rotated_turns(sizes: list[int], start: int) -> list[tuple[int, ...]]:
-    """The orders in which each of these groups, one behind the other, is rotated in itself.
+    """Returns the orders in which each of these groups, one behind the other, is rotated in itself.
 
     Every address of the first group comes first equally often, if there are at most MAX_TURNS.
     """
@@ -156,12 +156,12 @@ def rotated_turns(sizes: list[int], start: int) -> list[tuple[int, ...]]:
 
 @lru_cache(256)
 def _few_turns(sizes: tuple[int, ...], start: int) -> list[tuple[int, ...]]:
-    """`rotated_turns` of small groups, which are the same for most Services."""
+    """Caches `rotated_turns` of small groups, which are the same for most Services."""
     return rotated_turns(list(sizes), start)
 
 
 def weighted_turns(weights: list[int], start: int) -> list[tuple[int, ...]]:
-    """The orders in which one address after another is put first, each as often as it weighs and evenly spread."""
+    """Returns the orders with each address first as often as its weight says, evenly spread."""
     total = sum(weights)
     if total > MAX_WEIGHTED_TURNS:
         weights = [max(1, weight * MAX_WEIGHTED_TURNS // total) for weight in weights]

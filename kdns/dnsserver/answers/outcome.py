@@ -1,4 +1,4 @@
-"""What a response comes to: an answer, a denial (RFC 2308 §2), a referral (RFC 1034 §4.3.2) or an error."""
+"""Classes of responses: an answer, a denial (RFC 2308 §2), a referral (RFC 1034 §4.3.2) or an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_ANSWER: Final = bytes(2)
 
 
 def response_class_of(response: Response) -> ResponseClass:
-    """The kind of a response that is still in parts, or an upstream's own bytes."""
+    """Returns the class of a response that is still in parts, or an upstream's own bytes."""
     if response.wire:
         return response_class_of_wire(response.wire, response.rcode)
     if response.rcode != NOERROR or response.answer:
@@ -35,7 +35,7 @@ def response_class_of(response: Response) -> ResponseClass:
 
 
 def response_class_of_wire(wire: bytes, rcode: int) -> ResponseClass:
-    """The kind of a whole message; ValueError for bytes that are none."""
+    """Returns the class of a whole message; ValueError if it is not a message."""
     if rcode != NOERROR or wire[6:8] != _NO_ANSWER:
         return _of_rcode(rcode)
     if wire[8:10] == _NO_ANSWER:
@@ -44,19 +44,19 @@ def response_class_of_wire(wire: bytes, rcode: int) -> ResponseClass:
 
 
 def soa_owner(response: Response) -> str:
-    """The owner of the SOA of a denial in lower case, "" where there is none."""
+    """Returns the owner of the SOA of a denial in lower case, "" if there is none."""
     if response.soa is not None:
         return response.soa.rrset.owner.lower()
     return _authority_owner(response, SOA)
 
 
 def referral_owner(response: Response) -> str:
-    """The owner of the NS records of a referral in lower case, "" if there are none."""
+    """Returns the owner of the NS records of a referral in lower case, "" if none exist."""
     return _authority_owner(response, NS)
 
 
 def answered_type(response: Response) -> int | None:
-    """The type of the first record of the answer; None if it is empty."""
+    """Returns the type of the first record of the answer; None if it is empty."""
     if response.wire:
         return next((one.rtype for one in records(response.wire) if one.section == ANSWER), None)
     return response.answer[0].rtype if response.answer else None
@@ -76,7 +76,7 @@ def _of_rcode(rcode: int) -> ResponseClass:
 
 
 def _without_answer(types: set[int]) -> ResponseClass:
-    """NOERROR with an empty answer, by the types of its authority section."""
+    """Returns the class of NOERROR with an empty answer, by the types of its authority section."""
     if SOA in types:
         return ResponseClass.NODATA
     return ResponseClass.REFERRAL if NS in types else ResponseClass.SUCCESS

@@ -1,4 +1,4 @@
-"""What a directive answers: a response in records, and whether it may be used again."""
+"""The reply of a directive: a response in records, and whether it may be used again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reuse(NamedTuple):
     expires_s: float | None = None
 
     def and_then(self, other: Reuse) -> Reuse:
-        """What holds for a response that was made of two."""
+        """Returns the reuse of a response that was made of two."""
         if self is PRIVATE or other is PRIVATE:
             return PRIVATE
         if self is NEVER or other is NEVER:
@@ -59,7 +59,7 @@ NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 class ZoneSoa:
     """The SOA of a zone that changes under answers which have been compiled.
 
-    All negative answers of a zone end in its SOA. They share their tails, of which there are few: they differ in where
+    All negative answers of a zone end in its SOA. They share their tails, because there are few: they differ in where
     in the question the zone begins, and in the OPT. A new SOA rewrites the tails and leaves the answers alone.
     """
 
@@ -72,13 +72,13 @@ class ZoneSoa:
         self._tails: dict[tuple[int, bytes], list[bytes]] = {}
 
     def renew(self, rrset: RRset) -> None:
-        """Write another SOA of the same zone into all tails, in place."""
+        """Writes another SOA of the same zone into all tails, in place."""
         self.rrset = rrset
         for (offset, opt), tail in self._tails.items():
             tail[0] = self._record(offset) + opt
 
     def tail(self, name_end: int, opt: bytes) -> list[bytes]:
-        """The SOA record and `opt`, for a question below the zone whose name ends at `name_end`."""
+        """Returns the SOA record and `opt`, for a question below the zone whose name ends at `name_end`."""
         key = (name_end - self._size_bytes, opt)
         tail = self._tails.get(key)
         if tail is None:
@@ -86,7 +86,7 @@ class ZoneSoa:
         return tail
 
     def _record(self, offset: int) -> bytes:
-        """The SOA whose names lean on the zone at `offset`: the same bytes wherever it stands.
+        """Returns the SOA whose names lean on the zone at `offset`: the same bytes at any position.
 
         The root zone leans on nothing: its names are written out.
         """
@@ -95,13 +95,13 @@ class ZoneSoa:
 
 
 class Seal(Protocol):
-    """What is done to the finished bytes of a response: a signature that is put behind them."""
+    """Signs the finished bytes of a response: a signature that is put behind them."""
 
     size_bytes: int
-    """What it adds."""
+    """The number of bytes that it adds."""
 
     def __call__(self, wire: bytes) -> bytes:
-        """The message that is sent; called for each message of a transfer, in order."""
+        """Returns the message that is sent; called for each message of a transfer, in order."""
         ...
 
 
@@ -110,16 +110,15 @@ class Response(NamedTuple):
     """A response to one query; immutable, `_replace` makes another one.
 
     `flags` are those of AA, RA, AD and TC that are to be set (kdns.dns.query). `soa` is the authority section of a
-    negative answer from a zone that changes. `options` go into the OPT, if the client sent one. `wire` is an
-    upstream's own message without its OPT, sent as it is but for the id, the flags of the query and the spelling of the
+    negative answer from a zone that changes. `options` go into the OPT, if the client sent one. `wire` is an upstream's
+    own message without its OPT, sent unchanged except for the id, the flags of the query and the spelling of the
     question; the sections are empty then (kdns.dns.wire.from_wire), `rcode` and `options` are the message's.
     `aged_from_s` is when the TTLs were as they stand, on the clock of `expires_s`: they are counted down from then on;
-    None for TTLs that stay. `tallies` count the uses of the answer.
-    `header` are bits of the header that are set and cleared when all is done. `error` says why there is no better
-    answer, for logs. `metadata` are those of the request when it came to the directives that write of it.
-    `order` says which address comes first. `plugin` is the directive that made it, for metrics.
-    `zone` is the zone of the answer: the part of the question's name that other names may end in a pointer to.
-    `wildcard` is the owner of the wildcard that the answer is made of, "" for a name of its own.
+    None for TTLs that stay. `tallies` count the uses of the answer. `header` are bits of the header that are set and
+    cleared when all is done. `error` says why there is no better answer, for logs. `metadata` are those of the request
+    when it came to the directives that write of it. `order` says which address comes first. `plugin` is the directive
+    that made it, for metrics. `zone` is the zone of the answer: the part of the question's name that other names may
+    end in a pointer to. `wildcard` is the owner of the wildcard that the answer is made of, "" for a name of its own.
     `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only. `seal` is applied to the
     bytes of all messages.
     """

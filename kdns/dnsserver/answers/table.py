@@ -65,7 +65,7 @@ class ResponseCounts:
         self.by_kind: dict[ResponseKind, int] = {}
 
     def add(self, kind: ResponseKind, times: int = 1) -> None:
-        """Count responses of one kind."""
+        """Counts responses of one kind."""
         if len(self.by_kind) >= MAX_KINDS and kind not in self.by_kind:
             request_bytes, response_bytes = _power_of_two(kind.request_bytes), _power_of_two(kind.response_bytes)
             kind = kind._replace(request_bytes=request_bytes, response_bytes=response_bytes)
@@ -74,7 +74,7 @@ class ResponseCounts:
 
 
 def _power_of_two(size_bytes: int) -> int:
-    """The smallest power of two that is not below."""
+    """Returns the smallest power of two that is not below."""
     return 1 << (size_bytes - 1).bit_length()
 
 
@@ -103,14 +103,14 @@ class Lane:
         self.answers = self.shelf.answers
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
-        """How often each kind of response was sent since the start. Tallies are exact then, too."""
+        """Returns how often each kind of response was sent since the start. Tallies are exact then, too."""
         for shelf in self.shelves:
             for answer in shelf.answers.values():
                 self.count(answer)
         return self.counts.by_kind.items()
 
     def count(self, answer: Answer) -> None:
-        """Count the uses of an answer up to now."""
+        """Counts the uses of an answer up to now."""
         uses = answer.hits - answer.counted
         if uses:
             self.counts.add(answer.kind, uses)
@@ -119,7 +119,7 @@ class Lane:
                 tally.count += uses
 
     def clear(self) -> None:
-        """Give none of the answers any more."""
+        """Drops all answers at once."""
         self.shelf = LaneAnswers(self)
         self.answers = self.shelf.answers
         self.shelves = [shelf for shelf in self.shelves if shelf.answers] + [self.shelf]
@@ -140,7 +140,7 @@ class Generations:
         self._youngest_bytes = 0
 
     def add(self, answer: Answer, shelf: LaneAnswers) -> None:
-        """Put an answer into the youngest generation."""
+        """Puts an answer into the youngest generation."""
         if self._youngest_bytes * GENERATIONS >= self.max_bytes:
             self._youngest += 1
             self._youngest_bytes = 0
@@ -150,11 +150,11 @@ class Generations:
         self._youngest_bytes += answer.weight_bytes
 
     def remove(self, answer: Answer) -> LaneAnswers:
-        """Take an answer out of its generation; where it is otherwise."""
+        """Removes an answer from its generation; returns the dict that still holds it."""
         return self._by_number[answer.generation].pop(answer)
 
     def sweep(self) -> None:
-        """Make room, and empty what is too old."""
+        """Makes room, and empties what is too old."""
         for step in count():
             has_room = self.size_bytes <= self.max_bytes
             if has_room and (step >= SWEEP_STEPS or len(self._by_number) <= GENERATIONS + 1):
@@ -187,14 +187,14 @@ class AnswerTable:
         self._dependents: dict[Subject, dict[Answer, None]] = {}
 
     def lane(self, transport: str, family: int) -> Lane:
-        """The lane of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
+        """Returns the lane of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
         key = (transport, family)
         if key not in self.lanes:
             self.lanes[key] = Lane(self, transport, family)
         return self.lanes[key]
 
     def remember(self, lane: Lane, key: bytes, answer: Answer, reuse: Reuse) -> None:
-        """Keep an answer until one of its subjects is touched, it expires, or others need its room."""
+        """Keeps an answer until one of its subjects is touched, it expires, or others need its room."""
         if key in lane.answers:  # two queries were answered at the same time
             self._drop(lane.answers[key])
         answer.key = key
@@ -212,7 +212,7 @@ class AnswerTable:
         self.generations.sweep()
 
     def forget(self, subjects: Iterable[Subject]) -> None:
-        """Drop every answer that depends on one of these subjects."""
+        """Drops every answer that depends on one of these subjects."""
         self.epoch += 1
         for subject in subjects:
             if subject == EVERYTHING:
@@ -227,13 +227,13 @@ class AnswerTable:
                     self._drop(answer)
 
     def clear(self) -> None:
-        """Give none of the answers any more. Their memory is freed a little with each one that comes later."""
+        """Drops all answers at once. Their memory is freed a little with each later one."""
         self.epoch += 1
         for lane in self.lanes.values():
             lane.clear()
 
     def unlink(self, answer: Answer, shelf: LaneAnswers) -> None:
-        """Drop an answer that is in no generation any more."""
+        """Drops an answer that is in no generation any more."""
         lane = shelf.lane
         lane.count(answer)
         del shelf.answers[answer.key]
@@ -264,7 +264,10 @@ class AnswerTable:
 
 
 def weight_of(answer: Answer) -> int:
-    """The memory that a kept answer takes, within some percent; bodies that are shared with others weigh nothing."""
+    """Returns the memory that a kept answer takes, within some percent.
+
+    Bodies that are shared with others weigh nothing.
+    """
     key_bytes, subjects, bodies = len(answer.key), len(answer.subjects), answer.bodies
     weight_bytes = _ANSWER_BYTES + key_bytes + subjects * (_SUBJECT_BYTES + key_bytes // 2)
     if answer.ttls:

@@ -1,4 +1,4 @@
-"""What a connection needs of a version of HTTP: bytes to requests, and responses to bytes."""
+"""The protocol that a connection uses for a version of HTTP: bytes to requests, and responses to bytes."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class HttpCodec(Protocol):
         ...
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """The requests that are whole now; HttpError for what cannot be understood."""
+        """Returns the requests that are whole now; HttpError for what cannot be understood."""
         ...
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answer a request, unless the client gave it up."""
+        """Answers a request, unless the client gave it up."""
         ...
 
     def take_reset(self) -> list[int]:
-        """The streams of the requests that the client has given up since the last call."""
+        """Returns the streams of the requests that the client has given up since the last call."""
         ...
 
     def to_send(self) -> bytes:
-        """What is to be sent now."""
+        """Returns the bytes to send now."""
         ...
 
     def close(self) -> None:
-        """Announce that no further request is answered."""
+        """Announces that no further request is answered."""
         ...

@@ -41,7 +41,7 @@ class Refusal(NamedTuple):
 
 
 def query_of(request: HttpRequest) -> bytes | Refusal:
-    """The DNS message of a request, or why it has none.
+    """Returns the DNS message of a request, or why it has none.
 
     Differs: a wrong method, a wrong content type and a body that is too long are 405, 415 and 413 (RFC 9110), where
     CoreDNS says 400.
@@ -61,7 +61,7 @@ def query_of(request: HttpRequest) -> bytes | Refusal:
 
 
 def _parameter(parameters: str) -> bytes | Refusal:
-    """The message in the parameter `dns`: base64url without padding."""
+    """Returns the message in the parameter `dns`: base64url without padding."""
     values = [value for name, _, value in (each.partition("=") for each in parameters.split("&")) if name == "dns"]
     if len(values) != 1 or not values[0]:
         return Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` holds the message, once")
@@ -74,7 +74,7 @@ def _parameter(parameters: str) -> bytes | Refusal:
 
 
 def max_age_s(wire: bytes) -> int:
-    """How many seconds a response may be cached: not longer than any of its records (RFC 8484 §5.1).
+    """Returns how many seconds a response may be cached: not longer than any of its records (RFC 8484 §5.1).
 
     A negative one is not cached longer than MINIMUM of its SOA (RFC 2308 §5).
     """

@@ -37,7 +37,7 @@ class FrameBounds:
         return max(self._block_bytes, self._size_bytes - self._left_bytes)
 
     def receive(self, data: bytes) -> None:
-        """Follow what was received; HttpError for a frame or field block that is too large."""
+        """Checks received bytes; HttpError for a frame or field block that is too large."""
         position = 0
         while position < len(data):
             step = min(self._left_bytes, len(data) - position)

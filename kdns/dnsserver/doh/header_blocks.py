@@ -22,18 +22,18 @@ class Encoder(hpack.Encoder):
 
     @property
     def header_table_size(self) -> int:
-        """The size that the client was told of last."""
+        """The size that was last announced to the client."""
         return self.header_table.maxsize
 
     @header_table_size.setter
     def header_table_size(self, value: int) -> None:
-        """Tell the client that the table shrinks to what it wants (RFC 7541 §4.2); growth is of no use here."""
+        """Announces a smaller table to the client (RFC 7541 §4.2); a larger one is not used."""
         if value < self.header_table.maxsize:
             self.header_table.maxsize = value
             self.table_size_changes = [value]
 
     def encode(self, headers: Iterable[Any] | dict[Any, Any], huffman: bool = True) -> bytes:
-        """The block, behind the change of the table's size that the client waits for."""
+        """Returns the block, behind the change of the table's size that the client waits for."""
         del huffman
         size_change = super().encode(()) if self.header_table.resized else b""
         return size_change + _block(tuple(headers))
@@ -47,7 +47,7 @@ class Decoder(hpack.Decoder):
         self._decoded: dict[bytes, list[hpack.HeaderTuple]] = {}
 
     def decode(self, data: bytes, raw: bool = False) -> list[hpack.HeaderTuple]:
-        """The fields of a block."""
+        """Returns the fields of a block."""
         decoded = self._decoded.get(data)
         if decoded is not None:
             return decoded
@@ -67,5 +67,8 @@ class Decoder(hpack.Decoder):
 
 @lru_cache(MAX_ENCODED)
 def _block(fields: tuple[tuple[str | bytes, str | bytes], ...]) -> bytes:
-    """A field that is never indexed is looked for in the static table only, as that of a new encoder is empty."""
+    """Returns the fields' bytes.
+
+    A never indexed field uses the static table, as a new encoder's dynamic one is empty.
+    """
     return hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(name, value) for name, value in fields])

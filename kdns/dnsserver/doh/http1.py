@@ -38,7 +38,7 @@ class Http1:
         return not self.is_busy and (self._head is not None or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """The request that is whole now, if any; HttpError for what is no HTTP."""
+        """Returns the request that is whole now, if any; HttpError for what is not HTTP."""
         self.has_more = False
         try:
             if data:
@@ -63,7 +63,7 @@ class Http1:
             self.held_bytes = len(self._body) + len(self._h11.trailing_data[0])
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answer the request."""
+        """Answers the request."""
         del stream
         head = [("date", formatdate(usegmt=True)), ("content-length", str(len(body))), *headers]
         if self._is_cut:
@@ -79,17 +79,17 @@ class Http1:
             self.is_over = True
 
     def take_reset(self) -> list[int]:
-        """The requests that the client gave up: none, it closes the connection for that."""
+        """Returns the cancelled requests: none, because an HTTP/1.1 client closes the connection instead."""
         return []
 
     def to_send(self) -> bytes:
-        """What is to be sent now."""
+        """Returns the bytes to send now."""
         data = bytes(self._unsent)
         self._unsent.clear()
         return data
 
     def close(self) -> None:
-        """Announce the end: there is nothing to say."""
+        """Does nothing: HTTP/1.1 has no such message."""
 
     def _begin(self, head: h11.Request) -> None:
         self._head = head

@@ -23,7 +23,7 @@ from kdns.dnsserver.doh.header_blocks import Decoder, Encoder
 MAX_STREAMS: Final = 100
 """Requests of one connection that may be open."""
 WINDOW_BYTES: Final = MAX_MESSAGE_BYTES + 1025
-"""What a request may send before it is read: enough to see that it is too long."""
+"""The bytes that a request may send before it is read: enough to see that it is too long."""
 _KNOWN_SETTINGS: Final = frozenset(map(int, h2.settings.SettingCodes))
 
 
@@ -102,7 +102,7 @@ class Http2:
         return self._frames.held_bytes + requests_bytes + sum(map(len, self._blocked.values()))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """The requests that are whole now; HttpError for what is no HTTP/2."""
+        """Returns the requests that are whole now; HttpError for what is not HTTP/2."""
         requests: list[HttpRequest] = []
         try:
             self._frames.receive(data)
@@ -132,7 +132,7 @@ class Http2:
         return requests
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answer a request, unless the client gave it up."""
+        """Answers a request, unless the client gave it up."""
         fields = [(":status", str(status.value)), ("content-length", str(len(body))), *headers]
         try:
             self._h2.send_headers(stream, fields)
@@ -141,16 +141,16 @@ class Http2:
             self._blocked.pop(stream, None)
 
     def take_reset(self) -> list[int]:
-        """The streams of the requests that the client has given up since the last call."""
+        """Returns the streams of the requests that the client has given up since the last call."""
         reset, self._reset = self._reset, []
         return reset
 
     def to_send(self) -> bytes:
-        """What is to be sent now."""
+        """Returns the bytes to send now."""
         return self._h2.data_to_send()
 
     def close(self) -> None:
-        """Announce that no further request is answered (GOAWAY)."""
+        """Announces that no further request is answered (GOAWAY)."""
         if not self.is_over:
             self._h2.close_connection()
             self.is_over = True
@@ -190,12 +190,12 @@ class Http2:
         self._reset.append(stream)
 
     def _read(self, stream: int, size_bytes: int) -> None:
-        """Have the client send as much again."""
+        """Opens the flow-control window by as much again."""
         if size_bytes:
             self._h2.acknowledge_received_data(size_bytes, stream)
 
     def _send(self, stream: int, body: bytes) -> None:
-        """Send as much of a response as the client has room for; the rest waits."""
+        """Sends as much of a response as the flow-control window allows; further bytes wait."""
         while True:
             room = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size)
             if body and room <= 0:

@@ -31,7 +31,7 @@ MAX_CACHED: Final = 1024
 
 
 class Environment(NamedTuple):
-    """What an expression is about: a query, the groups of the pattern that its name matches, and variables."""
+    """The subject of an expression: a query, the groups of the pattern that its name matches, and variables."""
 
     request: Request
     groups: Mapping[str, str] = {}
@@ -125,7 +125,7 @@ def _group(environment: Environment, which: Value) -> str:
 
 
 GROUP: Final = {"group": Function((ValueKind.ANY,), ValueKind.STRING, _group, of_query=True)}
-"""The text of a group of the pattern, by name or number; "" where there is none."""
+"""The text of a group of the pattern, by name or number; "" if there is none."""
 
 
 def _length(value: Value) -> int:

@@ -81,7 +81,7 @@ class Expression(NamedTuple):
     is_of_packet: bool
 
     def value(self, environment: Environment) -> Value:
-        """Its value for a query; EvaluationError where it has none."""
+        """Returns its value for a query; EvaluationError where it has none."""
         try:
             return self.run(environment)
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:
@@ -106,7 +106,7 @@ _NOTHING: Final[Any] = None
 def expression(
     words: Sequence[Token], functions: Mapping[str, Function], variables: Mapping[str, ValueKind] | None = None
 ) -> Expression:
-    """The words of an option, joined by blanks as in CoreDNS, as an expression; raises CorefileError."""
+    """Returns the words of an option, joined by blanks as in CoreDNS, as an expression; raises CorefileError."""
     text = " ".join(word.text for word in words)
     if len(text) > MAX_EXPRESSION_CHARS:
         raise words[0].error(f"an expression of more than {MAX_EXPRESSION_CHARS} characters")
@@ -185,7 +185,7 @@ class _Parser:
             self._fail(self._peek, f"`{text}` is wanted in the expression, where {found} stands")
 
     def _expression(self, binding: int) -> _Node:
-        """The longest expression whose operators bind at least so tightly."""
+        """Returns the longest expression whose operators bind at least so tightly."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._fail(self._peek, f"expressions within expressions, more than {MAX_DEPTH} deep")
@@ -382,7 +382,7 @@ class _Parser:
         return _Node(ValueKind.LIST, lambda env: tuple(run(env) for run in runs), is_of_packet)
 
     def _postfix(self, node: _Node) -> _Node:
-        """A value with the indexes and slices behind it."""
+        """Returns a value with the indexes and slices behind it."""
         while self._is("["):
             bracket = self._take()
             if node.kind not in {ValueKind.LIST, ValueKind.STRING, ValueKind.ANY}:
@@ -404,7 +404,7 @@ class _Parser:
 
 
 def _checked(node: _Node, kind: ValueKind) -> Evaluate:
-    """The value of a node, whose kind is looked at where the Corefile did not tell it."""
+    """Returns the value of a node; its kind is checked at run time if the Corefile does not determine it."""
     run = node.run
     if node.kind is not ValueKind.ANY or kind is ValueKind.ANY:
         return run
@@ -432,7 +432,7 @@ def _junction(operator: str, left: _Node, right: _Node) -> _Node:
 
 
 def _combined(operator: str, left: _Node, right: _Node, kind: ValueKind) -> _Node:
-    """An operator on two values; kinds that the Corefile did not tell are looked at when it is evaluated."""
+    """Returns an operator on two values; unknown kinds are checked when it is evaluated."""
     apply, first, second = APPLY[operator], left.run, right.run
     is_of_packet = left.is_of_packet and right.is_of_packet
     if ValueKind.ANY not in {left.kind, right.kind}:

@@ -50,29 +50,29 @@ _KINDS: Final = {
 
 
 def kind_of(value: Value) -> ValueKind:
-    """The kind of a value."""
+    """Returns the kind of a value."""
     return _KINDS[type(value)]
 
 
 def fits(kind: ValueKind, wanted: ValueKind) -> bool:
-    """Whether a value of one kind may be one of another; an integer stands for a float."""
+    """Returns whether a value of one kind may be one of another; an integer is accepted as a float."""
     return kind is wanted or ValueKind.ANY in {kind, wanted} or (kind, wanted) == (ValueKind.INT, ValueKind.FLOAT)
 
 
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
-    """Whether == and != make sense between two kinds."""
+    """Returns whether == and != make sense between two kinds."""
     return fits(left, right) or fits(right, left) or ValueKind.NIL in {left, right}
 
 
 def same(left: Value, right: Value) -> bool:
-    """Equality, in which true is no number."""
+    """Returns whether values are equal; true is not a number."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     return bool(left == right)
 
 
 def text_of(value: Value) -> str:
-    """A value as Go prints it; EvaluationError for a list that is too long."""
+    """Returns a value as Go prints it; EvaluationError for a list that is too long."""
     match value:
         case tuple() | range() if len(value) > MAX_PRINTED:
             raise EvaluationError(f"the text of a list of more than {MAX_PRINTED} values")
@@ -88,14 +88,17 @@ def text_of(value: Value) -> str:
 
 
 def bounded_text(text: str) -> str:
-    """The same text; EvaluationError for one that is too long."""
+    """Returns the same text; EvaluationError for one that is too long."""
     if len(text) > MAX_CHARS:
         raise EvaluationError(f"a string of more than {MAX_CHARS} characters")
     return text
 
 
 def bounded_number(number: Value) -> Value:
-    """The same number; EvaluationError for an integer of more than 64 bits, and for what is no finite number."""
+    """Returns the same number.
+
+    EvaluationError for an integer of more than 64 bits, and for a number that is not finite.
+    """
     if isinstance(number, int):
         if number.bit_length() > _INT_BITS:
             raise EvaluationError("an integer of more than 64 bits")
@@ -183,7 +186,7 @@ APPLY: Final[dict[str, Callable[[Value, Value], Value]]] = {
     "startsWith": lambda left, right: left.startswith(right),
     "endsWith": lambda left, right: left.endswith(right),
 }
-"""What each operator on two values does, once their kinds are right."""
+"""The function of each operator on two values, once their kinds are right."""
 
 _ORDERS: Final = frozenset(("<", "<=", ">", ">="))
 _TEXTUAL: Final = frozenset(("contains", "startsWith", "endsWith"))
@@ -191,7 +194,7 @@ _FLOAT_RESULTS: Final = frozenset(("/", "**", "^"))
 
 
 def result_kind(operator: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
-    """What an operator makes of two kinds; None where it does not take them."""
+    """Returns the result kind of an operator on two kinds; None if it does not take them."""
     if operator in {"==", "!="}:
         return ValueKind.BOOL if are_comparable(left, right) else None
     if operator == "in":
