@@ -11,9 +11,9 @@ from kdns.dns.message import decode, query
 from kdns.dns.names import encode_name, labels_of, read_name, skip_name
 from kdns.dns.query import AA, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa, Srv
-from kdns.dns.types import CNAME, DNAME, NS, PTR, SOA, SRV, TXT, A
+from kdns.dns.types import CNAME, DNAME, NS, NXDOMAIN, PTR, SOA, SRV, TXT, A
 from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Response, ZoneSoa
 
 ZONE = (b"cluster", b"local")
 ASKED = (b"web", b"shop", *ZONE)
@@ -181,6 +181,28 @@ def test_the_question_of_the_root() -> None:
 )
 def test_opt(edns: Edns, extended: int, wire: bytes) -> None:
     assert encode_opt(edns, extended) == wire
+
+
+@pytest.mark.parametrize(
+    ("zone", "name"),
+    [
+        ("cluster.local.", "cluster.local."),
+        ("cluster.local.", "x.cluster.local."),
+        ("cluster.local.", "a.bc.def.cluster.local."),
+        (".", "x."),
+    ],
+)
+def test_the_soa_of_a_zone_points_at_the_zone_in_the_question_also_when_it_is_renewed(zone: str, name: str) -> None:
+    packet = query(name, A)
+    asked = read_query(packet)
+    assert isinstance(asked, Query)
+    below = f".{zone}" if zone != "." else zone
+    first, second = (RRset(zone, SOA, 5, (Soa(f"ns{below}", f"host{below}", serial, 2, 3, 4, 5),)) for serial in (1, 2))
+    soa = ZoneSoa(first)
+    answer = compile_answer(asked, Response(NXDOMAIN, AA, soa=soa), 512, ".")
+    assert decode(answer.wire(packet)).authority == (first,)
+    soa.renew(second)
+    assert decode(answer.wire(packet)).authority == (second,)
 
 
 def test_nothing_points_at_a_record_that_could_not_be_written() -> None:

@@ -38,6 +38,7 @@ SILENCE = {
 }
 REFUSED = {
     "no question": (packet(b"", (0, 0, 0, 0)), FORMERR),
+    "a question that is not counted": (packet(QUESTION, (0, 0, 0, 0)), FORMERR),
     "two questions": (packet(QUESTION * 2, (2, 0, 0, 0)), FORMERR),
     "a question that is missing": (packet(b""), FORMERR),
     "a name without an end": (packet(b"\x03web"), FORMERR),
