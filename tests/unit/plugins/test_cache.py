@@ -198,15 +198,16 @@ def test_rd_and_cd_are_part_of_the_question(first: int, second: int) -> None:
     assert [one.query.flags & (RD | CD) for one in world.upstream.asked] == [first, second]
 
 
-def test_a_question_without_rd_is_answered_by_what_is_there() -> None:
+@pytest.mark.parametrize("stanza", ["cache", "cache {\nserve_stale\n}"])
+def test_a_question_without_rd_is_answered_by_what_is_there(stanza: str) -> None:
     """It is asked for where nothing fresh is: the answer may be a referral, which is for this question only."""
-    world = World()
+    world = World(stanza)
     world.ask()
     world.setup.clock_s += 10
     found = world.ask(flags=0)
     assert (value(found), "rd" in found.flags) == ((1, 50), False)
     assert len(world.upstream.asked) == 1
-    world.setup.clock_s += 60
+    world.setup.clock_s += 50
     world.ask(flags=0)
     assert len(world.upstream.asked) == 2
 
