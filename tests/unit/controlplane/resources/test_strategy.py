@@ -99,6 +99,13 @@ def test_the_clients_object_is_not_changed() -> None:
         ),
         ({"ports": []}, '422 Service "b" is invalid: spec.ports: Required value'),
         (
+            {"sessionAffinity": "x"},
+            (
+                '422 Service "b" is invalid: spec.sessionAffinity: Unsupported value: "x": '
+                'supported values: "ClientIP", "None"'
+            ),
+        ),
+        (
             {"clusterIPs": ["None"]},
             (
                 '422 Service "b" is invalid: spec.clusterIPs: Invalid value: ["None"]: '

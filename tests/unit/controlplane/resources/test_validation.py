@@ -12,6 +12,7 @@ from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.core.validation import validate_event, validate_namespace
 from kdns.controlplane.resources.pod.defaults import default_pod
 from kdns.controlplane.resources.pod.validation import validate_pod
+from kdns.controlplane.resources.service.validation import validate_external_traffic
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
 
 
@@ -107,6 +108,38 @@ def _controller(name: str) -> Json:
 )
 def test_metadata(meta: Json, expected: list[str]) -> None:
     assert told(validate_meta({"metadata": meta}, formats.dns_label)) == expected
+
+
+ONLY_BALANCED = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+
+
+@pytest.mark.parametrize(
+    ("service_type", "policy", "port", "expected"),
+    [
+        ("ClusterIP", None, None, []),
+        ("NodePort", "Local", None, []),
+        ("LoadBalancer", "Cluster", None, []),
+        ("LoadBalancer", "Local", 30000, []),
+        ("LoadBalancer", "Local", 0, ["spec.healthCheckNodePort: Required value"]),
+        ("LoadBalancer", "Local", None, ["spec.healthCheckNodePort: Required value"]),
+        (
+            "LoadBalancer",
+            "Local",
+            65536,
+            ["spec.healthCheckNodePort: Invalid value: 65536: must be between 1 and 65535, inclusive"],
+        ),
+        (
+            "LoadBalancer",
+            "Cluster",
+            30000,
+            [f"spec.healthCheckNodePort: Invalid value: 30000: {ONLY_BALANCED}"],
+        ),
+        ("NodePort", "Local", 30000, [f"spec.healthCheckNodePort: Invalid value: 30000: {ONLY_BALANCED}"]),
+    ],
+)
+def test_health_check_ports(service_type: str, policy: str | None, port: int | None, expected: list[str]) -> None:
+    spec = {"type": service_type, "externalTrafficPolicy": policy, "healthCheckNodePort": port}
+    assert told(validate_external_traffic({"spec": spec})) == expected
 
 
 def test_cluster_scoped_objects_have_no_namespace() -> None:
