@@ -11,7 +11,7 @@ import pytest
 from desired_endpoints import desired_endpoints
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.endpoints.desired_endpoints import DesiredEndpoints, SliceOptions
+from kdns.controlplane.controllers.endpoints.desired_endpoints import DesiredEndpoints, SliceOptions, StoredEndpoints
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.mirroring_controller import (
@@ -22,7 +22,7 @@ from kdns.controlplane.controllers.endpoints.mirroring_controller import (
     unmirrored,
 )
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
-from kdns.controlplane.controllers.endpoints.slice_reconciler import SlicePlan, plan_slices
+from kdns.controlplane.controllers.endpoints.slice_reconciler import SlicePlan, pack, plan_slices
 from kdns.controlplane.meta.kinds import NODE, POD, SERVICE, Json, Kind
 
 NODES = {"n1": {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}}}}
@@ -145,6 +145,37 @@ def test_hostnames_need_the_services_name_as_subdomain() -> None:
 def test_hints(distribution: str | None, hints: Json | None) -> None:
     made = planned(service(trafficDistribution=distribution), [pod(1)]).create
     assert made[0]["endpoints"][0].get("hints") == hints
+
+
+@pytest.mark.parametrize(
+    ("existing", "desired", "held", "created"),
+    [
+        ({}, "12345", {}, ["1234", "5"]),
+        ({"a": "1"}, "1", {"a": "1"}, []),
+        ({"a": "1"}, "2", {"a": ""}, ["2"]),
+        ({"a": "123"}, "1234", {"a": "1234"}, []),
+        ({"a": "123"}, "12345", {"a": "123"}, ["45"]),
+        ({"a": "1"}, "12345", {"a": "1"}, ["2345"]),
+        ({"a": "1", "b": "23"}, "1234", {"a": "1", "b": "234"}, []),
+        ({"a": "12", "b": "345"}, "1234567", {"a": "1267", "b": "345"}, []),
+        ({"a": "12", "b": "345"}, "13456", {"a": "16", "b": "345"}, []),
+        ({"a": "12", "b": "345"}, "134678", {"a": "18", "b": "3467"}, []),
+    ],
+    ids=str,
+)
+def test_slices_of_four_endpoints_are_packed(
+    existing: dict[str, str], desired: str, held: dict[str, str], created: list[str]
+) -> None:
+    """Slices that are written anyway are filled first, then the one that has the least room for all that is left."""
+    stored = [
+        StoredEndpoints(name, tuple(each), [{"addresses": [one]} for one in each]) for name, each in existing.items()
+    ]
+    packing = pack(stored, {one: {"addresses": [one]} for one in desired}, (), 4)
+    names = [
+        ["".join(one["addresses"][0] for one in each) for each in lists]
+        for lists in (packing.endpoints.values(), packing.created)
+    ]
+    assert (dict(zip(packing.endpoints, names[0], strict=True)), names[1]) == (held, created)
 
 
 def test_events_concern_only_the_services_that_select() -> None:
