@@ -28,9 +28,9 @@ VIP = "10.96.0.1"
 STALE, SERVED = (Flow((VIP, port), ("10.1.0.2", 53), b"1") for port in (53, 54))
 
 
-def result() -> SyncResult:
+def result(port: int = 53) -> SyncResult:
     state, address = State(), ip_address("192.0.2.1")
-    state.upsert(Service(ServiceMeta("dns", "d"), ServiceSpec(cluster_ip=VIP, ports=(ServicePort(53, "p", "UDP"),))))
+    state.upsert(Service(ServiceMeta("dns", "d"), ServiceSpec(cluster_ip=VIP, ports=(ServicePort(port, "p", "UDP"),))))
     return SyncResult(plan(state, NodeView("here", "", (address,), (address,)), ProxyConfig()), {}, None)
 
 
@@ -90,5 +90,37 @@ async def test_it_goes_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch, error
                 reconciler.stats.deleted["IPv4"] = 0
                 deleted.clear()
         assert len([each for each in logs if "not deleted" in each["event"]]) == 1
+    finally:
+        work.cancel()
+
+
+async def test_fronts_of_a_listing_that_failed_are_examined_with_those_noted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The flow of port 53 is of the sync before the failure, that of port 54 of the one during it."""
+    deleted, is_refused = asyncio.Queue[list[Flow]](), False
+    loop = asyncio.get_running_loop()
+
+    def udp_flows(family: Family, is_wanted: Callable[[Flow], bool]) -> list[Flow]:
+        nonlocal is_refused
+        if family == "IPv4" and not is_refused:
+            is_refused = True
+            reconciler.synced(result(54))
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        return [flow for flow in (STALE, SERVED) if family == "IPv4" and is_wanted(flow)]
+
+    def delete_flows(_family: Family, flows: list[Flow]) -> int:
+        loop.call_soon_threadsafe(deleted.put_nowait, flows)
+        return len(flows)
+
+    monkeypatch.setattr(module, "udp_flows", udp_flows)
+    monkeypatch.setattr(module, "delete_flows", delete_flows)
+    monkeypatch.setattr(module, "RETRY_S", 0.001)
+    reconciler = ConntrackReconciler(lambda _, front: serving(front))
+    reconciler.synced(result(53))
+    work = asyncio.create_task(reconciler.run())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            assert await deleted.get() == [STALE, SERVED]
     finally:
         work.cancel()
