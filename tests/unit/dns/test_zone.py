@@ -188,14 +188,22 @@ def test_a_zone_that_opts_out_proves_with_nsec3() -> None:
 
 
 def test_differences_lead_from_one_version_to_the_next() -> None:
-    old = zone(f"{HEAD}a IN A 192.0.2.1\na IN A 192.0.2.2\nb IN TXT gone\n")
-    new = zone(f"{HEAD}a IN A 192.0.2.2\na IN A 192.0.2.3\nc IN TXT new\n", serial=2)
+    old = zone(f"{HEAD}a IN A 192.0.2.1\na IN A 192.0.2.2\nb IN TXT gone\nd IN TXT same\n")
+    new = zone(f"{HEAD}a IN A 192.0.2.2\na IN A 192.0.2.3\nc IN TXT new\nd 90 IN TXT same\n", serial=2)
     step = difference(old, new)
     removed, added = (
         sorted(line for rrset in part for line in record_texts(rrset)) for part in (step.removed, step.added)
     )
-    assert removed == ["a.example.org. 60 IN A 192.0.2.1", 'b.example.org. 60 IN TXT "gone"']
-    assert added == ["a.example.org. 60 IN A 192.0.2.3", 'c.example.org. 60 IN TXT "new"']
+    assert removed == [
+        "a.example.org. 60 IN A 192.0.2.1",
+        'b.example.org. 60 IN TXT "gone"',
+        'd.example.org. 60 IN TXT "same"',
+    ]
+    assert added == [
+        "a.example.org. 60 IN A 192.0.2.3",
+        'c.example.org. 60 IN TXT "new"',
+        'd.example.org. 90 IN TXT "same"',
+    ]
     assert [rrset.rtype for rrset in step.records()].count(SOA) == 2
 
 
