@@ -29,7 +29,7 @@ from kdns.dns.names import labels_of
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.kubernetes.reverse import is_above_an_address
-from kdns.plugins.kubernetes.service import ready_targets, service_tree
+from kdns.plugins.kubernetes.service import ready_targets, service_tree, weighted
 
 REVERSE = labels_of("96.10.in-addr.arpa.")
 
@@ -127,3 +127,10 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
         assert len(read) == (1 if change else slices)
     zones.zones.forget({("service", "shop", f"gone-{number}") for number in range(1000)})
     assert read == ["a-1"]
+
+
+@pytest.mark.parametrize(("count", "weight"), [(1, 100), (3, 33), (100, 1), (101, 1)])
+def test_equal_weights_are_never_zero(count: int, weight: int) -> None:
+    """Clients all but ignore a target of weight 0 beside others (RFC 2782)."""
+    found = weighted([("web.shop.svc.cluster.local.", port) for port in range(count)])
+    assert [(srv.weight, srv.port) for srv in found] == [(weight, port) for port in range(count)]

@@ -1,6 +1,6 @@
 """The text that nft gets, as a whole: tests/golden/nftables holds it for reading and for comparing.
 
-`python tests/unit/test_nft_text.py` writes the files anew, for a look at the difference.
+Run as a program, this file writes the files anew, for a look at the difference.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ WEB: Final = service(
 
 
 def cluster() -> str:
-    """A Service with addresses of every kind, and one without endpoints."""
-    return Table(plan(state(WEB, service(2, protocols=("TCP",))), NODE_VIEW, CONFIG).ipv4).whole()
+    """A Service with addresses of every kind, one without endpoints, and one without local ones for its policy."""
+    remote = service(3, endpoints(3, "r1"), protocols=("TCP",), external="Local")
+    return Table(plan(state(WEB, service(2, protocols=("TCP",)), remote), NODE_VIEW, CONFIG).ipv4).whole()
 
 
 def local() -> str:
