@@ -73,6 +73,13 @@ def test_which_services_it_has(changed: dict[str, Any], families: list[str]) -> 
             {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
             {"affinity_s": 60},
         ),
+        *(
+            (
+                {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": timeout_s}}},
+                {"affinity_s": affinity_s},
+            )
+            for timeout_s, affinity_s in ((-1, 10800), (0, 10800), (1, 1), (86400, 86400), (86401, 86400))
+        ),
         ({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}, {"affinity_s": 0}),
         ({"healthCheckNodePort": 32000}, {"health_check_port": 0}),
         ({"healthCheckNodePort": 32000, "external": "Local"}, {"health_check_port": 32000}),
