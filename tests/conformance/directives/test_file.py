@@ -77,11 +77,11 @@ async def reloaded(case: Case, content: Case) -> str:
     for step in case["steps"]:
         if "write" in step:
             setup.files |= step["write"]
-            for held in plugin.held:  # type: ignore[attr-defined] # the only directive is `file`
+            for held in plugin.zones:  # type: ignore[attr-defined] # the only directive is `file`
                 version = newer_version("db", held, FakeReader(setup.files))
                 assert version
                 plugin.renew(held, version.zone)  # type: ignore[attr-defined]
-        zone = plugin.held[0].zone  # type: ignore[attr-defined]
+        zone = plugin.zones[0].zone  # type: ignore[attr-defined]
         count = sum(len(rrset.rdata) for rrset in zone.apex.rrsets.values())
         expected = step.get("expect_apex_records", count)
         if count != expected:
