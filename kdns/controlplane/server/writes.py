@@ -82,16 +82,17 @@ class Writes:
             entries = managed_fields.entries_of_new(kind, strategy.defaults(obj), writer) if writer.name else []
         _manage(obj, entries)
         prepared = self._objects.registry.create(kind, obj, dry_run=dry_run)
-        exists = store.get(kind, listing.key(kind, namespace, name))
-        if exists or dry_run:
+        key = listing.key(kind, namespace, name)
+        is_generated = bool(obj["metadata"].get("generateName"))
+
+        def refuse_existing() -> None:
+            if exists := store.get(kind, key):
+                is_terminating = object_meta.is_terminating(exists.obj)
+                raise already_exists(kind, name, is_generated=is_generated, is_terminating=is_terminating)
+
+        if dry_run or store.get(kind, key):
             prepared.revert()
-        if exists:
-            raise already_exists(
-                kind,
-                name,
-                is_generated=bool(obj["metadata"].get("generateName")),
-                is_terminating=object_meta.is_terminating(exists.obj),
-            )
+        refuse_existing()
         if dry_run:
             return copied(prepared.obj)
 
@@ -100,6 +101,7 @@ class Writes:
         def commit() -> StoredObject:
             if kind.namespaced:  # another turn may have ended it
                 namespaces.check_creation(store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
+            refuse_existing()
             version = self._objects.put(draft, None, prepared)
             self._deletion.owned(version)
             return version
