@@ -92,7 +92,7 @@ async def reloaded(case: Case, content: Case) -> str:
 async def looked_up(case: Case, content: Case) -> str:
     """What differs in the reply of a zone with a stub behind it."""
     setup = FakeSetup(files=files_of(case, content))
-    server = server_of(case["config"], setup, Behind(lambda _: Response(SERVFAIL)))
+    server = server_of(case["config"], setup, Behind(lambda _: Response(SERVFAIL, plugin="behind")))
     await setup.prepared()
     limitless = {**case["query"], "proto": "tcp"}
     return difference(case["expect"], shown(await reply_to(server, limitless)))

@@ -94,10 +94,10 @@ async def test_only_large_objects_are_prepared_beside_the_loop(server: Server) -
     assert refused == 422
 
 
-async def test_services_are_made_in_the_loop_that_owns_the_addresses(server: Server) -> None:
+async def test_services_are_made_beside_the_loop_too(server: Server) -> None:
     large = service(annotations={"a": "x" * LARGE_BYTES})
     assert (await server("POST", MAPS.replace("configmaps", "services"), large))[0] == 201
-    assert server.threads == [("Service", True)]
+    assert server.threads == [("Service", False)]
     assert server.api.get(SERVICE, "default", "web")["spec"]["clusterIP"]
 
 

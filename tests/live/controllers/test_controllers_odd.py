@@ -151,7 +151,7 @@ async def test_what_a_controller_cannot_read_is_left_out(cluster: Cluster) -> No
             cluster.make(CONFIG_MAP, {"metadata": {"name": name}})
         await cluster.settled()
     assert choosy.read == ["a", "b"]
-    assert [each["event"] for each in logs] == ["controller failed to learn"]
+    assert [each["event"] for each in logs] == ["controller failed to observe"]
 
 
 class Maker(Choosy):

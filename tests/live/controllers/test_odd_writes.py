@@ -30,7 +30,7 @@ MEANT: Final = ("allocate", "resourceVersion")
 HOW_MANY: Final = {"replicas", "completions", "parallelism"}
 """Fields that are taken at their word: thousands of Pods would be made."""
 
-TROUBLE: Final = {"controller failed", "controllers failed, restarting", "controller failed to learn"}
+TROUBLE: Final = {"controller failed", "controllers failed, restarting", "controller failed to observe"}
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:

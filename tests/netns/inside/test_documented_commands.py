@@ -119,6 +119,7 @@ data:
     apiVersion: kubeproxy.config.k8s.io/v1alpha1
     kind: KubeProxyConfiguration
     clusterCIDR: 10.244.0.0/16
+    mode: ""
 END"""
 OF_A_CLUSTER: Final = """
 apiVersion: apps/v1

@@ -87,7 +87,7 @@ def saved(backend: str, family: Family) -> dict[tuple[str, str], tuple[tuple[str
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_configurations(loop: asyncio.AbstractEventLoop, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_configurations(loop: asyncio.AbstractEventLoop, name: str) -> None:
     facts, report = recorded.facts(), recorded.Report()
     config = facts["configs"][name]
     proxy = recorded.Proxy(config, facts["objects"])
@@ -96,10 +96,10 @@ def test_configurations(loop: asyncio.AbstractEventLoop, capsys: pytest.CaptureF
     for family in FAMILIES:
         state = recorded.recorded(facts["states"][name], family)
         report.compare(name, family, state, saved(config["backend"], family))
-    report.show(capsys, f"the kernel's rules, {name}")
+    report.show(f"the kernel's rules, {name}")
 
 
-def test_changes(loop: asyncio.AbstractEventLoop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes(loop: asyncio.AbstractEventLoop) -> None:
     facts, report = recorded.facts(), recorded.Report()
     proxy = recorded.Proxy(facts["configs"]["defaults"], facts["objects"])
     programs, proxier = started(loop, "nft")
@@ -119,4 +119,4 @@ def test_changes(loop: asyncio.AbstractEventLoop, capsys: pytest.CaptureFixture[
             recorded.note_change(record[family], change, family)
             if number % COMPARED == 0:
                 report.compare(f"{number} {change['change']}", family, record[family], saved("nft", family))
-    report.show(capsys, "the kernel's rules, changes")
+    report.show("the kernel's rules, changes")

@@ -159,7 +159,7 @@ def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
         load_settings(path, pytest.fail)
     assert str(caught.value).splitlines() == [
         f"{path}:3: nftables.syncPeriod: expected a duration such as 30s or 1h30m, got 1",
-        f"{path}:5: mode: given twice",
+        f"{path}:5: mode: duplicate key",
         f"{path}:7: ipvs.sched: no such field; did you mean scheduler?",
         f'{path}:10: nodePortAddresses[1]: Invalid value: "10.0.0.1": must be a valid CIDR',
         f"{path}:11: conntrack.min: Invalid value: -1: must be greater than or equal to 0",

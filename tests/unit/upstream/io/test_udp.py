@@ -60,7 +60,8 @@ async def test_sockets_are_replaced_when_their_time_is_over(monkeypatch: pytest.
     async with fake_server() as server, upstream_of(server.spec) as upstream:
         for _ in range(50):
             await asked(upstream)
-        assert len(set(server.ports)) == upstream.udp.counts.opened == 50
+        assert upstream.udp.counts.opened == 50
+        assert len(set(server.ports)) > 40  # the kernel may draw a port again
 
 
 async def test_idle_sockets_are_closed() -> None:
