@@ -1,11 +1,12 @@
 """Services through the whole API, in any order of writes, refusals, dry runs, deletions, range changes and restarts.
 
 No address or port has two owners, every cluster IP has its IPAddress, and without Services nothing is allocated.
-Also after a crash between any two commits, once the repair loops have run.
+Also after a start from objects of which some IPAddresses are missing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from ipaddress import ip_network
 from itertools import count
 
@@ -13,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Controller
-from kdns.controlplane.controllers.service.repair import AddressRepair, PortRepair
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
@@ -48,10 +47,12 @@ SECOND: dict[str, list[Json]] = {
 
 
 class Cluster:
-    """An API whose commits are recorded; `restarted` is the cluster after the first `commits`."""
+    """An API whose commits are recorded."""
 
-    def __init__(self, objects: list[StoredObject] | None = None, revision: int = 1) -> None:
-        self.commits: list[Commit] = []
+    def __init__(
+        self, objects: list[StoredObject] | None = None, revision: int = 1, commits: list[Commit] | None = None
+    ) -> None:
+        self.commits = commits or []
         self.loses = False
         self.registry = Registry(CONFIG, lambda n: n // 2)
         numbers = count(revision)
@@ -64,15 +65,17 @@ class Cluster:
             raise StatusError(500, "InternalError", "cannot write")
         self.commits.append(commit)
 
-    def restarted(self, commits: int) -> Cluster:
+    def restarted(self, without: Container[str] = ()) -> Cluster:
+        """The cluster after a restart; the allocator's IPAddresses with names in `without` are missing."""
         objects: dict[tuple[Kind, Key], StoredObject] = {}
-        for commit in self.commits[:commits]:
+        for commit in self.commits:
             objects.pop((commit.kind, commit.key), None)
-            if commit.new:
+            is_lost = (
+                commit.new and commit.kind == IP_ADDRESS and commit.key[1] in without and is_managed(commit.new.obj)
+            )
+            if commit.new and not is_lost:
                 objects[commit.kind, commit.key] = commit.new
-        again = Cluster([*objects.values()], self.api.store.revision)
-        again.commits = self.commits[:commits]
-        return again
+        return Cluster([*objects.values()], self.api.store.revision, [*self.commits])
 
     def prepare(self) -> None:
         self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
@@ -125,26 +128,6 @@ class Cluster:
         stored = self.api.store.get(SERVICE, service_of(obj) or ("", ""))
         return stored.obj if stored else None
 
-    def repair(self) -> None:
-        """Run both repair loops, an hour later, until they write nothing."""
-        numbers = self.registry.services
-        for _ in range(5):
-            before = self.api.store.revision
-            loops: list[Controller] = [AddressRepair(numbers.metrics), PortRepair(numbers.ports, numbers.metrics)]
-            for loop in loops:
-                for kind in loop.watches:
-                    for obj in self.all(kind):
-                        meta = obj["metadata"]
-                        loop.observe(kind, (meta.get("namespace", ""), meta["name"]), obj, 0)
-                for action in loop.reconcile(("round",), NOW_S, NOW_S + 3600).actions:
-                    if action.verb == "create":
-                        self.api.create(action.kind, "", action.obj)
-                    else:
-                        self.api.delete(action.kind, "", action.obj["metadata"]["name"])
-            if self.api.store.revision == before:
-                return
-        raise AssertionError("the repair loop finds no rest")
-
 
 PARENT = {"group": "example.com", "resource": "things", "name": "mine"}
 
@@ -163,10 +146,10 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
     cluster.prepare()
     for write in writes:
         if write[0] == "restart":
-            cluster = cluster.restarted(len(cluster.commits))
+            cluster = cluster.restarted()
         cluster.apply(write)
         cluster.check()
-    assert cluster.restarted(len(cluster.commits)).registry.lost == []
+    assert cluster.restarted().registry.lost == []
     for kind in (SERVICE, IP_ADDRESS):
         cluster.api.delete_all(kind, cluster.api.list(kind, None).stored)
     numbers = cluster.registry.services
@@ -176,14 +159,13 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
 
 
 @given(st.lists(WRITE, max_size=12), st.data())
-def test_a_crash_between_any_two_commits_heals(writes: list[Write], data: st.DataObject) -> None:
+def test_a_start_makes_missing_objects(writes: list[Write], data: st.DataObject) -> None:
     cluster = Cluster()
     cluster.prepare()
-    begun = len(cluster.commits)
     for write in writes:
         cluster.apply(write)
-    cluster = cluster.restarted(data.draw(st.integers(begun, len(cluster.commits))))
-    cluster.repair()
+    names = [each["metadata"]["name"] for each in cluster.all(IP_ADDRESS)]
+    cluster = cluster.restarted(without=data.draw(st.sets(st.sampled_from(names))) if names else ())
     cluster.check()
     for write in writes:
         cluster.apply(write)

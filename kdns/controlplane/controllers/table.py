@@ -20,7 +20,6 @@ from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
 from kdns.controlplane.controllers.service.load_balancers import LoadBalancers
-from kdns.controlplane.controllers.service.repair import AddressRepair, PortRepair
 from kdns.controlplane.controllers.service.service_cidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
 from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
@@ -72,8 +71,6 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda setup: Jobs(setup.suffix),
     lambda setup: DefaultServiceCidr(setup.config),
     lambda _: ServiceCidrs(),
-    lambda setup: AddressRepair(setup.allocator.metrics),
-    lambda setup: PortRepair(setup.allocator.ports, setup.allocator.metrics),
     lambda _: ServiceAccounts(),
     lambda setup: RootCa(setup.config.root_ca) if setup.config.root_ca else None,
     lambda _: Disruptions(),

@@ -64,8 +64,8 @@ class Deletion:
         kind, name, strategy = version.kind, version.key[1], STRATEGIES[version.kind]
         found = version.obj["metadata"]
         object_meta.check_preconditions(kind, version.obj, options.get("preconditions") or {})
-        if name in strategy.protected:
-            raise forbidden(kind, name, f"this {kind.singular} may not be deleted")
+        if why := self._refusal(version):
+            raise forbidden(kind, name, why)
         policy = propagation(version, options)
         if found.get("deletionTimestamp"):
             return version if dry_run else self._shorten(version, options.get("gracePeriodSeconds"))
@@ -89,6 +89,18 @@ class Deletion:
         self._resume(version)
         self._backlog.begin()
         return self._store.get(kind, version.key) or version
+
+    def _refusal(self, version: StoredObject) -> str:
+        """Returns why the object may not be deleted; "" if it may.
+
+        Differs: kube-apiserver lets the IPAddress of a Service be deleted, and its repair loop makes another one.
+        """
+        if version.key[1] in STRATEGIES[version.kind].protected:
+            return f"this {version.kind.singular} may not be deleted"
+        if user := self._objects.user_of(version):
+            name = "/".join(filter(None, user.key))
+            return f"{user.kind.kind} {name} has this {version.kind.kind}; delete the {user.kind.kind} instead"
+        return ""
 
     def _resume(self, version: StoredObject) -> None:
         """Queues the work that follows after an object started terminating."""
@@ -152,7 +164,7 @@ class Deletion:
         if not found or any(owner_key(reference, namespace) is None for reference in found):
             return
         absent = [reference["uid"] for reference in found if not self._owner(reference, namespace)]
-        if len(absent) == len(found):
+        if len(absent) == len(found) and not self._refusal(version):
             self.delete(version, _BACKGROUND, dry_run=False)
         for uid in absent if len(absent) < len(found) else ():
             if latest := self._store.get(version.kind, version.key):
@@ -196,8 +208,8 @@ class Deletion:
             self._backlog.add(partial(work, *each))
 
     def _collect_one(self, version: StoredObject, uid: str, *, in_foreground: bool) -> None:
-        namespace, name = version.key
-        if name in STRATEGIES[version.kind].protected:
+        namespace = version.key[0]
+        if self._refusal(version):
             return
         if in_foreground and not _waits_for(version, uid):
             return

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.kinds import KINDS, Json, Kind
 from kdns.controlplane.resources.registry import PreparedObject, Registry
-from kdns.controlplane.resources.strategy import STRATEGIES, OwnedObjects
+from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
+
+_OWNERS: Final = {row.owned_objects.kind: kind for kind, row in STRATEGIES.items() if row.owned_objects}
+"""The kind of owned objects → the kind of their owners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,9 @@ class ObjectStore:
                 if metadata.deletion_timestamp:
                     terminating.append(version)
         self.interrupted = InterruptedDeletions(tuple(terminating), tuple(self.owners.ownerless(uids)))
-        for kind in KINDS:
-            owned_objects = STRATEGIES[kind].owned_objects
-            if owned_objects and not store.page(owned_objects.kind, Filter(), limit=1).items:
-                for version in store.page(kind, Filter()).items:  # stored by a release without owned objects
-                    self._accompany(owned_objects, version.key, None, version.obj)
+        for kind in _OWNERS.values():
+            for version in store.page(kind, Filter()).items:  # a release without owned objects may have stored them
+                self._accompany(kind, version.key, None, version.obj)
 
     def draft(self, kind: Kind, obj: Json) -> StoredObject:
         """Returns `obj`, which must not be changed afterwards, as `put` takes it. Any thread may call it."""
@@ -69,8 +71,7 @@ class ObjectStore:
             prepared.commit()
         self.owners.track(replaces, version)
         self.registry.stored(kind, version.obj)
-        if owned_objects := STRATEGIES[kind].owned_objects:
-            self._accompany(owned_objects, key, replaces.obj if replaces else None, version.obj)
+        self._accompany(kind, key, replaces.obj if replaces else None, version.obj)
         return version
 
     def remove(self, version: StoredObject) -> StoredObject:
@@ -78,16 +79,24 @@ class ObjectStore:
         last = self.store.delete(version)
         self.owners.track(version, None)
         self.registry.deleted(version.kind, version.obj)
-        if owned_objects := STRATEGIES[version.kind].owned_objects:
-            self._accompany(owned_objects, version.key, version.obj, None)
+        self._accompany(version.kind, version.key, version.obj, None)
         return last
 
-    def _accompany(self, owned_objects: OwnedObjects, owner: Key, old: Json | None, new: Json | None) -> None:
+    def user_of(self, version: StoredObject) -> StoredObject | None:
+        """Returns the object that has this owned object, such as the Service of an IPAddress; else None."""
+        if (kind := _OWNERS.get(version.kind)) and (owned_objects := STRATEGIES[kind].owned_objects):
+            key = owned_objects.owner(version.obj)
+            owner = self.store.get(kind, key) if key else None
+            return owner if owner and version.key[1] in owned_objects.names(owner.obj) else None
+        return None
+
+    def _accompany(self, of: Kind, owner: Key, old: Json | None, new: Json | None) -> None:
         """Makes the owned objects that an object gained, and removes those that it lost.
 
-        One that is held by a finalizer, or that belongs to another object, stays; the repair loop checks it.
+        One that is held by a finalizer, or that belongs to another object, stays.
         """
-        if old and new and owned_objects.source(old) == owned_objects.source(new):
+        owned_objects = STRATEGIES[of].owned_objects
+        if owned_objects is None or (old and new and owned_objects.source(old) == owned_objects.source(new)):
             return
         kind, before, now = owned_objects.kind, owned_objects.names(old), owned_objects.names(new)
         for name in sorted(before - now):

@@ -79,8 +79,6 @@ async def test_what_is_counted(served: tuple[Api, str]) -> None:
         (f"{PORTS}_available_ports",): 2767,
         (f"{PORTS}_allocation_total", "dynamic"): 1,
         (f"{PORTS}_allocation_errors_total", "static"): 1,
-        ("apiserver_clusterip_repair_reconcile_errors_total",): 0,
-        ("apiserver_nodeport_repair_reconcile_errors_total",): 0,
     }
     assert {key: found.get(key) for key in wanted} == wanted
 

@@ -1,1 +1,1 @@
-"""The controllers of Services except endpoints: load balancers, ServiceCIDRs, and the repair of allocations."""
+"""The controllers of Services except endpoints: load balancers and ServiceCIDRs."""

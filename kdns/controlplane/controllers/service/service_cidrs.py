@@ -105,7 +105,7 @@ class ServiceCidrs:
             if not any(other.version == network.version and _covers(other, network) for other in others)
         ]
         return not any(
-            holds(network, *address) and not any(holds(other, *address) for other in others)
+            _holds(network, *address) and not any(_holds(other, *address) for other in others)
             for address in self._addresses.values()
             for network in alone
         )
@@ -115,7 +115,7 @@ def _covers(one: Network, other: Network) -> bool:
     return one.network_address <= other.network_address and one.broadcast_address >= other.broadcast_address  # type: ignore[operator]
 
 
-def holds(network: Network, version: int, number: int) -> bool:
+def _holds(network: Network, version: int, number: int) -> bool:
     """Returns whether a Service could have this address of the network."""
     last = int(network.broadcast_address) - (1 if version == 4 else 0)
     return network.version == version and int(network.network_address) < number <= last

@@ -42,7 +42,7 @@ def _not_observed(_cidr: str, _took_s: float) -> None:
 
 @dataclass(slots=True)
 class AllocatorMetrics:
-    """Addresses are counted by (range, scope), ports by scope (static if requested, else dynamic), repairs by type.
+    """Addresses are counted by (range, scope), ports by scope (static if requested, else dynamic).
 
     `took` gets the duration of each allocation from a range, in seconds of `clock`.
     """
@@ -53,10 +53,6 @@ class AllocatorMetrics:
     address_errors: Counter[Labels] = field(default_factory=Counter)
     ports: Counter[Labels] = field(default_factory=Counter)
     port_errors: Counter[Labels] = field(default_factory=Counter)
-    address_repairs: Counter[Labels] = field(default_factory=Counter)
-    port_repairs: Counter[Labels] = field(default_factory=Counter)
-    failed_address_repairs: int = 0
-    failed_port_repairs: int = 0
 
 
 @dataclass(slots=True)
@@ -169,11 +165,6 @@ class Ports:
         self.pool = Range(ports.start, ports.stop, band(len(ports), 32, 128))
         self.owners: dict[int, Key] = {}
 
-    @property
-    def valid(self) -> str:
-        """The range as text: first and last port."""
-        return f"{self.range.start}-{self.range.stop - 1}"
-
     def allocate(self, port: int, owner: Key, txn: Transaction) -> None:
         """Allocates this port.
 
@@ -181,7 +172,8 @@ class Ports:
         """
         if port not in self.range:
             self._metrics.port_errors[("static",)] += 1
-            raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.valid}")
+            valid = f"{self.range.start}-{self.range.stop - 1}"
+            raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {valid}")
         if port in self.owners:
             self._metrics.port_errors[("static",)] += 1
             raise AllocationError("provided port is already allocated")
@@ -201,7 +193,7 @@ class Ports:
     def release(self, ports: Iterable[int], owner: Key, txn: Transaction) -> None:
         """Frees the owner's ports once the transaction is committed."""
         for port in ports:
-            txn.later.append(lambda port=port: self.let_go(port, owner))  # type: ignore[misc]
+            txn.later.append(lambda port=port: self._let_go(port, owner))  # type: ignore[misc]
 
     def remember(self, port: int, owner: Key) -> bool:
         """Allocates a port that a stored Service has; False if it is outside the range or another's."""
@@ -210,7 +202,7 @@ class Ports:
             self.pool.count(port, 1)
         return self.owners.get(port) == owner
 
-    def let_go(self, port: int, owner: Key) -> None:
+    def _let_go(self, port: int, owner: Key) -> None:
         """Frees a port at once, if it is the owner's."""
         if self.owners.get(port) == owner:
             del self.owners[port]
@@ -219,4 +211,4 @@ class Ports:
     def _take(self, port: int, owner: Key, txn: Transaction) -> None:
         self.owners[port] = owner
         self.pool.count(port, 1)
-        txn.undo.append(lambda: self.let_go(port, owner))
+        txn.undo.append(lambda: self._let_go(port, owner))

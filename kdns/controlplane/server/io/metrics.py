@@ -1,4 +1,4 @@
-"""/metrics of the REST API: cluster IPs, node ports and their repair loops, under kube-apiserver's names."""
+"""/metrics of the REST API: cluster IPs and node ports, under kube-apiserver's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kdns.runtime.metrics import Gauges, Histogram, Sample
 
 BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _IPS, _PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allocator"
-_IP_REPAIR, _PORT_REPAIR = "apiserver_clusterip_repair", "apiserver_nodeport_repair"
 
 
 class AllocationMetrics:
@@ -49,26 +48,9 @@ class AllocationMetrics:
             f"{_IPS}_allocation_errors_total": ("Cluster IPs refused.", ("cidr", "scope"), metrics.address_errors),
             f"{_PORTS}_allocation_total": ("Node ports allocated.", ("scope",), metrics.ports),
             f"{_PORTS}_allocation_errors_total": ("Node ports refused.", ("scope",), metrics.port_errors),
-            f"{_IP_REPAIR}_ip_errors_total": ("Errors found in cluster IPs.", ("type",), metrics.address_repairs),
-            f"{_PORT_REPAIR}_port_errors_total": ("Errors found in node ports.", ("type",), metrics.port_repairs),
         }
         for name, (text, labels, counts) in by_scope.items():
             families.add(name, text, labels, _counted(counts), counter=True)
-        text = "Repairs that failed."
-        families.add(
-            f"{_IP_REPAIR}_reconcile_errors_total",
-            text,
-            (),
-            lambda: [Sample((), metrics.failed_address_repairs)],
-            counter=True,
-        )
-        families.add(
-            f"{_PORT_REPAIR}_reconcile_errors_total",
-            text,
-            (),
-            lambda: [Sample((), metrics.failed_port_repairs)],
-            counter=True,
-        )
         families.add_histogram(
             f"{_IPS}_allocation_duration_seconds",
             "Time to find a cluster IP.",

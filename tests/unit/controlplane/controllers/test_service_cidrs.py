@@ -110,6 +110,36 @@ def test_hand_made_objects_reserve_their_address() -> None:
     assert made.service("later", clusterIP="10.0.0.1")["spec"]["clusterIP"] == "10.0.0.1"
 
 
+def test_the_object_of_a_services_address_cannot_be_deleted() -> None:
+    made = cluster()
+    web = made.service("web")
+    why = 'ipaddresses.networking.k8s.io "10.0.0.1" is forbidden: Service default/web has this IPAddress; '
+    with pytest.raises(StatusError) as refused:
+        made.api.delete(IP_ADDRESS, "", "10.0.0.1")
+    assert (refused.value.code, refused.value.message) == (403, f"{why}delete the Service instead")
+    named: Json = {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "gone"}]}
+    obj = made.api.get(IP_ADDRESS, "", "10.0.0.1")
+    made.api.update(IP_ADDRESS, "", "10.0.0.1", {**obj, "metadata": {**obj["metadata"], **named}})
+    assert made.names(IP_ADDRESS) == ["10.0.0.1"]
+    made.api.delete(SERVICE, "default", web["metadata"]["name"])
+    assert made.names(IP_ADDRESS) == []
+
+
+def test_an_object_that_a_finalizer_holds_can_be_deleted_after_its_service() -> None:
+    made = cluster()
+    made.service("web")
+    obj = made.api.get(IP_ADDRESS, "", "10.0.0.1")
+    held = {**obj, "metadata": {**obj["metadata"], "finalizers": ["example.com/held"]}}
+    held = made.api.update(IP_ADDRESS, "", "10.0.0.1", held)
+    made.api.delete(SERVICE, "default", "web")
+    assert made.service("next")["spec"]["clusterIP"] == "10.0.0.2"
+    made.api.delete(IP_ADDRESS, "", "10.0.0.1")
+    left = made.api.get(IP_ADDRESS, "", "10.0.0.1")
+    made.api.update(IP_ADDRESS, "", "10.0.0.1", {**left, "metadata": {**left["metadata"], "finalizers": []}})
+    assert made.names(IP_ADDRESS) == ["10.0.0.2"]
+    assert made.service("again", clusterIP="10.0.0.1")
+
+
 def test_a_name_that_exists_is_refused_for_its_address_first() -> None:
     made = cluster()
     made.service("web", clusterIP="10.0.0.5")
