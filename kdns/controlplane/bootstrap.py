@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from kdns.controlplane.controllers.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
-from kdns.controlplane.controllers.endpoints.topology_hints import ZONE
 from kdns.controlplane.controllers.nodes.node_status import node_labels, node_status
 from kdns.controlplane.controllers.service.service_cidrs import upgraded
+from kdns.controlplane.meta.annotations import ZONE
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import (

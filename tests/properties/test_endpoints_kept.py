@@ -87,7 +87,6 @@ def pod(number: int, variant: int) -> Json:
 
 
 def service(variant: int) -> Json:
-    auto = {"annotations": {"service.kubernetes.io/topology-mode": "Auto"}} if variant == 3 else {}
     target: str | int = "web" if variant != 1 else 81
     ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": target}]
     spec: Json = {"selector": {"app": "a"}, "ports": ports, "clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"]}
@@ -95,10 +94,7 @@ def service(variant: int) -> Json:
         spec["publishNotReadyAddresses"] = True
     if variant == 4:
         spec["trafficDistribution"] = "PreferSameZone"
-    return {
-        "metadata": {"name": "svc", "namespace": "x", "uid": "u", "labels": {"v": str(variant)}, **auto},
-        "spec": spec,
-    }
+    return {"metadata": {"name": "svc", "namespace": "x", "uid": "u", "labels": {"v": str(variant)}}, "spec": spec}
 
 
 def node(number: int, variant: int) -> Json:

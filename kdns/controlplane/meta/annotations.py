@@ -1,4 +1,4 @@
-"""Annotations that several rooms know."""
+"""Annotations and labels that several rooms know."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from kdns.controlplane.meta.kinds import Json
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 """Text of clients has any length, and Python refuses to read a number of thousands of digits."""
 _INT64_MAX: Final = 2**63 - 1
+
+ZONE: Final = "topology.kubernetes.io/zone"
+"""The label of a Node's zone."""
 
 MANIFEST: Final = "kdns/manifest"
 """The path of the manifest file that defines an object."""

@@ -47,8 +47,7 @@ def service_warnings(service: Json) -> Iterable[str]:
     spec, external = spec_of(service), spec_of(service).get("externalIPs") or []
     alias = type_of(service) == EXTERNAL_NAME
     headless = is_headless(service) and type_of(service) == CLUSTER_IP
-    if _HINTS in (service["metadata"].get("annotations") or {}):
-        yield f"annotation {_HINTS} is deprecated, please use {_MODE} instead"
+    yield from _topology(service["metadata"].get("annotations") or {})
     if not headless:
         yield from _addresses("spec.clusterIPs", [address for address in cluster_ips(service) if address != NONE])
     if headless and spec.get("loadBalancerIP"):
@@ -88,6 +87,15 @@ def endpoint_slice_warnings(endpoint_slice: Json) -> Iterable[str]:
     elif labels.get("endpointslice.kubernetes.io/managed-by") not in _CONTROLLERS:
         for number, endpoint in enumerate(endpoint_slice.get("endpoints") or []):
             yield from _addresses(f"endpoints[{number}].addresses", endpoint["addresses"])
+
+
+def _topology(annotations: Json) -> Iterable[str]:
+    """Warns of the annotations of topology hints. Differs: here they have no effect, and a warning says so."""
+    if _HINTS in annotations:
+        yield f"annotation {_HINTS} is deprecated, please use {_MODE} instead"
+    for name in (_HINTS, _MODE):
+        if annotations.get(name) in {"Auto", "auto"}:
+            yield f"annotation {name} has no effect; use spec.trafficDistribution: PreferSameZone"
 
 
 def _addresses(path: str, addresses: list[str]) -> Iterable[str]:

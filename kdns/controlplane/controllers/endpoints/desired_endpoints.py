@@ -16,7 +16,7 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     target_ports,
     target_ref,
 )
-from kdns.controlplane.controllers.endpoints.topology_hints import ZONE, is_auto
+from kdns.controlplane.meta.annotations import ZONE
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.pod.pod import is_ready
 from kdns.controlplane.resources.service.spec import spec_of
@@ -44,14 +44,10 @@ def port_key(ports: Iterable[Json] | None) -> PortKey:
 
 @dataclass(frozen=True, slots=True)
 class SliceOptions:
-    """--max-endpoints-per-slice and feature gates of kube-controller-manager.
-
-    The gates are PreferSameTrafficDistribution and TopologyAwareHints.
-    """
+    """--max-endpoints-per-slice and the feature gate PreferSameTrafficDistribution of kube-controller-manager."""
 
     max_endpoints: int = 100
     same_traffic_distribution: bool = True
-    topology_aware_hints: bool = True
 
 
 @dataclass(slots=True)
@@ -89,9 +85,8 @@ class DesiredEndpoints:
         self.families = families_of(service)
         self.groups: dict[PortKey, Group] = {}
         self.skipped: dict[Key, str] = {}
-        self.auto = options.topology_aware_hints and is_auto(service)
         self._service, self._nodes = service, nodes
-        self._hints = () if self.auto else hint_fields(service, options)
+        self._hints = hint_fields(service, options)
         self._rows: dict[Key, _Row] = {}
         self._stored: dict[str, tuple[Json, PortKey, StoredEndpoints]] = {}
 
@@ -116,8 +111,6 @@ class DesiredEndpoints:
         cached = self._stored.get(name)
         if cached is None or cached[0] is not each:
             endpoints: list[Json] = each.get("endpoints") or []
-            if self.auto:
-                endpoints = [{key: value for key, value in one.items() if key != "hints"} for one in endpoints]
             stored = StoredEndpoints(name, tuple(map(identity, endpoints)), endpoints)
             cached = self._stored[name] = (each, port_key(each.get("ports")), stored)
         return cached[1:]
@@ -166,9 +159,10 @@ class DesiredEndpoints:
 
 
 def hint_fields(service: Json, options: SliceOptions) -> tuple[str, ...]:
-    """Returns the fields that become hints by spec.trafficDistribution; the topology annotation overrides it."""
-    if is_auto(service):
-        return ()
+    """Returns the fields that become hints by spec.trafficDistribution.
+
+    Differs: the annotation service.kubernetes.io/topology-mode, which would override it, has no effect.
+    """
     fields = {"PreferClose": ("zone",), "PreferSameZone": ("zone",), "PreferSameNode": ("zone", "nodeName")}
     distribution = spec_of(service).get("trafficDistribution") or ""
     is_enabled = options.same_traffic_distribution or distribution == "PreferClose"

@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME, has_selector
-from kdns.controlplane.controllers.endpoints.topology_hints import ZONE
 from kdns.controlplane.controllers.endpoints.trigger_time_tracker import TriggerTimeTracker
+from kdns.controlplane.meta.annotations import ZONE
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.resources.service.spec import spec_of
 

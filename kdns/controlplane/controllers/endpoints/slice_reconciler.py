@@ -26,7 +26,6 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     TRIGGER_TIME,
     wants_headless_label,
 )
-from kdns.controlplane.controllers.endpoints.topology_hints import Shares, with_hints
 from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, SERVICE, Json
 from kdns.controlplane.storage.object_meta import is_terminating
@@ -39,17 +38,11 @@ _RESERVED = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
-    """The slices to create, to update and to delete.
-
-    `allocated` has, by family, the number of endpoints that topology hints allocate to each zone; `problems` has, by
-    family, the reason why a Service that requests hints has no hints.
-    """
+    """The slices to create, to update and to delete."""
 
     create: list[Json] = field(default_factory=list)
     update: list[Json] = field(default_factory=list)
     delete: list[Json] = field(default_factory=list)
-    allocated: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
 
     @property
     def actions(self) -> list[Action]:
@@ -68,18 +61,17 @@ def plan_slices(
     trigger: str,
     *,
     options: SliceOptions = OPTIONS,
-    shares: Shares | None = None,
 ) -> SlicePlan:
     """Returns the writes after which `existing`, the slices that the controller manages for this Service, hold
     `endpoints`.
 
-    `trigger` is the trigger time (RFC 3339), "" for no annotation. `shares` are the zones' shares of CPU.
+    `trigger` is the trigger time (RFC 3339), "" for no annotation.
     """
     plan = SlicePlan()
     endpoints.forget_slices(each["metadata"]["name"] for each in existing)
     for family in endpoints.families:
         mine = [each for each in existing if each.get("addressType") == family]
-        _plan_family(service, family, endpoints, mine, plan, options, shares or {})
+        _plan_family(service, family, endpoints, mine, plan, options)
     plan.delete.extend(each for each in existing if each.get("addressType") not in endpoints.families)
     if is_terminating(service):
         plan.create.clear()
@@ -97,7 +89,6 @@ def _plan_family(
     existing: list[Json],
     plan: SlicePlan,
     options: SliceOptions,
-    shares: Shares,
 ) -> None:
     create, update, delete = _packed(service, family, endpoints, existing, options)
     if len(delete) == len(existing) and not create:
@@ -106,14 +97,6 @@ def _plan_family(
             delete.clear()
         else:
             create.append(placeholder)
-    if endpoints.auto:
-        written = {each["metadata"]["name"] for each in (*delete, *update)}
-        unchanged = [each for each in existing if each["metadata"]["name"] not in written]
-        hints = with_hints(create, update, unchanged, shares)
-        create, update = hints.create, hints.update
-        plan.allocated[family] = hints.allocated
-        if hints.problem:
-            plan.problems[family] = hints.problem
     reused = reuse(create, [each for each in delete if is_owned(each, SERVICE, service)])
     plan.create.extend(create)
     plan.update.extend((*update, *reused.values()))
