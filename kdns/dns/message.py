@@ -1,4 +1,4 @@
-"""The door to dnslib: master files and whole messages, for tests and for people. No query passes here."""
+"""The door to dnslib: whole messages, for tests and for people. No query passes here."""
 
 from __future__ import annotations
 
@@ -22,17 +22,6 @@ class Decoded:
     answer: tuple[RRset, ...]
     authority: tuple[RRset, ...]
     additional: tuple[RRset, ...]
-
-
-def zone_rrsets(text: str, origin: str = ".") -> tuple[RRset, ...]:
-    """Returns the records of a master file (RFC 1035 §5), one RRset a record, names in lower case.
-
-    Raises ValueError, with the parser's words, if the text is not a master file.
-    """
-    try:
-        return tuple(_rrset(record) for record in dnslib.RR.fromZone(text, origin=origin))
-    except (dnslib.DNSError, IndexError, KeyError, AttributeError) as error:
-        raise ValueError(f"this is no master file: {error}") from error
 
 
 def decode(packet: bytes) -> Decoded:

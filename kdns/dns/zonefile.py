@@ -128,13 +128,6 @@ def rdata_text(rtype: int, rdata: Rdata, rclass: int = 1) -> str:
         return f"\\# {len(wire)} {wire.hex()}".rstrip()
 
 
-def record_texts(rrset: RRset) -> list[str]:
-    """Returns each record of the set as a line of a zone file."""
-    rtype, rclass = dns.rdatatype.to_text(_type(rrset.rtype)), dns.rdataclass.to_text(_class(rrset.rclass))
-    head = f"{rrset.owner} {rrset.ttl} {rclass} {rtype}"
-    return [f"{head} {rdata_text(rrset.rtype, rdata, rrset.rclass)}" for rdata in rrset.rdata]
-
-
 _type = dns.rdatatype.RdataType.make
 _class = dns.rdataclass.RdataClass.make
 

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 from dns_chain import FakeSetup
 from dns_chain import server_of as one_block
+from zone_text import zone_rrsets
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, zone_rrsets
+from kdns.dns.message import Decoded
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset, Soa, Srv

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from dns_harness import directive_of, server_of, state_of
 from recorded_cases import recorded
+from zone_text import record_texts
 
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import Rdata
 from kdns.dns.types import SRV
-from kdns.dns.zonefile import parse_record, record_texts
+from kdns.dns.zonefile import parse_record
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
 FIXTURE = "coredns-conformance/fixture"

@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 import yaml
+from zone_text import zone_rrsets
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, zone_rrsets
+from kdns.dns.message import Decoded
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import type_number

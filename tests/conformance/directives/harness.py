@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 
 import recorded_cases
 from dns_chain import FakeSetup
+from zone_text import record_texts
 
 from kdns.corefile.parse import parse
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
 from kdns.dns.rrset import RRset
 from kdns.dns.types import rcode_name, rcode_number, type_number
-from kdns.dns.zonefile import parse_record, record_texts
+from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Block, Exchange, Server

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fake_api_certs import authority
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 from wholefiles import replace
+from zone_text import zone_rrsets
 
-from kdns.dns.message import zone_rrsets
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NS
 from kdns.dns.zonefile import rdata_text

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from zone_text import record_texts
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, TXT, A, rcode_name, type_name
 from kdns.dns.zone.difference import difference, is_newer
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone, ZoneError, ZoneNode
-from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone, record_texts
+from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone
 
 HEAD = """$TTL 60
 @ IN SOA ns admin 1 7200 3600 86400 30

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from dns_chain import FakeSetup, server_of
 from test_signing import PAIRS
+from zone_text import record_texts
 
 from kdns.corefile.lexer import Token
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A
-from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve

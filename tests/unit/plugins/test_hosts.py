@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from dns_chain import FakeSetup, ask, only, server_of
+from zone_text import record_texts
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import REFUSED, A
-from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Server

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from struct import pack
 
 import pytest
+from zone_text import record_texts
 
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import QR
 from kdns.dns.rdata import wire_of
 from kdns.dns.zone.zone import Zone
-from kdns.dns.zonefile import parse_record, record_texts
+from kdns.dns.zonefile import parse_record
 from kdns.plugins.secondary.inbound import Inbound, TransferKind, serial_in
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from dns_chain import FakeSetup, ask, respond
+from zone_text import record_texts
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.blocks import Block, Server
 from kdns.dnsserver.chain import Chain
 from kdns.plugins import records, whoami

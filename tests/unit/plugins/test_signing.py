@@ -10,11 +10,11 @@ import dns.rrset
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from zone_text import record_texts
 
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import MX, NSEC, SRV, A
-from kdns.dns.zonefile import record_texts
 from kdns.plugins.dnssec.keys import read_key
 from kdns.plugins.dnssec.signing import canonical, nsec_rdata, signature
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from scripted_upstream import says, wire_of
+from zone_text import record_texts
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import AA, HEADER_BYTES, RA, query_for
 from kdns.dns.types import type_number
 from kdns.dns.wire import records
-from kdns.dns.zonefile import record_texts
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.plugins.forward.bailiwick import checked
