@@ -1,7 +1,9 @@
 """The OpenAPI documents: v2 as JSON and protobuf, v3 as an index and one document per group version.
 
 kubectl explain reads v3. kubectl's writing commands read from it merge keys and whether the server supports the query
-parameters dryRun and fieldValidation; as a fallback they read v2, which they accept as protobuf only.
+parameters dryRun and fieldValidation. kubectl reads v2 for `explain --output plaintext-openapiv2`,
+kubectl before 1.29 for each write too: as protobuf only, and of it the definitions only.
+Differs: v2 has no operations.
 Documents are built at the first call and shared: they must not be changed.
 """
 
@@ -14,7 +16,7 @@ from typing import Final
 
 from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
-from kdns.controlplane.server.openapi.paths import root, v2_paths, v3_paths
+from kdns.controlplane.server.openapi.paths import root, v3_paths
 from kdns.controlplane.server.openapi.proto import document_bytes
 from kdns.controlplane.server.openapi.types import V2, V3, definitions
 
@@ -29,13 +31,8 @@ _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_V
 
 @cache
 def openapi_v2() -> Json:
-    """Returns the Swagger document of all kinds."""
-    return {
-        "swagger": "2.0",
-        "info": _INFO,
-        "paths": v2_paths((*SERVED, *REVIEWS)),
-        "definitions": definitions((*SERVED, *REVIEWS), V2),
-    }
+    """Returns the Swagger document: the definitions of all kinds."""
+    return {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": definitions((*SERVED, *REVIEWS), V2)}
 
 
 @cache

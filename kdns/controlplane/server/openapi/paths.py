@@ -10,7 +10,7 @@ from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
 from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
-from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V2, V3, gvk, list_name
+from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V3, gvk, list_name
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import JSON, YAML
 
@@ -139,8 +139,8 @@ def operations(kind: Kind) -> Iterable[Operation]:
         )
 
 
-def _common(operation: Operation) -> Json:
-    """Returns the part of an operation that both versions share, in the words of kube-apiserver."""
+def _described(operation: Operation) -> Json:
+    """Returns the names and description of an operation, in the words of kube-apiserver."""
     kind, verb, subresource = operation.kind, operation.verb, operation.subresource
     word, text, text_below = _WORDS[verb.action]
     words = (kind.group.removesuffix(".k8s.io") or "core").split(".")
@@ -200,7 +200,7 @@ def v3_paths(kinds: Iterable[Kind]) -> Json:
     paths: Json = {}
     for operation in (operation for kind in kinds for operation in operations(kind)):
         verb = operation.verb
-        item = _common(operation)
+        item = _described(operation)
         item["parameters"] = [
             {"name": name, "in": place, "description": doc, "schema": {"type": of}}
             | ({"required": True} if place == "path" else {})
@@ -225,22 +225,3 @@ def _responses(verb: Verb, content: Json) -> Json:
 
 
 _STATUSES: Final[Mapping[int, str]] = {200: "OK", 201: "Created", 202: "Accepted"}
-
-
-def v2_paths(kinds: Iterable[Kind]) -> Json:
-    """Returns the path items of an OpenAPI v2 (Swagger) document."""
-    paths: Json = {}
-    for operation in (operation for kind in kinds for operation in operations(kind)):
-        verb = operation.verb
-        item = _common(operation) | {"consumes": list(verb.media_types), "produces": _produced(verb)}
-        item["parameters"] = [
-            {"name": name, "in": place, "description": doc, "type": of}
-            | ({"required": True} if place == "path" else {})
-            for name, place, of, doc in _parameters(operation)
-        ]
-        if verb.body:
-            body = {"name": "body", "in": "body", "schema": V2.ref(operation.type_named(verb.body))}
-            item["parameters"].append(body | ({"required": True} if verb.body != "options" else {}))
-        item["responses"] = _responses(verb, {"schema": V2.ref(operation.type_named(verb.response))})
-        paths.setdefault(operation.path, {})[verb.method] = item
-    return paths
