@@ -1,0 +1,184 @@
+"""How long `cache` keeps a reply: TTLs, stale answers and early refreshes."""
+
+from __future__ import annotations
+
+import pytest
+from cache_world import CLIENTS, FAILURE, NO_NAME, World, value
+
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
+from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
+from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Reply
+
+
+@pytest.mark.parametrize(
+    ("reply", "lifetimes_s"),
+    [
+        (NO_NAME, (30,)),
+        (FAILURE, (5,)),
+        (UNHANDLED, ()),
+        (UNANSWERED, ()),
+        (Response(REFUSED), ()),
+        (Response(NOERROR), ()),
+        (Response(NOERROR, reuse=Reuse(("subject",))), (1e9,)),
+        (None, ()),
+    ],
+    ids=["denial", "failure", "unhandled", "unanswered", "refused", "nothing", "with subjects", "silence"],
+)
+def test_what_is_kept_for_how_long(reply: Reply, lifetimes_s: tuple[float, ...]) -> None:
+    world = World()
+    world.upstream.reply = lambda: reply
+    if reply is None:
+        assert world.begin() is None
+        world.waiting[0].send(None)
+        with pytest.raises(StopIteration):
+            world.waiting[0].send(None)
+        return
+    assert world.ask().rcode == world.ask().rcode
+    assert len(world.upstream.asked) == (1 if lifetimes_s else 2)
+    for lifetime_s in lifetimes_s:
+        world.setup.clock_s = lifetime_s - 0.1
+        world.ask()
+        assert len(world.upstream.asked) == 1
+        world.setup.clock_s = lifetime_s
+        world.ask()
+        assert len(world.upstream.asked) == (1 if lifetime_s == 1e9 else 2)
+    has_subjects = bool(lifetimes_s) and lifetimes_s[0] == 1e9
+    assert (len(world.cache.success), len(world.cache.denial)) == (0, 1 if lifetimes_s and not has_subjects else 0)
+
+
+def test_a_failure_of_kdns_s_own_is_asked_again() -> None:
+    """SERVFAIL before the first list of a cluster, or of a zone without content, ends with its reason."""
+    world = World()
+    world.upstream.reply = lambda: Response(SERVFAIL, reuse=PRIVATE)
+    assert world.ask().rcode == "SERVFAIL"
+    world.upstream.reply = None
+    assert value(world.ask()) == (1, 60)
+
+
+@pytest.mark.parametrize(
+    ("stanza", "response", "ttls"),
+    [
+        ("cache 100", Response(answer=(RRset("a.", A, 500, (b"\xc0\0\2\1",)),)), [100]),
+        ("cache 1000", Response(answer=(RRset("a.", A, 500, (b"\xc0\0\2\1",)),)), [500]),
+        (
+            "cache {\ndenial 1000 20\n}",
+            Response(NXDOMAIN, authority=(RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),)),
+            [20],
+        ),
+    ],
+)
+def test_ttls_of_answers_that_pass_are_capped(stanza: str, response: Response, ttls: list[int]) -> None:
+    """Those of a zone or a template, which the table keeps, too."""
+    world = World(stanza)
+    world.upstream.reply = lambda: response._replace(reuse=Reuse(("zone",)))
+    for _ in range(2):
+        found = world.ask()
+        assert [record.ttl for record in (*found.answer, *found.authority)] == ttls
+    assert len(world.upstream.asked) == 1
+
+
+@pytest.mark.parametrize("mode", ["immediate", "verify", "verify 1s"])
+def test_a_stale_answer_lives_until_there_is_a_new_one(mode: str) -> None:
+    world = World(f"cache {{\nserve_stale 1h {mode}\n}}")
+    world.ask()
+    world.upstream.reply = lambda: FAILURE
+    for second in range(5):
+        world.setup.clock_s = 60.0 + second
+        for _ in range(3):
+            assert value(world.ask()) == (1, 30)
+    assert world.upstream.asked[-1].transport == "tcp"
+    attempts = len(world.upstream.asked) - 1
+    assert attempts == (15 if "verify" in mode else 5)
+    world.upstream.reply, world.upstream.value = None, 2
+    world.setup.clock_s = 110.0
+    found = [value(world.ask()) for _ in range(3)]
+    assert found == [(2, 60) if "verify" in mode else (1, 30), (2, 60), (2, 60)]
+    assert len(world.upstream.asked) == attempts + 2
+    counts = world.counts()
+    assert (counts["requests"], counts["misses"], counts["hits success"]) == (19, 1, 18)
+    assert counts["served_stale"] == (15 if "verify" in mode else 16)
+    world.setup.clock_s = 110.0 + 60 + 3600
+    world.upstream.reply = lambda: FAILURE
+    assert value(world.ask()) == "SERVFAIL"
+
+
+def test_clients_that_wait_for_a_new_answer_get_none_that_is_another_client_s() -> None:
+    world = World("cache {\nserve_stale 1h verify\n}")
+    world.ask()
+    world.setup.clock_s = 100.0
+    world.upstream.reply = lambda: Response(
+        NOERROR, answer=(RRset("a.", A, 60, (bytes((192, 0, 2, len(world.upstream.asked))),)),), reuse=PRIVATE
+    )
+    for client in CLIENTS:
+        world.begin(client=client)
+    found = list(map(value, world.end()))
+    assert len(found) == len(CLIENTS)
+    assert [request.client[0] for request in world.upstream.asked[-len(CLIENTS) :]] == [*CLIENTS]
+
+
+@pytest.mark.parametrize("reuse", [Reuse(("service",)), PRIVATE])
+@pytest.mark.parametrize("mode", ["immediate", "verify"])
+def test_a_stale_answer_ends_when_a_directive_answers_that_is_not_kept(mode: str, reuse: Reuse) -> None:
+    """Such as `kubernetes`, for a Service that was created since an upstream was asked."""
+    world = World(f"cache {{\nserve_stale 1h {mode}\n}}")
+    world.ask()
+    world.setup.clock_s = 100.0
+    world.upstream.reply = lambda: Response(
+        NOERROR, answer=(RRset("a.", A, 5, (bytes((192, 0, 2, 9)),)),), reuse=reuse, plugin="kubernetes"
+    )
+    assert value(world.ask()) == ((9, 5) if mode == "verify" else (1, 30))
+    assert [value(world.ask()) for _ in range(2)] == [(9, 5), (9, 5)]
+    assert not len(world.cache.success)
+
+
+def test_verify_does_not_wait_longer_than_its_timeout() -> None:
+    world = World("cache {\nserve_stale 1h verify 50ms\n}")
+    world.ask()
+    world.setup.clock_s, world.upstream.is_silent, world.upstream.value = 100.0, True, 2
+    assert world.begin() is None
+    assert world.begin() is None
+    assert world.end() == []
+    world.setup.wait(0.05)
+    assert list(map(value, world.end())) == [(1, 30), (1, 30)]
+    world.upstream.is_silent = False
+    world.end()
+    assert value(world.ask()) == (2, 60)
+    assert len(world.upstream.asked) == 2
+
+
+def test_a_block_that_ends_leaves_nobody_waiting() -> None:
+    world = World("cache {\nserve_stale 1h verify\n}")
+    world.ask()
+    world.setup.clock_s, world.upstream.is_silent = 100.0, True
+    world.begin()
+    world.end()
+    for call in world.setup.at_stop:
+        call()
+    assert list(map(value, world.end())) == [(1, 30)]
+    assert value(world.ask()) == (1, 30)
+
+
+def test_a_popular_answer_is_asked_for_early() -> None:
+    world = World("cache {\nprefetch 5 10s 20%\n}")
+    world.ask()
+    for second in (40, 45, 47):
+        world.setup.clock_s = float(second)
+        world.ask()
+        world.ask()
+    assert len(world.upstream.asked) == 1
+    world.upstream.value = 2
+    world.setup.clock_s = 48.0
+    assert value(world.ask()) == (1, 12)
+    world.end()
+    assert value(world.ask()) == (2, 60)
+    assert world.counts()["prefetch"] == 1
+    assert len(world.upstream.asked) == 2
+
+
+def test_an_unpopular_answer_is_not() -> None:
+    world = World("cache {\nprefetch 3 10s\n}")
+    for second in (0, 20, 40, 55, 59):
+        world.setup.clock_s = float(second)
+        world.ask()
+    assert len(world.upstream.asked) == 1
