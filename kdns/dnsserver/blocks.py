@@ -229,17 +229,20 @@ class Server:
             return Exchange(b"", None, request, block)
         query = request.query
         reuse = reply.reuse
-        # an answer that was begun before something was forgotten may be made of that
         is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and block.chain.is_cacheable
+        if reuse.repeat and not reply.wire:  # records of a message that was taken apart have this client's spelling
+            is_reusable = False
+        # an answer that was begun before something was forgotten may be made of that
         is_kept = is_reusable and query.is_plain and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, lane, once=not is_kept)
         wire = answer.wire(query.packet)
         if reply.seal:
             wire = reply.seal(wire)
+        lane.count(answer)
         if is_kept:
+            if reuse.repeat:
+                answer.repeat(reuse.repeat, reply)
             self.table.remember(lane, packet_key(query.packet) if key is None else key, answer, reuse)
-        else:
-            lane.count(answer)
         following = self._following(request, reply, block, lane) if reply.following and lane.is_stream else None
         return Exchange(wire, reply, request, block, following)
 

@@ -304,6 +304,10 @@ class Answers(Protocol):
         """Drop the answers that depend on these from the tables in front of the chain."""
         ...
 
+    def settle(self, subject: Subject) -> None:
+        """Count the uses of the answers that depend on this one in their tallies, up to now."""
+        ...
+
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """The server block is ready only when this directive is."""
         ...

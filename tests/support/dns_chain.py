@@ -271,6 +271,10 @@ class FakeAnswers:
         for server in self.servers:
             server.table.forget(subjects)
 
+    def settle(self, subject: Subject) -> None:
+        for server in self.servers:
+            server.table.settle(subject)
+
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         pass
 

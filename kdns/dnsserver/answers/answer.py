@@ -32,7 +32,7 @@ from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
 from kdns.dns.wire import ANSWER, Record, cut, owner_of, records
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.order import AS_IS, MOVING
-from kdns.dnsserver.answers.response import Response, Subject
+from kdns.dnsserver.answers.response import Repeat, Response, Subject
 from kdns.tally import Tally
 
 MAX_UDP_BYTES: Final = 1232
@@ -49,6 +49,10 @@ CACHED_KINDS: Final = 4096
 """Kinds of responses that are the same object in all of their answers."""
 
 _TTL: Final = Struct("!HI")
+TTL_BYTES: Final = _TTL.size
+"""The memory of a TTL and its position."""
+_NO_ID: Final = bytes(2)
+_NO_QUESTION: Final = bytes(2)
 _HEAD: Final = lru_cache(1024)(Struct("!HHHHH").pack)
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = OPCODE | RD | CD
@@ -72,14 +76,16 @@ class ResponseKind(NamedTuple):
 
 
 response_kind = lru_cache(CACHED_KINDS)(ResponseKind)
+_PLUGIN_AT: Final = ResponseKind._fields.index("plugin")
 
 
 class Answer(msgspec.Struct, eq=False, gc=False):
     """A compiled response: `head` goes behind the id, one of `bodies` behind the question.
 
     The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one. A list of bodies
-    is shared with other answers. `until_s` is when the answer needs `renew` before it is used again: its TTLs, which
-    are in `ttls` with their positions, of each body or the same for all, count down from `aged_from_s`.
+    is shared with other answers. `until_s` is when the answer needs `renew` before it is used again: its TTLs count
+    down from `aged_from_s`, None for TTLs that stay. They are in `ttls` with their positions, of each body or the same
+    for all, once they were counted down for the first time.
     The fields from `key` on are the table's: `subjects` and `expires_s` say when the answer is to be forgotten,
     `counted` are the hits that its counters have.
     The garbage collector does not look at answers, up to 100,000: an Answer must not be part of a reference cycle.
@@ -93,7 +99,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     hits: int = 0
     tallies: tuple[Tally, ...] = ()
     until_s: float = inf
-    aged_from_s: float = 0.0
+    aged_from_s: float | None = None
     ttls: tuple[bytes, ...] = ()
     key: bytes = b""
     subjects: tuple[Subject, ...] = ()
@@ -115,14 +121,29 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         """Returns whether the answer may be used at this time, its TTLs counted down to it in whole seconds."""
         if now_s >= self.expires_s:
             return False
-        if self.ttls:
-            age_s = max(0, int(now_s - self.aged_from_s))
-            last = len(self.ttls) - 1
-            self.bodies = tuple(
-                _aged(body, self.ttls[min(number, last)], age_s) for number, body in enumerate(self.bodies)
-            )
-            self.until_s = min(self.expires_s, self.aged_from_s + age_s + 1)
+        if self.aged_from_s is not None:
+            age_s = int(now_s - self.aged_from_s)
+            if age_s > 0:
+                self._count_down(age_s)
+            self.until_s = min(self.expires_s, self.aged_from_s + max(0, age_s) + 1)
         return True
+
+    def _count_down(self, age_s: int) -> None:
+        if not self.ttls:
+            ttls = tuple(_ttls(self.head, body) for body in self.bodies)
+            self.ttls = ttls if len(set(ttls)) > 1 else ttls[:1]
+        last = len(self.ttls) - 1
+        self.bodies = tuple(_aged(body, self.ttls[min(number, last)], age_s) for number, body in enumerate(self.bodies))
+
+    def repeat(self, repeat: Repeat, response: Response) -> None:
+        """Becomes the answer to later queries, once the response was sent and counted."""
+        if self.head[0] << 8 & AA and not response.header[0] & AA:
+            self.head = bytes((self.head[0] & ~(AA >> 8),)) + self.head[1:]
+        self.kind = response_kind(*self.kind[:_PLUGIN_AT], repeat.plugin, self.kind.view)
+        self.tallies = repeat.tallies + response.tallies[repeat.replaced :]
+        self.aged_from_s = repeat.aged_from_s
+        if repeat.aged_from_s is not None:
+            self.until_s = repeat.aged_from_s + 1
 
 
 def _aged(body: bytes, ttls: bytes, age_s: int) -> bytes:
@@ -170,19 +191,14 @@ def compile_answer(
         answer.head = pack("!H", flags & ~to_clear | to_set) + answer.head[2:]
     if response.aged_from_s is not None:
         answer.aged_from_s = response.aged_from_s
-        answer.ttls = tuple(
-            _ttls(query.packet, answer, body) for body in (answer.bodies if is_mixed else answer.bodies[:1])
-        )
         answer.renew(now_s)
     return answer
 
 
-def _ttls(packet: bytes, answer: Answer, body: bytes) -> bytes:
-    """Returns where the TTLs stand in a body, and what they are: 6 bytes for each."""
-    message = b"".join((packet[:2], answer.head, packet[HEADER_BYTES : answer.question_end], body))
-    end = answer.question_end
-    found = records(message)
-    return b"".join(_TTL.pack(record.ttl_at - end, record.ttl) for record in found if record.rtype != OPT)
+def _ttls(head: bytes, body: bytes) -> bytes:
+    """Returns where the TTLs stand in a body, and what they are: 6 bytes for each. Nobody follows its pointers."""
+    found = records(b"".join((_NO_ID, head[:2], _NO_QUESTION, head[4:], body)))
+    return b"".join(_TTL.pack(record.ttl_at - HEADER_BYTES, record.ttl) for record in found if record.rtype != OPT)
 
 
 def _compiled_mixed(

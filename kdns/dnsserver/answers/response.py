@@ -22,20 +22,35 @@ EVERYTHING: Final[Subject] = "everything"
 """The subject that all answers depend on: to touch it is to forget all of them."""
 
 
+class Repeat(NamedTuple):
+    """The difference between a response that a cache has just stored and the later ones to the same packet.
+
+    Later ones are from `plugin` and have no AA. `tallies` replace the first `replaced` tallies of the response. TTLs
+    count down from `aged_from_s`; None for TTLs that stay.
+    """
+
+    plugin: str
+    tallies: tuple[Tally, ...]
+    replaced: int
+    aged_from_s: float | None
+
+
 class Reuse(NamedTuple):
     """When a response may be given to the same packet again: until a subject is touched or `expires_s` has come.
 
-    `expires_s` is a time of the clock that `Request.received_s` is read from; None for no end.
+    `expires_s` is a time of the clock that `Request.received_s` is read from; None for no end. With `repeat` the
+    response itself is for this query only, and later ones differ from it as `repeat` says.
     """
 
     subjects: tuple[Subject, ...] = ()
     expires_s: float | None = None
+    repeat: Repeat | None = None
 
     def and_then(self, other: Reuse) -> Reuse:
         """Returns the reuse of a response that was made of two."""
         if self is PRIVATE or other is PRIVATE:
             return PRIVATE
-        if self is NEVER or other is NEVER:
+        if self is NEVER or other is NEVER or self.repeat or other.repeat:
             return NEVER
         ends = [reuse.expires_s for reuse in (self, other) if reuse.expires_s is not None]
         return Reuse((*self.subjects, *other.subjects), min(ends, default=None))

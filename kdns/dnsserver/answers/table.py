@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
+from struct import Struct
 from typing import Final, TypeVar
 
-from kdns.dnsserver.answers.answer import Answer, ResponseKind
+from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
 from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
 Name = TypeVar("Name", bound=Hashable)
@@ -35,6 +36,10 @@ _SUBJECT_BYTES: Final = 150
 """A subject of an answer, without its text, which is about half of the key's."""
 _GROUP_BYTES: Final = 390
 """A dict of answers that belong together, and its place in another one."""
+
+_COUNTS: Final = Struct("!HHH")
+_COUNTS_AT: Final = 4
+"""Where the numbers of records stand in a head, which begins behind the id."""
 
 _QUESTION_TAIL: Final = -4
 _OPT_TAIL: Final = -15  # qtype, qclass and an OPT without options
@@ -153,6 +158,10 @@ class Generations:
         """Removes an answer from its generation; returns the dict that still holds it."""
         return self._by_number[answer.generation].pop(answer)
 
+    def count(self, answer: Answer) -> None:
+        """Counts the uses of an answer up to now."""
+        self._by_number[answer.generation][answer].lane.count(answer)
+
     def sweep(self) -> None:
         """Makes room, and empties what is too old."""
         for step in count():
@@ -200,7 +209,6 @@ class AnswerTable:
         answer.key = key
         answer.subjects = subjects = tuple(dict.fromkeys(reuse.subjects))
         answer.weight_bytes = weight_of(answer)
-        lane.count(answer)
         lane.answers[key] = answer
         self.generations.size_bytes += answer.weight_bytes
         self.generations.add(answer, lane.shelf)
@@ -225,6 +233,11 @@ class AnswerTable:
             else:
                 for answer in tuple(dependents):
                     self._drop(answer)
+
+    def settle(self, subject: Subject) -> None:
+        """Counts the uses of the answers that depend on a subject up to now, so that their tallies are exact."""
+        for answer in self._dependents.get(subject, ()):
+            self.generations.count(answer)
 
     def clear(self) -> None:
         """Drops all answers at once. Their memory is freed a little with each later one."""
@@ -270,8 +283,8 @@ def weight_of(answer: Answer) -> int:
     """
     key_bytes, subjects, bodies = len(answer.key), len(answer.subjects), answer.bodies
     weight_bytes = _ANSWER_BYTES + key_bytes + subjects * (_SUBJECT_BYTES + key_bytes // 2)
-    if answer.ttls:
-        weight_bytes += _AGING_BYTES + sum(map(len, answer.ttls))
+    if answer.aged_from_s is not None:
+        weight_bytes += _AGING_BYTES + TTL_BYTES * sum(_COUNTS.unpack_from(answer.head, _COUNTS_AT))
     if isinstance(bodies, tuple):
         weight_bytes += sum(map(len, bodies)) + len(bodies) * _BODY_BYTES
     return weight_bytes

@@ -367,6 +367,11 @@ class BlockAnswers:
         for server in self.servers:
             server.table.forget(subjects)
 
+    def settle(self, subject: Subject) -> None:
+        """See Answers."""
+        for server in self.servers:
+            server.table.settle(subject)
+
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """See Answers."""
         self.readiness_checks.append((name, is_ready))

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
 from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
@@ -77,10 +77,14 @@ class Question(NamedTuple):
 
 
 class FetchResult(NamedTuple):
-    """The result of a fetch: the reply for the client that asked first, and its contents."""
+    """The result of a fetch: the reply for the client that asked first, and its contents.
+
+    `item` is the item that the reply became, if later queries get the same bytes.
+    """
 
     reply: Reply
     contents: Contents = OTHER
+    item: Item | None = None
 
 
 AGAIN: Final = FetchResult(None)
@@ -138,8 +142,8 @@ class Cache(Plugin):
         }
         self._zones_label = ",".join(config.zones)
         self._counts: dict[tuple[str, str], Counts] = {}
-        self.success = Store(config.success.capacity)
-        self.denial = Store(config.denial.capacity)
+        self.success = Store(config.success.capacity, self._was_used)
+        self.denial = Store(config.denial.capacity, self._was_used)
         self._flights: InFlightByKey = {}
         self._refreshes: dict[bytes, list[Future[FetchResult]]] = {}
         self._is_stopped = False
@@ -163,7 +167,7 @@ class Cache(Plugin):
             if item is not None and item.kind is not AnswerKind.FAILURE and request.received_s < item.end_s:
                 item.was_used = True
                 tallies = (counts.requests, counts.hits[item.kind])
-                return _for_client(item.response, query, tallies, Reuse((item.key,), item.end_s))
+                return _for_client(item.response, query, tallies, item.reuse(item.end_s))
             item = None
         if item is None:
             return self._fetch(question, _reply_for_miss)
@@ -199,15 +203,13 @@ class Cache(Plugin):
 
     def _fresh(self, item: Item, question: Question) -> Reply:
         request, _, _, counts = question
-        tallies: tuple[Tally, ...] = (counts.requests, counts.hits[item.kind])
         end_s = item.end_s
         if self._config.prefetch is not None:
             now_s = request.received_s
             if _is_popular(item, self._config.prefetch, now_s) and now_s >= item.next_refresh_s:
                 counts.prefetches.count += self._refresh(item, question)
-            tallies = (*tallies, item.uses)
             end_s = min(end_s, now_s + REFRESH_GAP_S)
-        return _for_client(item.response, request.query, tallies, Reuse((item.key,), end_s))
+        return _for_client(item.response, request.query, _hit(item, counts), item.reuse(end_s))
 
     def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
         """Returns a stale answer, or with `verify` a new one if there is one in time."""
@@ -222,7 +224,7 @@ class Cache(Plugin):
     def _stale_answer(self, item: Item, question: Question, stale: StaleConfig) -> Response:
         request, _, _, counts = question
         tallies = (counts.requests, counts.hits[item.kind], counts.stale)
-        reuse = Reuse((item.key,), min(item.next_refresh_s, item.end_s + stale.max_age_s))
+        reuse = item.reuse(min(item.next_refresh_s, item.end_s + stale.max_age_s))
         response = with_ttl(_for_client(item.response, request.query, tallies, reuse), stale.ttl_s or STALE_TTL_S)
         mark = extended_error(STALE_NXDOMAIN_ANSWER if response.rcode == NXDOMAIN else STALE_ANSWER)
         return response._replace(options=(mark,), aged_from_s=None)
@@ -363,9 +365,12 @@ class Cache(Plugin):
         ttl_s = self._ttl_s(found)
         reply = with_ttl(reply, int(ttl_s), found.records)
         disabled = self._disabled[found.kind]
-        if ttl_s and query.labels not in disabled:
-            self._keep(question, found.kind, reply, ttl_s)
-        return FetchResult(reply, found)
+        if not ttl_s or query.labels in disabled:
+            return FetchResult(reply, found)
+        item = self._keep(question, found.kind, reply, ttl_s)
+        is_repeated = item is not None and reply.wire and reply.options == item.response.options
+        # `prefetch` has to see the uses of an item from the first one on
+        return FetchResult(reply, found, item if is_repeated and self._config.prefetch is None else None)
 
     def _drop(self, item: Item) -> None:
         self.success.remove(item.key)
@@ -381,19 +386,22 @@ class Cache(Plugin):
             case _:
                 return self._config.failure_ttl_s
 
-    def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> None:
-        """Keeps a reply. A failure replaces no other item; a denial replaces no records with `prefer_positive`."""
+    def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
+        """Returns the item that a reply became, None if another one stays.
+
+        A failure replaces no other item; a denial replaces no records with `prefer_positive`.
+        """
         key, now_s = question.key, self._setup.now_s()
         old = self.pick(key, now_s)
         if old is not None and kind is AnswerKind.FAILURE and old.kind is not AnswerKind.FAILURE:
-            return
+            return None
         if (
             old is not None
             and kind is AnswerKind.DENIAL
             and old.kind is AnswerKind.SUCCESS
             and self._config.prefer_positive
         ):
-            return
+            return None
         response = without_flags(reply, AA)
         response = Response(
             response.rcode,
@@ -409,12 +417,25 @@ class Cache(Plugin):
         )
         item = Item(key, kind, response, now_s, ttl_s)
         if old is not None and key in self._refreshes:
-            item.uses, item.uses_before, item.last_s = old.uses, old.uses_before, old.last_s
+            item.uses, item.uses_seen, item.uses_before, item.last_s = (
+                old.uses,
+                old.uses_seen,
+                old.uses_before,
+                old.last_s,
+            )
         to, other = (self.success, self.denial) if kind is AnswerKind.SUCCESS else (self.denial, self.success)
         question.counts.evictions[kind].count += to.put(item)
         other.remove(key)
-        if old is not None and old.was_used:
+        if old is not None and old.reused_until_s > now_s:
             self._setup.forget((key,))
+        return item
+
+    def _was_used(self, item: Item) -> bool:
+        """Returns whether an item was used since this was asked last, by the directive or through the table."""
+        self._setup.settle(item.key)
+        was_used = item.was_used or item.uses.count > item.uses_seen
+        item.was_used, item.uses_seen = False, item.uses.count
+        return was_used
 
     # Metrics
 
@@ -454,9 +475,19 @@ def _identity(outcome: FetchResult, _question: Question) -> FetchResult:
 
 
 def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
-    """Returns the reply for the client that asked."""
+    """Returns the reply for the client that asked; the table has the next one, if only clients wait for it."""
     request, _, _, counts = question
-    return _reply_for_client(outcome.reply, request.query, (counts.requests, counts.misses))
+    reply, _, item = outcome
+    if reply is None or item is None or request.depth:
+        return _reply_for_client(reply, request.query, (counts.requests, counts.misses))
+    tallies = (*reply.tallies, counts.requests, counts.misses)
+    repeat = Repeat(NAME, _hit(item, counts), len(tallies), item.response.aged_from_s)
+    return _for_client(reply, request.query, tallies, item.reuse(item.end_s, repeat))
+
+
+def _hit(item: Item, counts: Counts) -> tuple[Tally, ...]:
+    """Returns the tallies of an answer from a fresh item."""
+    return counts.requests, counts.hits[item.kind], item.uses
 
 
 def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Repeat, Response, Reuse
 from kdns.plugins.cache.kinds import AnswerKind
 from kdns.tally import Tally
 
@@ -41,14 +42,15 @@ def recursive_key(key: bytes) -> bytes:
 class Item:
     """One reply that is kept, its TTLs as they were at `stored_s`; times in seconds of the event loop's clock.
 
-    It is fresh until `end_s`. `uses` counts the answers made of it, those of the table a moment later.
-    `next_refresh_s` is the earliest time of a refresh, `last_s` when the directive saw it last, and
-    `uses_before` what `uses` was when the present run of uses began.
+    It is fresh until `end_s`, and the table has answers made of it until `reused_until_s` at most. `uses` counts the
+    answers made of it while it was fresh, those of the table a moment later. `next_refresh_s` is the earliest time of a
+    refresh, `last_s` when the directive saw it last, and `uses_before` what `uses` was when the present run of uses
+    began. The directive used it since the store looked last if it `was_used`; `uses_seen` is what `uses` was then.
     """
 
     __slots__ = (
-        "end_s", "key", "kind", "last_s", "next_refresh_s", "response", "size_bytes", "stored_s", "ttl_s", "uses",
-        "uses_before", "was_used",
+        "end_s", "key", "kind", "last_s", "next_refresh_s", "response", "reused_until_s", "size_bytes", "stored_s",
+        "ttl_s", "uses", "uses_before", "uses_seen", "was_used",
     )  # fmt: skip
 
     def __init__(self, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> None:
@@ -60,10 +62,17 @@ class Item:
         self.end_s = stored_s + ttl_s
         self.uses = Tally()
         self.uses_before = 0
+        self.uses_seen = 0
+        self.reused_until_s = 0.0
         self.last_s = stored_s
         self.next_refresh_s = 0.0
         self.was_used = False
         self.size_bytes = _ITEM_BYTES + len(key) + _size_of(response)
+
+    def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
+        """Returns the reuse of an answer that is made of it."""
+        self.reused_until_s = max(self.reused_until_s, until_s)
+        return Reuse((self.key,), until_s, repeat)
 
 
 def _size_of(response: Response) -> int:
@@ -79,10 +88,11 @@ def _size_of(response: Response) -> int:
 
 
 class Store:
-    """Items of one kind, at most `capacity` of them."""
+    """Items of one kind, at most `capacity` of them. `was_used` says whether an item was used since its last round."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, was_used: Callable[[Item], bool]) -> None:
         self.capacity = capacity
+        self._was_used = was_used
         self.size_bytes = 0
         self._items: OrderedDict[bytes, Item] = OrderedDict()  # a dict looks for its first key past all that went
         self.get = self._items.get
@@ -112,8 +122,7 @@ class Store:
         for step in range(EVICTION_STEPS + 1):
             key = next(iter(self._items))
             item = self._items[key]
-            if not item.was_used or step == EVICTION_STEPS:
+            if step == EVICTION_STEPS or not self._was_used(item):
                 break
-            item.was_used = False
             self._items.move_to_end(key)
         self.remove(key)

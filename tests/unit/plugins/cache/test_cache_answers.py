@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable
+from functools import partial
 
 import pytest
 from cache_world import World, asked_for, value
-from dns_chain import FakeSetup, only
+from dns_chain import FakeSetup, only, read
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
-from kdns.dns.query import AD, CD, RA, RD, Edns, Query, read_query
+from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
 from kdns.dns.rrset import Mx, RRset
 from kdns.dns.types import AXFR, MX, NOERROR, A
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
 from kdns.plugins import loadbalance
 from kdns.plugins.directives import configure
 
@@ -163,6 +164,54 @@ def test_a_reply_about_another_question_is_dropped() -> None:
     world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("b.", A)))
     world.ask()
     assert (len(world.cache.success), world.counts()["drops"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "later"), [((0, 0), {"ra"}), ((AA, RD), {"aa", "ra"}), ((0, RA), {"rd"})], ids=["none", "aa", "no ra"]
+)
+def test_an_answer_that_the_first_reply_put_into_the_table_has_no_aa(header: tuple[int, int], later: set[str]) -> None:
+    """Unless `header` sets it."""
+    world = World()
+    made = compile_answer(read(query("a.", A)), Response(NOERROR, AA | RA, (address_of("a."),)), 65535, ".")
+    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", A)), header=header)
+    first, second = world.ask().flags, world.ask().flags
+    (answer,) = world.server.table.lane("udp", 4).answers.values()
+    assert answer.hits == 2
+    assert first - {"rd"} == {"qr", "aa", "ra"} - ({"ra"} if header[1] & RA else set())
+    assert second & {"aa", "ra"} == later & {"aa", "ra"}
+
+
+@pytest.mark.parametrize(
+    ("stanza", "options"),
+    [("cache", ((3, b"an upstream"),)), ("cache {\nprefetch 2\n}", ())],
+    ids=["options", "prefetch"],
+)
+def test_a_first_reply_that_says_more_than_the_next_one_is_not_in_the_table(
+    stanza: str, options: tuple[tuple[int, bytes], ...]
+) -> None:
+    """Nor one whose uses `prefetch` has to see."""
+    world = World(stanza)
+    made = compile_answer(read(query("a.", A)), Response(NOERROR, RA, (address_of("a."),)), 65535, ".")
+    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", A)), options=options)
+    sizes = []
+    for _ in range(2):
+        world.ask()
+        sizes.append(len(world.server.table))
+    assert sizes == [0, 1]
+
+
+async def test_a_question_of_the_server_s_own_fills_no_table() -> None:
+    """Its reply becomes a part of another one, which counts it as a miss."""
+    world = World()
+    for depth, has_repeat in ((1, False), (0, True)):
+        request = Request(read(query(f"{depth}.", A)), depth=depth)
+        reply = await awaited(world.cache.serve(request, partial(world.upstream.serve, next=unhandled)))
+        assert reply is not None
+        assert (reply.reuse is NEVER, bool(reply.reuse.repeat)) == (not has_repeat, has_repeat)
+
+
+def address_of(name: str) -> RRset:
+    return RRset(name, A, 60, (b"\xc0\0\2\1",))
 
 
 def test_flags_that_header_sets_are_kept() -> None:

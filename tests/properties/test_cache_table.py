@@ -1,0 +1,206 @@
+"""For random upstreams, clients and times: the table in front of `cache` changes no answer and no count.
+
+The first reply of an upstream fills the table, so the second question of a name is already answered from there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from dns_chain import FakeSetup, held
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdns.corefile.parse import parse
+from kdns.dns.message import decode, query
+from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
+from kdns.dns.wire import without_opt
+from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.blocks import Block, Exchange, Server
+from kdns.dnsserver.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.plugins.directives import configure
+
+CACHES = (
+    "cache",
+    "cache 30 {\n success 9 20 7\n denial 9 9 3\n servfail 2s\n}",
+    "cache {\n keepttl\n}",
+    "cache {\n serve_stale 40s\n}",
+    "cache {\n serve_stale 40s verify 0 9s 3s\n serve_stale_policy prefer_positive\n}",
+    "cache {\n prefetch 2 60s 50%\n}",
+    "cache {\n disable success b\n}",
+)
+FRONTS = ("errors", "loadbalance", "dns64", "acl {\n block type HINFO\n}", "nsid node", "bufsize 600", "local", "any")
+OWNERS = ("a.", "b.", "A.")
+MANY = tuple(bytes((192, 0, 2, last)) for last in range(60))
+DENIED = (RRset(".", SOA, 50, (Soa("m.", "r.", 1, 2, 3, 4, 15),)),)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A response of the upstream: so many addresses with a TTL in seconds, or another kind of response."""
+
+    rcode: int = NOERROR
+    flags: int = RA
+    addresses: int = 1
+    ttl_s: int = 25
+    alias: bool = False
+    options: tuple[tuple[int, bytes], ...] = ()
+
+    def response(self, name: str, qtype: int) -> Response:
+        """Returns the response to a question."""
+        size = 16 if qtype == AAAA else 4
+        owner = "c." if self.alias else name
+        rdata = tuple(one.rjust(size, b"\0") for one in MANY[: self.addresses]) if qtype in {A, AAAA} else (b"\1x",)
+        records = (RRset(owner, qtype, self.ttl_s, rdata),) if self.addresses else ()
+        alias = (RRset(name, CNAME, self.ttl_s + 3, ("c.",)),) if self.alias else ()
+        is_denial = self.rcode in {NOERROR, NXDOMAIN} and not records
+        return Response(self.rcode, self.flags, (*alias, *records), DENIED if is_denial else ())
+
+
+SHAPES = (
+    Shape(),
+    Shape(flags=RA | AA),
+    Shape(flags=RA | AD, addresses=3, ttl_s=7),
+    Shape(addresses=2, alias=True, ttl_s=12),
+    Shape(addresses=60),
+    Shape(ttl_s=0),
+    Shape(NXDOMAIN, addresses=0, flags=RA | AA),
+    Shape(addresses=0),
+    Shape(SERVFAIL, addresses=0, options=(extended_error(22),)),
+    Shape(options=(extended_error(3),)),
+    Shape(options=((3, b"other"),)),
+)
+
+
+class Upstream(Plugin):
+    """Answers in the way that was chosen last, with a message and at once, as the clock of a test stands still."""
+
+    sees = Sees.PACKET
+
+    def __init__(self) -> None:
+        self.shape = SHAPES[0]
+
+    async def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
+        del next
+        asked = request.query
+        made = self.shape.response(asked.name, asked.qtype)
+        wire = compile_answer(asked._replace(edns=None), made, 65535, ".", once=True).wire(asked.packet)
+        return Response(self.shape.rcode, wire=wire, options=self.shape.options, plugin="forward")
+
+
+class World:
+    """A block of directives in front of an upstream, with a table or without one."""
+
+    def __init__(self, stanzas: tuple[str, ...], *, has_table: bool) -> None:
+        self.setup = FakeSetup()
+        self.upstream = Upstream()
+        (config,) = configure(parse(". {\n" + "\n".join(stanzas) + "\n}\n"))
+        self.setup.built = (*config.build(self.setup), self.upstream)
+        chain = Chain(self.setup.built)
+        assert chain.is_cacheable
+        chain.is_cacheable = has_table
+        self.server = Server("dns://:53", (Block(".", chain),))
+        self.setup.servers.append(self.server)
+
+    def ask(self, packet: bytes, transport: str) -> bytes:
+        """Returns what a listener sends."""
+        lane = self.server.table.lane(transport, 6)
+        if answer := held(lane, packet, self.setup.clock_s):
+            return answer.wire(packet)
+        outcome = self.server.respond(packet, lane, ("2001:db8::1", 1), self.setup.clock_s)
+        while not isinstance(outcome, Exchange):
+            self.setup.advance()
+            try:
+                outcome.send(None)
+            except StopIteration as stop:
+                outcome = stop.value
+        self.setup.advance()
+        return outcome.wire
+
+    def responses(self) -> dict[tuple[str, ResponseKind], int]:
+        """Returns how many responses of each kind were sent over each transport, as a scrape has them."""
+        lanes = self.server.table.lanes.values()
+        return {(lane.transport, kind): times for lane in lanes for kind, times in lane.totals()}
+
+    def counts(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """Returns the counters of the directives that are not 0."""
+        families = self.setup.counted.items()
+        return {(name, labels): count for name, one in families for labels, count in one.samples() if count}
+
+
+def meaning(wire: bytes) -> object:
+    """Returns a response without the order of its records."""
+    got = decode(wire)
+    parts = map(Counter, (got.answer, got.authority, got.additional))
+    return got.rcode, got.flags, *parts, without_opt(wire)[1]
+
+
+def packet_of(name: str, qtype: int, flags: int, payload_bytes: int, *, do: bool) -> bytes:
+    packet = bytearray(query(name, qtype, payload_bytes=payload_bytes))
+    packet[2:4] = flags.to_bytes(2, "big")
+    if payload_bytes and do:
+        packet[-4] |= 0x80
+    return bytes(packet)
+
+
+PACKETS = st.builds(
+    packet_of,
+    st.sampled_from(OWNERS),
+    st.sampled_from((A, A, AAAA, TXT)),
+    st.sampled_from((RD, RD, RD | AD, RD | CD, 0)),
+    st.sampled_from((0, 1232)),
+    do=st.booleans(),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(PACKETS, st.sampled_from(("udp", "udp", "tcp"))),
+        st.tuples(PACKETS, st.sampled_from(("udp", "udp", "tcp"))),
+        st.sampled_from(SHAPES),
+        st.floats(0.25, 12),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(CACHES), st.lists(st.sampled_from(FRONTS), unique=True), STEPS)
+def test_the_table_changes_no_answer_and_no_count(
+    stanza: str, fronts: list[str], steps: list[tuple[bytes, str] | Shape | float]
+) -> None:
+    kept, bare = worlds = [World((*fronts, stanza), has_table=has_table) for has_table in (True, False)]
+    for step in steps:
+        for world in worlds:
+            if isinstance(step, Shape):
+                world.upstream.shape = step
+            elif isinstance(step, float):
+                world.setup.clock_s += step
+        if isinstance(step, tuple):
+            answers = [meaning(world.ask(*step)) for world in worlds]
+            assert answers[0] == answers[1], (stanza, fronts, step)
+            for world in worlds:  # the table hides what `prefetch` counts for a second
+                world.setup.clock_s += 1.0 if "prefetch" in stanza else 0.0
+    assert not len(bare.server.table)
+    assert kept.responses() == bare.responses()
+    assert kept.counts() == bare.counts()
+
+
+def test_the_second_question_is_answered_from_the_table() -> None:
+    """As the cache answers it: without AA, and counted as a hit of the cache."""
+    for fronts in ((), FRONTS):
+        world = World((*fronts, "cache"), has_table=True)
+        world.upstream.shape = SHAPES[1]
+        packet = packet_of("a.", A, RD, 1232, do=False)
+        assert "aa" in decode(world.ask(packet, "udp")).flags
+        (answer,) = world.server.table.lane("udp", 6).answers.values()
+        world.setup.clock_s = 5.0
+        second = decode(world.ask(packet, "udp"))
+        assert answer.hits == 2
+        assert "aa" not in second.flags
+        assert [record.ttl for record in second.answer] == [20]
+        assert {kind.plugin: times for (_, kind), times in world.responses().items()} == {"forward": 1, "cache": 1}
+        counted = {name.removeprefix("coredns_cache_"): int(count) for (name, _), count in world.counts().items()}
+        assert (counted["requests"], counted["misses"], counted["hits"]) == (2, 1, 1)
