@@ -21,7 +21,8 @@ from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clus
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import CONFIG_MAP, KINDS
+from kdns.controlplane.meta.kinds import CONFIG_MAP
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.dnsserver.io.corefile import mistakes_in
 from kdns.errors import CorefileError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
@@ -59,7 +60,6 @@ COREFILE_KEY: Final = "Corefile"
 """The key of a ConfigMap whose value is a Corefile, for CoreDNS, NodeLocal DNSCache and kdns."""
 PILLAR: Final = re.compile("__PILLAR__[A-Z]+(?:__[A-Z]+)*__")
 """Words that NodeLocal DNSCache and kdns fill in on a node."""
-SERVED_GROUPS: Final = frozenset(kind.group for kind in KINDS)
 _MANIFEST: Final = re.compile(
     r"""^[\s{-]*["']?(?:apiVersion|kind)["']?\s*:(?:\s|["']|$)|\A\s*(?:\{\s*"|\[\s)""", re.MULTILINE
 )
@@ -123,7 +123,7 @@ class _Check:
     """The read files, and the mistakes."""
 
     def __init__(self, dns_port: int) -> None:
-        self._dns_port = dns_port
+        self._dns_port, self._kinds = dns_port, built_in()
         self.read: Counter[str] = Counter(dict.fromkeys(_PLURALS, 0))
         self.warnings: list[Mistake] = []
         """Warnings: possibly intended or valid elsewhere, such as kinds that kdns does not serve."""
@@ -183,7 +183,7 @@ class _Check:
                 self.warnings += remarks
             else:
                 others.append(document)
-        for manifest in manifests_of(text, others, self._of_manifests):
+        for manifest in manifests_of(text, others, self._kinds, self._of_manifests):
             match manifest:
                 case UnknownKind():
                     self._unknown(manifest)
@@ -198,7 +198,7 @@ class _Check:
     def _unknown(self, manifest: UnknownKind) -> None:
         """Reports an unknown kind: a mistake in a served group, where it is misspelt, and a warning in other groups."""
         group = manifest.api_version.rpartition("/")[0]
-        if group in SERVED_GROUPS or any(kind.kind == manifest.kind for kind in KINDS):
+        if any(group == kind.group or kind.kind == manifest.kind for kind in self._kinds.stored):
             self._of_manifests.append(manifest.error)
         else:
             self.warnings.append(manifest.error)

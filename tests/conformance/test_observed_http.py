@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from rest_harness import path_of, server
+from served_kinds import KINDS
 
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, KINDS, SERVICE, Json
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
 
 OBSERVED = yaml.safe_load(Path(__file__).with_name("observed.yaml").read_text())
 SERVICES = path_of(SERVICE, "default")

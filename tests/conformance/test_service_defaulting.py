@@ -6,9 +6,9 @@ from operator import itemgetter
 
 from recorded_cases import each_case, recorded
 from rest_harness import path_of, server
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.meta.kinds import SERVICE, Json
-from kdns.controlplane.resources.strategy import STRATEGIES
 
 ALLOCATED = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """What is filled in behind the defaults, and not part of the recorded result."""
@@ -19,7 +19,7 @@ EACH_CASE = each_case(recorded("service-defaulting-cases.json")["cases"], itemge
 
 @EACH_CASE
 def test_recorded_defaults(name: str, case: Json) -> None:
-    made = STRATEGIES[SERVICE].defaults(case["in"])
+    made = CATALOGUE[SERVICE].defaults(case["in"])
     wanted = case["expect"]
     assert made["spec"] == wanted["spec"], name
     assert made.get("status") == wanted.get("status")

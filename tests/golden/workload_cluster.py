@@ -17,6 +17,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, NODE, POD, REPLICA_SET, REPLICATION_CONTROLLER, Json, Kind
 from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.store import Store
@@ -60,8 +61,8 @@ class Workbench:
 
         config = ClusterConfig()
 
-        def grace_s(kind: Kind, _obj: Json, wanted: int | None) -> int:
-            if kind != POD or not self.graceful:
+        def grace_s(strategy: Strategy, _obj: Json, wanted: int | None) -> int:
+            if not (strategy.is_graceful and self.graceful):
                 return 0
             return 30 if wanted is None else wanted
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from served_kinds import CATALOGUE
 
 from kdns.cluster import selectors
 from kdns.cluster.selectors import SelectorError
@@ -14,7 +15,6 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.patch import patch_schema
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
@@ -93,6 +93,6 @@ def test_any_text_is_a_selector_or_an_error_that_says_why(text: str) -> None:
     except SelectorError as error:
         assert error.reason  # noqa: PT017 - either outcome is right
     try:
-        field_selectors.parse(STRATEGIES[POD].field_labels, text).matches({})
+        field_selectors.parse(CATALOGUE[POD].field_labels, text).matches({})
     except StatusError as error:
         assert error.code == 400  # noqa: PT017 - either outcome is right

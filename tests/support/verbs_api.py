@@ -10,9 +10,10 @@ import pytest
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, Json
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.deletion import GracePeriod
 from kdns.controlplane.storage.store import Store
 
 NOW_S = 1_700_000_000.0
@@ -20,7 +21,7 @@ NOW = "2023-11-14T22:13:20Z"
 HEADLESS: Json = {"clusterIP": "None", "ports": [{"port": 80}]}
 
 
-def new_api(store: Store | None = None, grace_s: Callable[[Kind, Json, int | None], int] | None = None) -> Api:
+def new_api(store: Store | None = None, grace_s: GracePeriod | None = None) -> Api:
     uids, suffixes = count(1), count(1)
     options: dict[str, Any] = {"grace_s": grace_s} if grace_s else {}
     registry = Registry(ClusterConfig(), lambda _: 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.controllers.controller import Event
 from kdns.controlplane.controllers.endpoints.pod_endpoints import addresses_in
@@ -30,7 +31,7 @@ recorder = EventRecorder()
 def watched(text: str) -> bytes:
     obj = {"metadata": {"name": "a", "annotations": {"a": text}}}
     event = WatchEvent("ADDED", stored_object_of(CONFIG_MAP, ("default", "a"), obj, 1))
-    return Renderer(CONFIG_MAP, Representation(form="Table")).event(event, 0.0, first=True)
+    return Renderer(CATALOGUE, CONFIG_MAP, Representation(form="Table")).event(event, 0.0, first=True)
 
 
 def recorded(text: str) -> None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kdns.controlplane.meta.kinds import REVIEWS, SERVED
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION, META
 from kdns.controlplane.server.conversions import BINDING, EVICTION, SCALE
 from tools.schema import release
@@ -59,7 +59,7 @@ def files() -> dict[str, str]:
 
 
 def _roots(known: Mapping[str, Json]) -> list[str]:
-    kinds = [(kind.api_version, kind.kind) for kind in (*SERVED, *REVIEWS, SCALE, EVICTION, BINDING)]
+    kinds = [(kind.api_version, kind.kind) for kind in (*built_in(), SCALE, EVICTION, BINDING)]
     for line in lines("kinds.txt"):
         api_version, *names = line.split()
         kinds += [(api_version, name) for name in names]

@@ -27,6 +27,7 @@ from kdns.controlplane.manifests.manifest import Manifest
 from kdns.controlplane.meta.annotations import MANIFEST
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
@@ -46,7 +47,9 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     gets the skipped manifests. Raises ManifestError for an unreadable file, InputError for objects that are refused.
     """
     texts = texts_read_once(paths)
-    manifests, _ = load(paths, texts)  # a broken file is an error here; ManifestFollower would only report it
+    manifests, _ = load(
+        paths, built_in(), texts
+    )  # a broken file is an error here; ManifestFollower would only report it
     chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
     registry = Registry(config, chance.randrange)
     api = Api(
@@ -104,7 +107,7 @@ class _ExportedObjects:
     """
 
     def __init__(self, api: Api, registry: Registry) -> None:
-        self._api, self._registry = api, registry
+        self._api, self._registry, self.kinds = api, registry, api.kinds
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         return self._api.get(kind, namespace, name)

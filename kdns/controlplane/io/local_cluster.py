@@ -22,6 +22,7 @@ from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
@@ -71,9 +72,10 @@ class LocalCluster:
     async def _start(self, stack: AsyncExitStack) -> None:
         check_config(self.rest_config)
         allocation = AllocationMetrics()
-        self._registry = Registry(self.config, random.randrange, allocation.metrics)
+        kinds = built_in()
+        self._registry = Registry(self.config, random.randrange, allocation.metrics, kinds)
         with gc_paused():
-            journal = open_journal(self.data) if self.data else None
+            journal = open_journal(self.data, kinds) if self.data else None
             if journal:
                 stack.push_async_callback(journal.close)
             self._api = self._api_of(journal)

@@ -19,7 +19,7 @@ from kdns.controlplane.manifests.io.files import Scanner, check_exist, located
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind, Kinds
 from kdns.controlplane.schema import check
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
@@ -49,7 +49,11 @@ class ObjectList(Protocol):
 
 
 class Objects(Protocol):
-    """The verbs of the API that manifests need. Each raises StatusError."""
+    """The kinds and verbs of the API that manifests need. Each verb raises StatusError."""
+
+    @property
+    def kinds(self) -> Kinds:
+        """The served kinds."""
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         """Returns the stored object."""
@@ -116,7 +120,7 @@ class ManifestFollower:
     ) -> None:
         self._api, self._report, self._changes, self._poll_s = api, report, changes or ChangeLog(), poll_s
         self._roots = tuple(source_text(str(path.absolute())) for path in paths)
-        self._scanner = Scanner(paths, texts or {})
+        self._scanner = Scanner(paths, api.kinds, texts or {})
         self._applied: dict[Key, Manifest] = {}
         self._manifests: dict[Key, Manifest] = {}
         self._refusals: dict[Key, Refusal] = {}
@@ -296,7 +300,7 @@ class ManifestFollower:
         if self._scanner.error:
             return
         broken = {source_text(str(path.absolute())) for path, loaded in self._scanner.files.items() if loaded.errors}
-        for kind in sorted(KINDS, key=lambda kind: kind is NAMESPACE):
+        for kind in sorted(self._api.kinds.stored, key=lambda kind: kind is NAMESPACE):
             for obj in list(self._api.list(kind, None).items):
                 key = kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
                 source = source_of(obj)

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.controlplane.meta.annotations import MANIFEST_ANNOTATIONS
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import GENERIC, JOB, POD, SERVICE, WORKLOADS, Json, Kind
+from kdns.controlplane.meta.kinds import JOB, POD, SERVICE, WORKLOADS, Json, Kind
 
 LINES_MAX: Final = 10
 """Changes of one pass that have a line of their own."""
@@ -103,7 +103,7 @@ class ChangeLog:
 def remark(config: ClusterConfig, kind: Kind, obj: Json) -> tuple[str, str]:
     """Returns a remark about simulated or ignored parts of an object: its deduplication key and its text, or two ""."""
     name = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
-    if kind in GENERIC:
+    if kind.is_inert:
         return kind.kind, f"{kind.kind} {name}: stored, nothing acts on it"
     if kind in (POD, JOB, *WORKLOADS):
         pending = "Pods stay Pending: they are not simulated"

@@ -13,13 +13,13 @@ from kdns.controlplane.meta.kinds import (
     ENDPOINTS,
     EVENT,
     IP_ADDRESS,
-    KINDS,
     NAMESPACE,
     NODE,
     SERVICE,
     SERVICE_CIDR,
     Json,
     Kind,
+    Kinds,
 )
 from kdns.errors import ManifestError
 from kdns.spelling import closest
@@ -36,7 +36,6 @@ SERVER_FIELDS = (
 )
 """Metadata that the server sets; exported objects have it, and it is dropped."""
 
-_BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
 _RANK = {NAMESPACE: 0, NODE: 1, SERVICE_CIDR: 1, IP_ADDRESS: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
 _OTHER_RANK = 3
 
@@ -105,24 +104,28 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class UnknownKind:
-    """A manifest of a kind that is not served."""
+    """A manifest of a kind that is not served; `hint` says what may have been meant."""
 
     path: str
     line: int
     api_version: str
     kind: str
+    hint: str
 
     @property
     def error(self) -> ManifestError:
-        """The error, with the API versions of the kind that are served, or the kind that may have been meant."""
-        served = [kind.api_version for kind in KINDS if kind.kind == self.kind]
-        near = closest(self.kind, [kind.kind for kind in KINDS if kind.api_version == self.api_version])
-        hint = f"; did you mean {near}?" if near else ""
-        if served:
-            hint = f", {self.kind} is served as {' and '.join(served)}"
-        return ManifestError(
-            self.path, self.line, "kind", f"skipped: {self.api_version} {self.kind} is not served{hint}"
-        )
+        """The error of the field `kind`."""
+        reason = f"skipped: {self.api_version} {self.kind} is not served{self.hint}"
+        return ManifestError(self.path, self.line, "kind", reason)
+
+
+def _hint(api_version: str, name: str, kinds: Kinds) -> str:
+    """Returns the API versions of a kind that are served, or the kind that may have been meant."""
+    served = [kind.api_version for kind in kinds.stored if kind.kind == name]
+    if served:
+        return f", {name} is served as {' and '.join(served)}"
+    near = closest(name, [kind.kind for kind in kinds.stored if kind.api_version == api_version])
+    return f"; did you mean {near}?" if near else ""
 
 
 TEXT_FIELDS = ("metadata.labels", "metadata.annotations")
@@ -130,7 +133,7 @@ TEXT_FIELDS = ("metadata.labels", "metadata.annotations")
 
 
 def manifest_of(
-    path: str, line: int, value: object, mistakes: list[ManifestError] | None = None
+    path: str, line: int, value: object, kinds: Kinds, mistakes: list[ManifestError] | None = None
 ) -> Manifest | UnknownKind:
     """Returns the manifest of one parsed document; ManifestError without apiVersion, kind or name.
 
@@ -139,9 +142,9 @@ def manifest_of(
     if not isinstance(value, dict):
         raise ManifestError(path, line, "", f"expected an object with apiVersion and kind, got {_described(value)}")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
-    kind = _BY_NAME.get((api_version, kind_name))
-    if kind is None:
-        return UnknownKind(path, line, api_version, kind_name)
+    kind = kinds.by_type(api_version, kind_name)
+    if kind is None or not kind.is_stored:
+        return UnknownKind(path, line, api_version, kind_name, _hint(api_version, kind_name, kinds))
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise ManifestError(path, line, "metadata", f"expected an object with a name, got {_described(metadata)}")

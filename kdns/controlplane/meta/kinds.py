@@ -1,7 +1,9 @@
-"""The table of resources that the control plane serves: discovery, routing, storage and printing read it."""
+"""Kinds: the class, those that code names, and an index of the kinds that one API server serves."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -15,6 +17,8 @@ class Kind:
 
     `columns` are those of `kubectl get` for a generic kind beside the name: each is `Title=path.of.the.field`, with
     `|text` for an absent one, or `Age`. Without columns it shows name and creation time, as kube-apiserver does.
+    `stored_as` is set for a kind that is served by conversion: the kind of its stored objects. A review is answered and
+    not stored. Nothing in kdns acts on objects of an inert kind.
     """
 
     group: str
@@ -26,6 +30,19 @@ class Kind:
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    stored_as: Kind | None = None
+    is_review: bool = False
+    is_inert: bool = False
+
+    @property
+    def stored_kind(self) -> Kind:
+        """The kind of the stored objects: the kind itself, unless it is served by conversion."""
+        return self.stored_as or self
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether objects of the kind itself are stored."""
+        return self.stored_as is None and not self.is_review
 
     @property
     def singular(self) -> str:
@@ -74,159 +91,91 @@ CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisi
 WORKLOADS: tuple[Kind, ...] = (REPLICATION_CONTROLLER, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
 """The kinds whose controllers replace Pods that are gone."""
 
-CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), ("status",))
-VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), ("status",))
-CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",))
-INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",))
-INGRESS_CLASS = Kind("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False)
-API_SERVICE = Kind(
-    "apiregistration.k8s.io", "v1", "APIService", "apiservices", False, (), ("status",), ("api-extensions",)
+CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), ("status",), is_inert=True)
+VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), ("status",), is_inert=True)
+CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",), is_inert=True)
+INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",), is_inert=True)
+LEASE = Kind(
+    "coordination.k8s.io", "v1", "Lease", "leases", columns=("Holder=spec.holderIdentity", "Age"), is_inert=True
 )
-LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", columns=("Holder=spec.holderIdentity", "Age"))
 AUTOSCALER = Kind(
-    "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", True, ("hpa",), ("status",), ("all",)
+    *("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+    *(True, ("hpa",), ("status",), ("all",)),
+    is_inert=True,
 )
 SIGNING_REQUEST = Kind(
     *("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests"),
     *(False, ("csr",), ("status", "approval")),
+    is_inert=True,
 )
-
-_STATUS, _EXTENSIONS = ("status",), ("api-extensions",)
-_ADMISSION, _FLOWS = "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"
-_CSI_DRIVER = (
-    "AttachRequired=spec.attachRequired|true",
-    "PodInfoOnMount=spec.podInfoOnMount|false",
-    "StorageCapacity=spec.storageCapacity|false",
-    "TokenRequests=spec.tokenRequests.audience|<unset>",
-    "RequiresRepublish=spec.requiresRepublish|false",
-    "Modes=spec.volumeLifecycleModes|Persistent",
-    "Age",
-)
-_PRIORITY_CLASS = (
-    "Value=value",
-    "Global-Default=globalDefault|false",
-    "Age",
-    "PreemptionPolicy=preemptionPolicy|PreemptLowerPriority",
-)
-_ATTACHMENT = (
-    "Attacher=spec.attacher",
-    "PV=spec.source.persistentVolumeName",
-    "Node=spec.nodeName",
-    "Attached=status.attached|false",
-    "Age",
-)
-_PRIORITY_LEVEL = (
-    "Type=spec.type",
-    "NominalConcurrencyShares=spec.limited.nominalConcurrencyShares|<none>",
-    "Queues=spec.limited.limitResponse.queuing.queues|<none>",
-    "HandSize=spec.limited.limitResponse.queuing.handSize|<none>",
-    "QueueLengthLimit=spec.limited.limitResponse.queuing.queueLengthLimit|<none>",
-    "Age",
-)
-_RESOURCE_SLICE = ("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age")
-RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, columns=_RESOURCE_SLICE)
-
-GENERIC: tuple[Kind, ...] = (
-    CLAIM,
-    VOLUME,
-    CRON_JOB,
-    INGRESS,
-    INGRESS_CLASS,
-    LEASE,
-    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True, ("netpol",)),
-    AUTOSCALER,
-    Kind("", "v1", "ResourceQuota", "resourcequotas", True, ("quota",), _STATUS),
-    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
-    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
-    Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False),
-    Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", False),
-    Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",)),
-    Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, columns=_CSI_DRIVER),
-    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), columns=_PRIORITY_CLASS),
-    Kind(
-        *(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False),
-        categories=_EXTENSIONS,
-    ),
-    Kind(
-        *(_ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", False),
-        categories=_EXTENSIONS,
-    ),
-    API_SERVICE,
-    Kind("", "v1", "LimitRange", "limitranges", True, ("limits",)),
-    Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False, columns=("Handler=handler", "Age")),
-    Kind("", "v1", "PodTemplate", "podtemplates"),
-    SIGNING_REQUEST,
-    Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False),
-    Kind("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
-    Kind("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, (), _STATUS, columns=_ATTACHMENT),
-    Kind(
-        *("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", False, ("vac",)),
-        columns=("DriverName=driverName", "Age"),
-    ),
-    Kind(_ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", False, (), _STATUS, _EXTENSIONS),
-    Kind(
-        *(_ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", False),
-        categories=_EXTENSIONS,
-    ),
-    Kind(_ADMISSION, "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", False, categories=_EXTENSIONS),
-    Kind(
-        *(_ADMISSION, "v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", False),
-        categories=_EXTENSIONS,
-    ),
-    Kind(_FLOWS, "v1", "FlowSchema", "flowschemas", False, (), _STATUS),
-    Kind(
-        *(_FLOWS, "v1", "PriorityLevelConfiguration", "prioritylevelconfigurations", False, (), _STATUS),
-        columns=_PRIORITY_LEVEL,
-    ),
-    Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, columns=("Age",)),
-    Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), _STATUS),
-    Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", columns=("Age",)),
-    RESOURCE_SLICE,
-)
-"""Kinds that nothing in kdns acts on: stored, checked against their schema, printed. One line each."""
-
-KINDS: tuple[Kind, ...] = (
-    NAMESPACE,
-    SERVICE,
-    ENDPOINTS,
-    POD,
-    NODE,
-    EVENT,
-    ENDPOINT_SLICE,
-    *WORKLOADS,
-    CONTROLLER_REVISION,
-    CONFIG_MAP,
-    SECRET,
-    SERVICE_ACCOUNT,
-    JOB,
-    DISRUPTION_BUDGET,
-    *GENERIC,
-    SERVICE_CIDR,
-    IP_ADDRESS,
-)
-"""The stored kinds."""
-
-EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",))
-AUTOSCALER_V1 = replace(AUTOSCALER, version="v1")
-STORED_KINDS: dict[Kind, Kind] = {EVENT_V1: EVENT, AUTOSCALER_V1: AUTOSCALER}
-"""Kind that is served by conversion → the kind that is stored."""
-
-SERVED: tuple[Kind, ...] = (*KINDS, *STORED_KINDS)
-"""The served kinds."""
+EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",), stored_as=EVENT)
+AUTOSCALER_V1 = replace(AUTOSCALER, version="v1", stored_as=AUTOSCALER)
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
-SELF_REVIEW = Kind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False)
-TOKEN_REVIEW = Kind(_AUTHENTICATION, "v1", "TokenReview", "tokenreviews", False)
-LOCAL_ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews")
-SELF_ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
-RULES_REVIEW = Kind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
-ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccessreviews", False)
-REVIEWS: tuple[Kind, ...] = (
-    SELF_REVIEW,
-    TOKEN_REVIEW,
-    LOCAL_ACCESS_REVIEW,
-    SELF_ACCESS_REVIEW,
-    RULES_REVIEW,
-    ACCESS_REVIEW,
+SELF_REVIEW = Kind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False, is_review=True)
+TOKEN_REVIEW = Kind(_AUTHENTICATION, "v1", "TokenReview", "tokenreviews", False, is_review=True)
+LOCAL_ACCESS_REVIEW = Kind(
+    _AUTHORIZATION, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", is_review=True
 )
-"""Reviews: a POST sends the request, the response has the answer; nothing is stored."""
+SELF_ACCESS_REVIEW = Kind(
+    _AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False, is_review=True
+)
+RULES_REVIEW = Kind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False, is_review=True)
+ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccessreviews", False, is_review=True)
+
+
+class Kinds:
+    """The kinds that one API server serves, by each of their names. Kinds come and go while it runs.
+
+    `changes` counts them by apiVersion, so that documents made of the kinds know whether they are current.
+    """
+
+    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
+        self.changes: Counter[str] = Counter()
+        self._kinds: dict[Kind, None] = {}
+        self._by_type: dict[tuple[str, str], Kind] = {}
+        self._by_plural: dict[tuple[str, str], Kind] = {}
+        self._by_resource: dict[str, Kind] = {}
+        for kind in kinds:
+            self._learn(kind)
+
+    def _learn(self, kind: Kind) -> None:
+        self.changes[kind.api_version] += 1
+        self._kinds[kind] = None
+        self._by_type[kind.api_version, kind.kind] = kind
+        self._by_plural[kind.api_version, kind.plural] = kind
+        if kind.is_stored:
+            self._by_resource[kind.resource] = kind
+
+    def _forget(self, kind: Kind) -> None:
+        self.changes[kind.api_version] += 1
+        del self._kinds[kind], self._by_type[kind.api_version, kind.kind]
+        del self._by_plural[kind.api_version, kind.plural]
+        if kind.is_stored:
+            del self._by_resource[kind.resource]
+
+    def __iter__(self) -> Iterator[Kind]:
+        """Yields every kind: stored ones, those that are served by conversion, and reviews."""
+        return iter(tuple(self._kinds))
+
+    @property
+    def stored(self) -> tuple[Kind, ...]:
+        """The kinds of stored objects, each once, whatever versions they are served in."""
+        return tuple(self._by_resource.values())
+
+    @property
+    def namespaced(self) -> tuple[Kind, ...]:
+        """The kinds of stored objects that are in a namespace."""
+        return tuple(kind for kind in self.stored if kind.namespaced)
+
+    def by_type(self, api_version: str, kind: str) -> Kind | None:
+        """Returns the kind that objects with this apiVersion and kind have."""
+        return self._by_type.get((api_version, kind))
+
+    def by_plural(self, api_version: str, plural: str) -> Kind | None:
+        """Returns the kind whose URLs have this apiVersion and plural."""
+        return self._by_plural.get((api_version, plural))
+
+    def by_resource(self, resource: str) -> Kind | None:
+        """Returns the stored kind of a resource: `plural` or `plural.group`."""
+        return self._by_resource.get(resource)

@@ -1,1 +1,1 @@
-"""The rules of each resource group: defaults, validation, allocation; `strategy.py` joins them."""
+"""The rules of each resource group: defaults, validation, allocation; `catalogue.py` joins them."""

@@ -84,7 +84,7 @@ DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp
 
 
 def printer_of(paths: tuple[str, ...]) -> Printer:
-    """Returns the printer of the columns in a row of kinds.py."""
+    """Returns the printer of the columns in the row of a kind."""
     if not paths:
         return DEFAULT
     rows = [_path_column(each) for each in paths]

@@ -16,9 +16,9 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue, built_in
 from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
 from kdns.controlplane.schema.omitempty import lean
 from kdns.controlplane.storage.watch import StoredObject
@@ -40,11 +40,18 @@ class Registry:
     """Prepares and validates objects of all kinds; one per cluster.
 
     `choose(n)` returns a number from 0 to n - 1: the search for a free address or port starts there. `lost`
-    names allocations of stored objects that were not available at start.
+    names allocations of stored objects that were not available at start. `kinds` is the catalogue of the cluster, that
+    of the built-in kinds by default.
     """
 
-    def __init__(self, config: ClusterConfig, choose: Choose, metrics: AllocatorMetrics | None = None) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: ClusterConfig,
+        choose: Choose,
+        metrics: AllocatorMetrics | None = None,
+        kinds: Catalogue | None = None,
+    ) -> None:
+        self.config, self.kinds = config, kinds or built_in()
         self.services = ServiceAllocator(config, choose, metrics or AllocatorMetrics())
         self.lost: list[str] = []
         self.in_turn: Callable[[Callable[[], None]], None] = _at_once
@@ -52,7 +59,7 @@ class Registry:
 
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
         """Prepares a new object; raises 422, or 500 for a full range."""
-        strategy, txn = STRATEGIES[kind], Transaction()
+        strategy, txn = self.kinds[kind], Transaction()
         new = strategy.prepare(strategy.prepare_create(lean(kind, strategy.defaults(obj))), None)
         try:
             self._allocate(kind, new, None, txn, dry_run=dry_run)
@@ -71,7 +78,7 @@ class Registry:
 
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
-        strategy, txn = STRATEGIES[kind], Transaction()
+        strategy, txn = self.kinds[kind], Transaction()
         new = lean(kind, strategy.defaults(new), old)
         if subresource:
             causes = _common(kind, old, new) + validate_meta_update(old, new)
@@ -89,7 +96,7 @@ class Registry:
         return self._prepared(new, txn, dry_run=dry_run)
 
     def _allocate(self, kind: Kind, new: Json, old: Json | None, txn: Transaction, *, dry_run: bool) -> None:
-        if allocate := STRATEGIES[kind].allocate:
+        if allocate := self.kinds[kind].allocate:
             self.in_turn(lambda: allocate(self.services, new, old, txn, dry_run=dry_run))
 
     def _prepared(self, obj: Json, txn: Transaction, *, dry_run: bool) -> PreparedObject:
@@ -100,20 +107,20 @@ class Registry:
 
     def stored(self, kind: Kind, obj: Json) -> None:
         """Registers a stored version: IPAddresses reserve addresses, ServiceCIDRs set ranges."""
-        STRATEGIES[kind].stored(self.services, obj)
+        self.kinds[kind].stored(self.services, obj)
 
     def deleted(self, kind: Kind, obj: Json) -> None:
         """Releases the allocations of a deleted object."""
-        STRATEGIES[kind].deleted(self.services, obj)
+        self.kinds[kind].deleted(self.services, obj)
 
     def restore(self, version: StoredObject) -> None:
         """Restores the allocations of a stored object at the start."""
-        if restored := STRATEGIES[version.kind].restored:
+        if restored := self.kinds[version.kind].restored:
             self.lost += [f"{'/'.join(version.key)}: {what}" for what in restored(self.services, version)]
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
         """Returns the object with the fields that older versions of kdns did not store."""
-        fill = STRATEGIES[kind].on_read
+        fill = self.kinds[kind].on_read
         return fill(obj, self.config.families) if fill else obj
 
     @contextmanager

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.gotext import json_name, kind_name, syntax, unmarshal_error
-from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.meta.quantities import canonical
-from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
+from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_at, type_of
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
@@ -351,7 +351,6 @@ def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
 
 
 _SCHEME: Final = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
-_REGISTERED: Final = frozenset((kind.api_version, name) for kind in SERVED for name in (kind.kind, kind.list_kind))
 
 
 def another_type(kind: Kind, obj: Json) -> str:
@@ -362,7 +361,7 @@ def another_type(kind: Kind, obj: Json) -> str:
     if not (isinstance(api_version, str) and isinstance(name, str)):
         return ""  # `type_mismatches` names them
     version, group = api_version.rpartition("/")[2], kind.group.partition(".")[0] or "core"
-    if (api_version, name) in _REGISTERED:
+    if type_at(api_version, name.removesuffix("List")):
         why = f"converting ({version}.{name}) to ({group}.{kind.kind}): unknown conversion"
     else:
         why = f'no kind "{name}" is registered for version "{api_version}" in {_SCHEME}'

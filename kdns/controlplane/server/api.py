@@ -13,10 +13,9 @@ from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_struct
 from kdns.controlplane.meta.errors import conflict, not_found
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.schema.omitempty import filled
 from kdns.controlplane.schema.patch import patch_schema
-from kdns.controlplane.server.conversions import conversion_of, field_labels_of
+from kdns.controlplane.server.conversions import conversion_of
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.patch import patched
@@ -49,12 +48,12 @@ class Api:
         random_suffix: Callable[[], str],
         grace_s: GracePeriod = no_grace_s,
     ) -> None:
-        self.store, self.registry = store, registry
+        self.store, self.registry, self.kinds = store, registry, registry.kinds
         self.now_s = now_s
         self.is_shared = False
 
         def begin(kind: Kind, obj: Json) -> None:
-            object_meta.begin(obj, new_uid(), now_s(), generation=STRATEGIES[kind].generation is not None)
+            object_meta.begin(obj, new_uid(), now_s(), generation=self.kinds[kind].generation is not None)
 
         objects = ObjectStore(store, registry, begin)
         self.backlog = Backlog()
@@ -70,7 +69,7 @@ class Api:
         self, kind: Kind, namespace: str, name: str, *, subresource: str = "", served_version: Kind | None = None
     ) -> Json:
         """Returns the object, or its subresource, in the served version. Raises 404 if it does not exist."""
-        obj, conversion = self.find(kind, namespace, name).obj, conversion_of(subresource, served_version)
+        obj, conversion = self.find(kind, namespace, name).obj, conversion_of(self.kinds, subresource, served_version)
         return copied(conversion.read(obj) if conversion else obj)
 
     def find(self, kind: Kind, namespace: str, name: str) -> StoredObject:
@@ -94,7 +93,9 @@ class Api:
         served_version: Kind | None = None,
     ) -> ListResult:
         """Returns one page of objects; `namespace` None means all. Selectors name fields of the `served_version`."""
-        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version))
+        wanted = listing.filter_of(
+            namespace, label_selector, field_selector, self.kinds.field_labels(kind, served_version)
+        )
         return listing.page(
             self.store,
             kind,
@@ -117,7 +118,7 @@ class Api:
     ) -> Iterator[StoredObject]:
         """Yields the stored objects that the selectors of a list or watch read, after decoding the previous one."""
         wanted, found = (
-            listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version)),
+            listing.filter_of(namespace, label_selector, field_selector, self.kinds.field_labels(kind, served_version)),
             0,
         )
         if not wanted.selects:
@@ -143,7 +144,9 @@ class Api:
 
         The caller sends bookmarks, with `store.revision`.
         """
-        wanted = listing.filter_of(namespace, label_selector, field_selector, field_labels_of(kind, served_version))
+        wanted = listing.filter_of(
+            namespace, label_selector, field_selector, self.kinds.field_labels(kind, served_version)
+        )
         return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
 
     def create(
@@ -160,7 +163,7 @@ class Api:
 
         Without a `field_manager`, a write adds no managedFields.
         """
-        obj, conversion = copied(obj), conversion_of("", served_version)
+        obj, conversion = copied(obj), self.kinds.conversion(served_version)
         sent = conversion.write({}, object_meta.typed(conversion.kind, obj)) if conversion else obj
         made = self._writes.create(kind, namespace, sent, self._writes.writer(field_manager), dry_run=dry_run)
         return conversion.read(made) if conversion else made
@@ -180,7 +183,7 @@ class Api:
         """Replaces an object, or its status alone. Raises 409 if it changed, or was recreated, since it was read."""
         object_meta.check_address(namespace, name, obj)
         version, uid = self.store.get(kind, listing.key(kind, namespace, name)), obj["metadata"].get("uid") or ""
-        creates = STRATEGIES[kind].allow_create_on_update and not subresource
+        creates = self.kinds[kind].allow_create_on_update and not subresource
         if version is None and not creates:
             raise not_found(kind, name)
         object_meta.check_uid(kind, namespace, name, uid, version.obj if version else None)
@@ -189,7 +192,10 @@ class Api:
             return self.create(
                 kind, namespace, new, dry_run=dry_run, field_manager=field_manager, served_version=served_version
             )
-        writer, conversion = self._writes.writer(field_manager, subresource), conversion_of(subresource, served_version)
+        writer, conversion = (
+            self._writes.writer(field_manager, subresource),
+            conversion_of(self.kinds, subresource, served_version),
+        )
         if conversion is None:
             return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
         sent = conversion.write(copied(version.obj), object_meta.typed(conversion.kind, copied(obj)))
@@ -210,7 +216,7 @@ class Api:
         validate: Callable[[Json], Json] = _same,
     ) -> Json:
         """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
-        version, conversion = self.find(kind, namespace, name), conversion_of(subresource, served_version)
+        version, conversion = self.find(kind, namespace, name), conversion_of(self.kinds, subresource, served_version)
         writer = self._writes.writer(field_manager, subresource)
         if conversion is None:
             changed = patched(copied(filled(kind, version.obj)), patch_type, patch, patch_schema(kind))
@@ -245,7 +251,7 @@ class Api:
         """Applies a configuration to an object, which need not exist (server-side apply)."""
         version, conversion = (
             self.store.get(kind, listing.key(kind, namespace, name)),
-            conversion_of(subresource, served_version),
+            conversion_of(self.kinds, subresource, served_version),
         )
         if version is None and subresource:
             raise not_found(kind, name)

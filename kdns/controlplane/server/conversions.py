@@ -1,23 +1,18 @@
-"""Conversions of stored objects to other kinds: the subresource `scale`, and kinds of further API versions.
+"""Conversions of stored objects to the kinds of subresources: `scale`. The catalogue has those to other API versions.
 
-A further conversion is a row in CONVERSIONS or VERSION_CONVERSIONS. Routes and discovery read the `subresources` of a
-kind, and STORED_KINDS.
+A further conversion is a row in CONVERSIONS. Routes and discovery read the `subresources` of a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from kdns.controlplane.meta.errors import Cause, invalid
-from kdns.controlplane.meta.kinds import AUTOSCALER_V1, EVENT_V1, STORED_KINDS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age, name
-from kdns.controlplane.resources.core import events_v1
-from kdns.controlplane.resources.generic import autoscaler_v1
+from kdns.controlplane.resources.conversion import Conversion
 from kdns.controlplane.resources.label_selectors import selector_text
-from kdns.controlplane.resources.strategy import STRATEGIES
-from kdns.controlplane.storage.field_selectors import FieldLabels
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 """The kind of the subresource `scale`; it has no resource of its own."""
@@ -28,49 +23,17 @@ POSTED = {"eviction": EVICTION, "binding": BINDING}
 """Subresource → the kind that is posted to it; it cannot be read."""
 
 
-def field_labels_of(kind: Kind, served_version: Kind | None) -> FieldLabels:
-    """Returns the fields that selectors may name for a kind in a served version."""
-    return (VERSION_CONVERSIONS[served_version].field_labels if served_version else None) or STRATEGIES[
-        kind
-    ].field_labels
-
-
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """`read` converts a stored object to `kind`; `write` returns the stored object with the changes of a sent one.
-
-    `configuration` converts a configuration (server-side apply) to one of the stored object. The caller checks name,
-    uid and resourceVersion in the metadata of the sent object.
-    """
-
-    kind: Kind
-    read: Callable[[Json], Json]
-    write: Callable[[Json, Json], Json]
-    configuration: Callable[[Kind, Json], Json]
-
-
-@dataclass(frozen=True, slots=True)
-class VersionConversion(Conversion):
-    """A conversion of whole objects: `stored` converts the result of `read` back to the stored kind.
-
-    `field_labels` are the fields that its selectors may name, None for those of the stored kind.
-    """
-
-    stored: Callable[[Json], Json]
-    field_labels: FieldLabels | None = None
-
-
-def conversion_of(subresource: str, served_version: Kind | None = None) -> Conversion | None:
+def conversion_of(kinds: Catalogue, subresource: str, served_version: Kind | None) -> Conversion | None:
     """Returns the conversion of a served version or a subresource; None if none is needed."""
-    return VERSION_CONVERSIONS[served_version] if served_version else CONVERSIONS.get(subresource)
+    return kinds.conversion(served_version) or CONVERSIONS.get(subresource)
 
 
 def kind_at(kind: Kind, subresource: str) -> Kind:
     """Returns the kind that a subresource accepts and returns."""
-    conversion = conversion_of(subresource)
+    conversion = CONVERSIONS.get(subresource)
     return conversion.kind if conversion else POSTED.get(subresource, kind)
 
 
@@ -104,9 +67,9 @@ _SCALES = Printer(
 )
 
 
-def printer_of_kind(kind: Kind) -> Printer:
+def printer_of_kind(kinds: Catalogue, kind: Kind) -> Printer:
     """Returns the printer of Tables; a kind that is served by conversion has the printer of its stored kind."""
-    return _SCALES if kind is SCALE else STRATEGIES[STORED_KINDS.get(kind, kind)].printer
+    return _SCALES if kind is SCALE else kinds[kind.stored_kind].printer
 
 
 def with_scale(obj: Json, scale: Json) -> Json:
@@ -133,22 +96,3 @@ def _claims(scale: Json) -> Json:
 
 CONVERSIONS = {"scale": Conversion(SCALE, scale_of, with_scale, scale_configuration)}
 """Subresource → its conversion, for every kind that has the subresource."""
-
-VERSION_CONVERSIONS = {
-    EVENT_V1: VersionConversion(
-        EVENT_V1,
-        events_v1.to_events_v1,
-        events_v1.updated,
-        events_v1.configuration,
-        events_v1.to_core,
-        events_v1.FIELD_LABELS,
-    ),
-    AUTOSCALER_V1: VersionConversion(
-        AUTOSCALER_V1,
-        autoscaler_v1.to_autoscaler_v1,
-        autoscaler_v1.updated,
-        autoscaler_v1.configuration,
-        autoscaler_v1.to_autoscaler,
-    ),
-}
-"""Served kind → its conversion from and to the stored kind."""

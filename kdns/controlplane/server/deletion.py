@@ -16,7 +16,7 @@ from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import namespace_finalizers
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, propagation
@@ -25,18 +25,18 @@ from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
 from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
 
-GracePeriod: TypeAlias = Callable[[Kind, Json, int | None], int]
+GracePeriod: TypeAlias = Callable[[Strategy, Json, int | None], int]
 """Seconds that a deleted object stays; the last argument is gracePeriodSeconds of the request."""
 
 
-def no_grace_s(_kind: Kind, _obj: Json, _requested_s: int | None) -> int:
+def no_grace_s(_strategy: Strategy, _obj: Json, _requested_s: int | None) -> int:
     """Returns 0: deleted objects are removed at once."""
     return 0
 
 
-def grace_period_s(kind: Kind, obj: Json, requested_s: int | None) -> int:
+def grace_period_s(strategy: Strategy, obj: Json, requested_s: int | None) -> int:
     """Returns the grace period according to the strategy of the kind."""
-    return STRATEGIES[kind].grace_s(obj, requested_s)
+    return strategy.grace_s(obj, requested_s)
 
 
 class Deletion:
@@ -52,7 +52,7 @@ class Deletion:
         grace_s: GracePeriod,
         backlog: Backlog,
     ) -> None:
-        self._objects, self._store = objects, objects.store
+        self._objects, self._store, self._kinds = objects, objects.store, objects.kinds
         self._now_s, self._grace_s, self._backlog = now_s, grace_s, backlog
         for version in objects.interrupted.terminating:
             self._backlog.add(partial(self._resume, version))
@@ -61,12 +61,12 @@ class Deletion:
 
     def delete(self, version: StoredObject, options: Json, *, dry_run: bool) -> StoredObject:
         """Returns the last state of a deleted object, or the current one of an object that is held."""
-        kind, name, strategy = version.kind, version.key[1], STRATEGIES[version.kind]
+        kind, name, strategy = version.kind, version.key[1], self._kinds[version.kind]
         found = version.obj["metadata"]
         object_meta.check_preconditions(kind, version.obj, options.get("preconditions") or {})
         if why := self._refusal(version):
             raise forbidden(kind, name, why)
-        policy = propagation(version, options)
+        policy = propagation(version, strategy, options)
         if found.get("deletionTimestamp"):
             return version if dry_run else self._shorten(version, options.get("gracePeriodSeconds"))
         kept = [each for each in found.get("finalizers") or () if each not in {FOREGROUND, ORPHANING}]
@@ -74,7 +74,7 @@ class Deletion:
             kept.append(FOREGROUND)
         if policy == ORPHAN and self._objects.owners.has_dependents(found["uid"]):
             kept.append(ORPHANING)
-        grace_s = self._grace_s(kind, version.obj, options.get("gracePeriodSeconds"))
+        grace_s = self._grace_s(strategy, version.obj, options.get("gracePeriodSeconds"))
         if not (grace_s or kept or (strategy.spec_finalizers and strategy.spec_finalizers(version.obj))):
             last = version if dry_run else self.remove(version)
             if not strategy.is_graceful:
@@ -95,7 +95,7 @@ class Deletion:
 
         Differs: kube-apiserver lets the IPAddress of a Service be deleted, and its repair loop makes another one.
         """
-        if version.key[1] in STRATEGIES[version.kind].protected:
+        if version.key[1] in self._kinds[version.kind].protected:
             return f"this {version.kind.singular} may not be deleted"
         if user := self._objects.user_of(version):
             name = "/".join(filter(None, user.key))
@@ -106,7 +106,7 @@ class Deletion:
         """Queues the work that follows after an object started terminating."""
         metadata = version.obj["metadata"]
         finalizers, uid = metadata.get("finalizers") or (), metadata["uid"]
-        if STRATEGIES[version.kind].spec_finalizers:
+        if self._kinds[version.kind].spec_finalizers:
             self._backlog.add(partial(self._empty, version.key[1]))
         if FOREGROUND in finalizers:
             self._collect(uid, in_foreground=True)
@@ -116,7 +116,7 @@ class Deletion:
             self._backlog.add(lambda: self._finish(self._latest(version)))
 
     def _marked(self, version: StoredObject, finalizers: list[str], grace_s: int) -> Json:
-        strategy = STRATEGIES[version.kind]
+        strategy = self._kinds[version.kind]
         obj = strategy.terminating(_with_own_metadata(version.obj))
         metadata = obj["metadata"]
         metadata["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
@@ -161,7 +161,7 @@ class Deletion:
         Differs: owners in another namespace are absent like any other, without an Event.
         """
         namespace, found = version.key[0], references(version.obj)
-        if not found or any(owner_key(reference, namespace) is None for reference in found):
+        if not found or any(owner_key(reference, namespace, self._kinds) is None for reference in found):
             return
         absent = [reference["uid"] for reference in found if not self._owner(reference, namespace)]
         if len(absent) == len(found) and not self._refusal(version):
@@ -223,7 +223,7 @@ class Deletion:
 
     def _owner(self, reference: Json, namespace: str) -> StoredObject | None:
         """Returns the object that a reference in a namespace names, if it exists."""
-        found = owner_key(reference, namespace)
+        found = owner_key(reference, namespace, self._kinds)
         version = self._store.get(*found) if found else None
         return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None
 
@@ -248,7 +248,7 @@ class Deletion:
         if not rest:
             del obj["metadata"]["finalizers"]
         owner = self._objects.put(self._objects.draft(owner.kind, obj), owner)
-        if STRATEGIES[owner.kind].spec_finalizers:
+        if self._kinds[owner.kind].spec_finalizers:
             self.finish_namespace(owner.key[1])
         elif not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
             self.remove(owner)
@@ -282,7 +282,7 @@ class Deletion:
         objects for which controllers make further objects are first.
         """
         pods = self._store.page(POD, Filter(namespace)).items
-        others = sorted(namespaces.NAMESPACED, key=lambda kind: not STRATEGIES[kind].makes_objects)
+        others = sorted(self._kinds.namespaced, key=lambda kind: not self._kinds[kind].makes_objects)
         pages = [pods] if pods else [self._store.page(kind, Filter(namespace)).items for kind in others]
         for version in chain.from_iterable(pages):
             self._backlog.add(partial(self._delete_latest, version))
@@ -304,7 +304,7 @@ class Deletion:
         namespace = self._store.get(NAMESPACE, ("", name))
         if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
             return
-        left = namespaces.content(self._store, name)
+        left = namespaces.content(self._store, self._kinds.namespaced, name)
         obj = namespaces.terminating(namespace.obj, left, object_meta.timestamp(self._now_s()))
         if not namespace_finalizers(obj) and not obj["metadata"].get("finalizers"):
             self.remove(namespace)

@@ -7,8 +7,8 @@ from hashlib import sha256
 from typing import Final
 
 from kdns.cluster.source import OWN_BUILD
-from kdns.controlplane.meta.kinds import REVIEWS, SERVED, STORED_KINDS, Json, Kind
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.conversions import kind_at
 
@@ -17,7 +17,6 @@ CUSTOM_KIND: Final = Kind(
     *(False, ("crd", "crds"), (), ("api-extensions",)),
 )
 """A kind without objects: clients read the empty list, and creating one is refused with the reason."""
-_ALL = (*SERVED, *REVIEWS, CUSTOM_KIND)
 # fmt: off
 _GROUPS = (
     "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
@@ -58,32 +57,32 @@ def version(build: str, platform: tuple[str, str]) -> Json:
     }
 
 
-def verbs_of(kind: Kind) -> list[str]:
+def verbs_of(kinds: Catalogue, kind: Kind) -> list[str]:
     """Returns the verbs of a kind and its collection."""
-    if kind in REVIEWS:
+    if kind.is_review:
         return ["create"]
     if kind is CUSTOM_KIND:
         return ["get", "list"]
-    whole = STRATEGIES[STORED_KINDS.get(kind, kind)].delete_collection
+    whole = kinds[kind.stored_kind].delete_collection
     return [verb for verb in VERBS if verb != "deletecollection" or whole]
 
 
-def group_versions() -> list[tuple[str, str]]:
+def group_versions(kinds: Catalogue) -> list[tuple[str, str]]:
     """Returns (group, version) of all served kinds; the core group is ""."""
-    served = dict.fromkeys((kind.group, kind.version) for kind in _ALL)
+    served = dict.fromkeys((kind.group, kind.version) for kind in (*kinds, CUSTOM_KIND))
     return sorted(served, key=lambda each: _GROUPS.index(each[0]) if each[0] else -1)
 
 
-def core_versions(address: str) -> Json:
+def core_versions(kinds: Catalogue, address: str) -> Json:
     """Gets /api."""
     clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
-    versions = [version for group, version in group_versions() if not group]
+    versions = [version for group, version in group_versions(kinds) if not group]
     return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": clients}
 
 
-def group(name: str) -> Json | None:
+def group(kinds: Catalogue, name: str) -> Json | None:
     """Gets /apis/<group>, None for a group that is not served."""
-    versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions() if served == name]
+    versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions(kinds) if served == name]
     if not (name and versions):
         return None
     return {
@@ -95,9 +94,9 @@ def group(name: str) -> Json | None:
     }
 
 
-def group_list() -> Json:
+def group_list(kinds: Catalogue) -> Json:
     """Gets /apis."""
-    groups = [group(name) for name in dict.fromkeys(name for name, _ in group_versions() if name)]
+    groups = [group(kinds, name) for name in dict.fromkeys(name for name, _ in group_versions(kinds) if name)]
     bare = [{key: value for key, value in (each or {}).items() if key not in {"kind", "apiVersion"}} for each in groups]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
 
@@ -112,31 +111,31 @@ def custom_kinds() -> Json:
     }
 
 
-def resource_list(group_name: str, version_name: str) -> Json | None:
+def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json | None:
     """Gets /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
-    resources = [row for kind in _kinds(group_name, version_name) for row in _resources(kind)]
+    resources = [row for kind in _kinds(kinds, group_name, version_name) for row in _resources(kinds, kind)]
     if not resources:
         return None
     versioned = {"apiVersion": "v1", "groupVersion": f"{group_name}/{version_name}"}
     return {"kind": "APIResourceList", **(versioned if group_name else {"groupVersion": "v1"}), "resources": resources}
 
 
-def _kinds(group_name: str, version_name: str) -> list[Kind]:
+def _kinds(kinds: Catalogue, group_name: str, version_name: str) -> list[Kind]:
     """Returns the kinds of a group and version, by plural."""
-    kinds = (kind for kind in _ALL if (kind.group, kind.version) == (group_name, version_name))
-    return sorted(kinds, key=lambda kind: kind.plural)
+    found = (kind for kind in (*kinds, CUSTOM_KIND) if (kind.group, kind.version) == (group_name, version_name))
+    return sorted(found, key=lambda kind: kind.plural)
 
 
-def _resources(kind: Kind) -> list[Json]:
+def _resources(kinds: Catalogue, kind: Kind) -> list[Json]:
     own: Json = {
         "name": kind.plural,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": verbs_of(kind),
+        "verbs": verbs_of(kinds, kind),
         "shortNames": list(kind.short_names),
         "categories": list(kind.categories),
-        "storageVersionHash": "" if kind in REVIEWS else storage_version_hash(kind),
+        "storageVersionHash": "" if kind.is_review else storage_version_hash(kind),
     }
     below: list[Json] = [
         {
@@ -154,7 +153,7 @@ def _resources(kind: Kind) -> list[Json]:
 
 def storage_version_hash(kind: Kind) -> str:
     """Returns a hash that changes with the stored version of a kind: of group, version and kind."""
-    stored = STORED_KINDS.get(kind, kind)
+    stored = kind.stored_kind
     text = f"{stored.group}/{_STORED_VERSIONS.get(kind.kind, stored.version)}/{kind.kind}"
     return b64encode(sha256(text.encode()).digest()[:8]).decode()
 
@@ -167,24 +166,24 @@ def _shown(kind: Kind, subresource: str) -> Json:
     return {"group": shown.group, "version": shown.version, "kind": shown.kind}
 
 
-def aggregated(*, core: bool) -> Json:
+def aggregated(kinds: Catalogue, *, core: bool) -> Json:
     """Returns all of /api (core) or /apis in one answer: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
     items = []
-    for name in dict.fromkeys(name for name, _ in group_versions() if (not name) is core):
+    for name in dict.fromkeys(name for name, _ in group_versions(kinds) if (not name) is core):
         versions = [
             {
                 "version": version_name,
                 "freshness": "Current",
-                "resources": [_aggregated(kind) for kind in _kinds(name, version_name)],
+                "resources": [_aggregated(kinds, kind) for kind in _kinds(kinds, name, version_name)],
             }
-            for served, version_name in group_versions()
+            for served, version_name in group_versions(kinds)
             if served == name
         ]
         items.append({"metadata": {"name": name} if name else {}, "versions": versions})
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def _aggregated(kind: Kind) -> Json:
+def _aggregated(kinds: Catalogue, kind: Kind) -> Json:
     """Returns one resource; group and version of a kind are empty if they equal those of the resource."""
     response_kind: Json = {"group": "", "version": "", "kind": kind.kind}
     optional: Json = {
@@ -204,6 +203,6 @@ def _aggregated(kind: Kind) -> Json:
         "responseKind": response_kind,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": verbs_of(kind),
+        "verbs": verbs_of(kinds, kind),
         **{key: value for key, value in optional.items() if value},
     }

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kdns.controlplane.meta.errors import StatusError, forbidden, not_found
-from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import CONTENT_FINALIZER, namespace_finalizers
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, StoredObject
-
-NAMESPACED = tuple(kind for kind in KINDS if kind.namespaced)
-"""The namespaced kinds."""
-
 
 _TERMINATING = "NamespaceTerminating"
 _LISTED_MAX = 100
@@ -58,13 +55,13 @@ class NamespaceContent:
     is_to_delete: bool = False
 
 
-def content(store: Store, namespace: str) -> NamespaceContent:
-    """Returns the content of a namespace: its Pods; after their deletion, everything else.
+def content(store: Store, kinds: Iterable[Kind], namespace: str) -> NamespaceContent:
+    """Returns the content of a namespace: its Pods; after their deletion, everything else of the namespaced `kinds`.
 
     Differs: while Pods remain, the conditions of kube-controller-manager report no remaining content.
     """
     found = NamespaceContent()
-    for kind in (POD, *NAMESPACED):
+    for kind in (POD, *kinds):
         page = store.page(kind, Filter(namespace), limit=_LISTED_MAX)
         if page.items:
             found.objects[kind] = len(page.items) + (page.remaining or 0)

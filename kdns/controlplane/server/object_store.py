@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.kinds import KINDS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import PreparedObject, Registry
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
-
-_OWNERS: Final = {row.owned_objects.kind: kind for kind, row in STRATEGIES.items() if row.owned_objects}
-"""The kind of owned objects → the kind of their owners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +34,10 @@ class ObjectStore:
 
     def __init__(self, store: Store, registry: Registry, begin: Callable[[Kind, Json], None]) -> None:
         self.store, self.registry, self._begin = store, registry, begin
-        self.owners = Owners()
+        self.kinds, self.owners = registry.kinds, Owners()
         terminating, uids = [], set()
-        for kind in KINDS:
-            is_restored = STRATEGIES[kind].restored is not None
+        for kind in self.kinds.stored:
+            is_restored = self.kinds[kind].restored is not None
             for version in self.store.page(kind, Filter()).items:
                 if is_restored:
                     registry.restore(version)
@@ -51,7 +46,9 @@ class ObjectStore:
                 if metadata.deletion_timestamp:
                     terminating.append(version)
         self.interrupted = InterruptedDeletions(tuple(terminating), tuple(self.owners.ownerless(uids)))
-        for kind in _OWNERS.values():
+        owning = {kind: self.kinds[kind].owned_objects for kind in self.kinds.stored}
+        self._owner_kinds = {owned.kind: kind for kind, owned in owning.items() if owned}
+        for kind in self._owner_kinds.values():
             for version in store.page(kind, Filter()).items:  # a release without owned objects may have stored them
                 self._accompany(kind, version.key, None, version.obj)
 
@@ -84,7 +81,7 @@ class ObjectStore:
 
     def user_of(self, version: StoredObject) -> StoredObject | None:
         """Returns the object that has this owned object, such as the Service of an IPAddress; else None."""
-        if (kind := _OWNERS.get(version.kind)) and (owned_objects := STRATEGIES[kind].owned_objects):
+        if (kind := self._owner_kinds.get(version.kind)) and (owned_objects := self.kinds[kind].owned_objects):
             key = owned_objects.owner(version.obj)
             owner = self.store.get(kind, key) if key else None
             return owner if owner and version.key[1] in owned_objects.names(owner.obj) else None
@@ -95,7 +92,7 @@ class ObjectStore:
 
         One that is held by a finalizer, or that belongs to another object, stays.
         """
-        owned_objects = STRATEGIES[of].owned_objects
+        owned_objects = self.kinds[of].owned_objects
         if owned_objects is None or (old and new and owned_objects.source(old) == owned_objects.source(new)):
             return
         kind, before, now = owned_objects.kind, owned_objects.names(old), owned_objects.names(new)

@@ -12,7 +12,7 @@ from typing import Final, cast
 from kdns.controlplane.meta.errors import Cause, StatusError, invalid
 from kdns.controlplane.meta.field_errors import forbidden, invalid_value, quoted, required, unsupported
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema.field_validation import Policy
 from kdns.controlplane.storage.watch import StoredObject
 
@@ -124,7 +124,7 @@ def checked_policy(options: Json) -> str | None:
     return None if policy is None else str(policy)
 
 
-def propagation(version: StoredObject, options: Json) -> str:
+def propagation(version: StoredObject, strategy: Strategy, options: Json) -> str:
     """Returns Orphan, Background or Foreground, for valid options."""
     if policy := checked_policy(options):
         return policy
@@ -136,4 +136,4 @@ def propagation(version: StoredObject, options: Json) -> str:
         return ORPHAN
     if FOREGROUND in finalizers:
         return "Foreground"
-    return ORPHAN if STRATEGIES[version.kind].orphan_dependents else "Background"
+    return ORPHAN if strategy.orphan_dependents else "Background"

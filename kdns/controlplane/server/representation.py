@@ -14,10 +14,11 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import STORED_KINDS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.columns import Printer
 from kdns.controlplane.schema.omitempty import filled
-from kdns.controlplane.server.conversions import VERSION_CONVERSIONS, printer_of_kind
+from kdns.controlplane.server.conversions import printer_of_kind
 from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.storage.listing import ListResult
@@ -138,6 +139,7 @@ IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
 
 
 def table(
+    kinds: Catalogue,
     kind: Kind,
     objects: Sequence[Json],
     *,
@@ -147,8 +149,7 @@ def table(
     api_version: str = "meta.k8s.io/v1",
 ) -> Json:
     """Returns the objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
-    stored = STORED_KINDS.get(kind, kind)
-    printer, conversion = printer_of_kind(kind), VERSION_CONVERSIONS.get(kind)
+    printer, conversion = printer_of_kind(kinds, kind), kinds.conversion(kind)
     rows = []
     for obj in objects:
         row = _row(printer, conversion.stored(obj) if conversion else obj, now_s)
@@ -161,7 +162,7 @@ def table(
         "kind": "Table",
         "apiVersion": api_version,
         "metadata": metadata or {},
-        "columnDefinitions": [column.definition(stored) for column in printer.columns],
+        "columnDefinitions": [column.definition(kind.stored_kind) for column in printer.columns],
         "rows": rows,
     }
 
@@ -200,6 +201,7 @@ def plain_representation(accept: str, obj: Json) -> Representation:
 class Renderer:
     """Renders objects of one kind for one request; `include_object` applies to tables."""
 
+    kinds: Catalogue
     kind: Kind
     shape: Representation
     include_object: IncludeObject = "Metadata"
@@ -207,11 +209,11 @@ class Renderer:
     @property
     def sends_stored(self) -> bool:
         """Whether objects are sent as the store encoded them."""
-        return not self.shape.form and self.shape.media_type != PROTOBUF and self.kind not in VERSION_CONVERSIONS
+        return not self.shape.form and self.shape.media_type != PROTOBUF and self.kinds.conversion(self.kind) is None
 
     def shown(self, obj: Json) -> Json:
         """Returns a stored object as the kind of the request."""
-        conversion = VERSION_CONVERSIONS.get(self.kind)
+        conversion = self.kinds.conversion(self.kind)
         return conversion.read(obj) if conversion else obj
 
     def one(self, obj: Json, now_s: float) -> bytes:
@@ -302,6 +304,7 @@ class Renderer:
 
     def _table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
         return table(
+            self.kinds,
             self.kind,
             objects,
             now_s=now_s,
@@ -317,7 +320,7 @@ def _no_form(form: str, why: str) -> StatusError:
 
 def _go_type(kind: Kind) -> str:
     """Returns the internal Go type of a kind's objects, which errors name."""
-    stored = STORED_KINDS.get(kind, kind)
+    stored = kind.stored_kind
     return f"*{stored.group.partition('.')[0] or 'core'}.{stored.kind}"
 
 

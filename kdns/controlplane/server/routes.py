@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, REVIEWS, SERVED, STORED_KINDS, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, Kind, Kinds
 
-_BY_PLURAL = {(kind.api_version, kind.plural): kind for kind in (*SERVED, *REVIEWS)}
 _WITH_NAME, _WITH_SUBRESOURCE = 2, 3
 
 
@@ -36,7 +35,7 @@ def unknown_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def target(path: str) -> Target:
+def target(path: str, kinds: Kinds) -> Target:
     """Returns the resource that a decoded path below /api or /apis names. Raises 404 for an unknown one."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
@@ -52,7 +51,7 @@ def target(path: str) -> Target:
         raise unknown_path()
     in_namespace = rest[0] == "namespaces" and len(rest) > _WITH_NAME and rest[2] not in NAMESPACE.subresources
     namespace, rest = (rest[1], rest[2:]) if in_namespace else (None, rest)
-    kind = _BY_PLURAL.get((api_version, rest[0]))
+    kind = kinds.by_plural(api_version, rest[0])
     if kind is None or len(rest) > _WITH_SUBRESOURCE:
         raise unknown_path()
     name = rest[1] if len(rest) >= _WITH_NAME else ""
@@ -60,10 +59,8 @@ def target(path: str) -> Target:
     placed = namespace is not None
     if (placed and not kind.namespaced) or (name and placed != kind.namespaced):
         raise unknown_path()
-    if kind in REVIEWS and (name or watch or placed != kind.namespaced):
+    if kind.is_review and (name or watch or placed != kind.namespaced):
         raise unknown_path()
     if subresource and subresource not in kind.subresources:
         raise unknown_path()
-    return Target(
-        STORED_KINDS.get(kind, kind), namespace, name, subresource, watch, kind if kind in STORED_KINDS else None
-    )
+    return Target(kind.stored_kind, namespace, name, subresource, watch, kind if kind.stored_as else None)

@@ -18,7 +18,7 @@ from kdns.controlplane.meta.errors import already_exists, conflict
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.defaults import without_nulls
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema.omitempty import filled_differences, lean
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion
@@ -69,7 +69,7 @@ class Writes:
         self, kind: Kind, namespace: str, obj: Json, writer: Writer, *, dry_run: bool, entries: Entries | None = None
     ) -> Json:
         """Stores a new object; `entries` are its managedFields if they are known."""
-        store, strategy = self._objects.store, STRATEGIES[kind]
+        store, strategy = self._objects.store, self._objects.kinds[kind]
         check_size(obj)
         obj = object_meta.typed(kind, obj)
         object_meta.place(kind, namespace, obj)
@@ -127,7 +127,7 @@ class Writes:
     ) -> Json:
         """Replaces a version; `entries` as for a create. An unchanged object is not committed."""
         kind, (namespace, name) = version.kind, version.key
-        strategy = STRATEGIES[kind]
+        strategy = self._objects.kinds[kind]
         check_size(obj)
         old = copied(version.obj)
         new = object_meta.typed(kind, obj)
@@ -135,7 +135,7 @@ class Writes:
         object_meta.check_address(namespace, name, new)
         object_meta.check_revision(kind, name, new, old, unconditional=strategy.allow_unconditional_update)
         object_meta.carry(old, new)
-        new = _confined(kind, old, new, writer.subresource)
+        new = _confined(kind, strategy, old, new, writer.subresource)
         if entries is None:
             entries = managed_fields.entries_of_changed(kind, old, strategy.defaults(new), writer)
         if "finalize" in kind.subresources and not writer.subresource:
@@ -150,7 +150,7 @@ class Writes:
             prepared.revert()
             return copied(new)
         before, after = filled_differences(kind, version.obj, new)
-        may_go, is_same = _may_go(kind, new), before == after
+        may_go, is_same = _may_go(strategy, new), before == after
         draft = version if may_go or is_same else self._objects.draft(kind, new)
 
         def commit() -> Json:
@@ -198,7 +198,7 @@ _INNER_FIELDS = {"approval": "conditions", "ephemeralcontainers": "ephemeralCont
 """Subresource → the one field of that field that it may change."""
 
 
-def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
+def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource: str) -> Json:
     """Returns the new object with all that the (sub)resource may not change from the old one."""
     if field := _FIELDS.get(subresource):
         metadata = {name: value for name, value in new["metadata"].items() if name != "generateName"}
@@ -208,15 +208,15 @@ def _confined(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
         if inner := _INNER_FIELDS.get(subresource):
             kept[field] = without_nulls({**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)})
         kept = without_nulls(kept)
-        return STRATEGIES[kind].prepare_status(kept, old) if subresource == "status" else kept
+        return strategy.prepare_status(kept, old) if subresource == "status" else kept
     if "status" not in kind.subresources:
         return new
     kept = {name: value for name, value in new.items() if name != "status"}
     return {**kept, "status": old["status"]} if "status" in old else kept
 
 
-def _may_go(kind: Kind, obj: Json) -> bool:
+def _may_go(strategy: Strategy, obj: Json) -> bool:
     """Returns whether an object that is being deleted has neither finalizers nor a grace period left."""
     metadata = obj["metadata"]
     waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return bool(metadata.get("deletionTimestamp")) and not waits and not STRATEGIES[kind].spec_finalizers
+    return bool(metadata.get("deletionTimestamp")) and not waits and not strategy.spec_finalizers

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.kinds import KINDS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind, Kinds
 from kdns.controlplane.storage.watch import StoredObject
 
 
@@ -96,14 +96,11 @@ def blocks(reference: Json) -> bool:
     return bool(reference.get("blockOwnerDeletion"))
 
 
-_KINDS = {(kind.api_version, kind.kind): kind for kind in KINDS}
-
-
-def owner_key(reference: Json, namespace: str) -> tuple[Kind, Key] | None:
+def owner_key(reference: Json, namespace: str, kinds: Kinds) -> tuple[Kind, Key] | None:
     """Returns kind and key of the owner of an object in `namespace`; None if the kind is not served or needs a
     namespace.
     """
-    kind = _KINDS.get((reference.get("apiVersion", ""), reference.get("kind", "")))
-    if kind is None or (kind.namespaced and not namespace):
+    kind = kinds.by_type(reference.get("apiVersion", ""), reference.get("kind", ""))
+    if kind is None or kind.is_review or (kind.namespaced and not namespace):
         return None
-    return kind, (namespace if kind.namespaced else "", str(reference.get("name", "")))
+    return kind.stored_kind, (namespace if kind.namespaced else "", str(reference.get("name", "")))

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from rest_client import SERVICES, TABLE, Client, service, serving
+from served_kinds import REVIEWS, SERVED
 
-from kdns.controlplane.meta.kinds import REVIEWS, SERVED
 from kdns.controlplane.schema import check
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.discovery import CUSTOM_KIND

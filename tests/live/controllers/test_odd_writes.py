@@ -11,11 +11,12 @@ from typing import Any, Final
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from served_kinds import KINDS
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import KINDS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 
 OBJECTS: Final = yaml.safe_load((Path(__file__).parents[2] / "golden/odd_objects.yaml").read_text())

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from kubectl_api import KUBECTL, Kubectl, served
+from served_kinds import REVIEWS, SERVED
 
-from kdns.controlplane.meta.kinds import NODE, POD, REVIEWS, SERVED, SERVICE
+from kdns.controlplane.meta.kinds import NODE, POD, SERVICE
 from kdns.controlplane.server.discovery import CUSTOM_KIND
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")

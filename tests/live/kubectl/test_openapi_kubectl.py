@@ -11,9 +11,10 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from served_kinds import KINDS
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import KINDS, NAMESPACE, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.manifest_mistakes import manifest_mistakes
 from kdns.controlplane.manifests.manifest import Manifest, manifest_of
@@ -33,7 +34,7 @@ def mistakes(*objects: dict[str, Any]) -> list[str]:
     """The object's name, the field as it is written, and the reason."""
     manifests = []
     for line, obj in enumerate(objects, 1):
-        made = manifest_of("f", line, obj, [])
+        made = manifest_of("f", line, obj, CATALOGUE, [])
         assert isinstance(made, Manifest)
         manifests.append(made)
     found = manifest_mistakes(manifests, CONFIG, NOW_S)

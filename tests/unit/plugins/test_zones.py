@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from dnslib import QTYPE, RR
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.manifests.io.files import load
 from kdns.controlplane.manifests.manifest import Manifest
@@ -23,7 +24,7 @@ def records(path: Path) -> list[RR]:
 
 
 def examples() -> list[Manifest]:
-    manifests, unknown = load([PROJECT / "examples"])
+    manifests, unknown = load([PROJECT / "examples"], CATALOGUE)
     assert unknown == []
     return manifests
 

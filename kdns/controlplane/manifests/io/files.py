@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of
+from kdns.controlplane.meta.kinds import Kinds
 from kdns.errors import InputError, ManifestError
 from kdns.runtime.files.bounded import decoded, text_of, unreadable
 from kdns.runtime.files.yaml import Document, all_documents, field_lines
@@ -64,7 +65,7 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
     return found
 
 
-def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
+def read(path: Path, stamp: Stamp, kinds: Kinds, text: str | None = None) -> ManifestFile:
     """Returns the file, or this text of it, parsed; mistakes are part of the result.
 
     A pipe may never have an end, and is empty the second time: see `texts_read_once`.
@@ -74,7 +75,7 @@ def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
         text = regular_text(path) if text is None else text
     except ManifestError as error:
         return ManifestFile(stamp, errors=(error,))
-    found = manifests_of(text, all_documents(str(path), text, mistakes), mistakes)
+    found = manifests_of(text, all_documents(str(path), text, mistakes), kinds, mistakes)
     if mistakes:
         return ManifestFile(stamp, errors=tuple(sorted(mistakes, key=lambda mistake: mistake.line)))
     return ManifestFile(
@@ -86,7 +87,7 @@ def read(path: Path, stamp: Stamp, text: str | None = None) -> ManifestFile:
 
 
 def manifests_of(
-    text: str, found: Iterable[Document], mistakes: list[ManifestError]
+    text: str, found: Iterable[Document], kinds: Kinds, mistakes: list[ManifestError]
 ) -> list[Manifest | UnknownKind | Kustomization]:
     """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes."""
     made: list[Manifest | UnknownKind | Kustomization] = []
@@ -94,7 +95,7 @@ def manifests_of(
     for document in found:
         place = document.path, document.line, document.value
         try:
-            made.append(kustomization(*place) or manifest_of(*place, wrong))
+            made.append(kustomization(*place) or manifest_of(*place, kinds, wrong))
         except ManifestError as error:
             wrong.append(error)
     if wrong:
@@ -158,9 +159,11 @@ def _is_read_once(path: Path) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
-def load(paths: Sequence[Path], texts: Mapping[Path, str] | None = None) -> tuple[list[Manifest], list[UnknownKind]]:
+def load(
+    paths: Sequence[Path], kinds: Kinds, texts: Mapping[Path, str] | None = None
+) -> tuple[list[Manifest], list[UnknownKind]]:
     """Returns all manifests of files and folders, and those `texts_read_once`; InputError with all that is wrong."""
-    scanner = Scanner(paths, texts or {})
+    scanner = Scanner(paths, kinds, texts or {})
     check_exist(scanner.followed)
     scanner.scan(settle=False)
     if scanner.error:
@@ -198,6 +201,7 @@ class Scanner:
     """
 
     paths: Sequence[Path]
+    kinds: Kinds
     texts: Mapping[Path, str] = field(default_factory=dict)
     files: dict[Path, ManifestFile] = field(default_factory=dict)
     error: ManifestError | None = None
@@ -241,7 +245,7 @@ class Scanner:
         for path in gone:
             del self._read[path]
         for path in changed:
-            loaded = read(path, now[path], self.texts.get(path))
+            loaded = read(path, now[path], self.kinds, self.texts.get(path))
             before = self._read.get(path)
             if loaded.errors and before:
                 loaded = replace(before, stamp=loaded.stamp, errors=loaded.errors)

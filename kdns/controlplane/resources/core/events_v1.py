@@ -13,6 +13,7 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause, invalid
 from kdns.controlplane.meta.field_errors import invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import EVENT, EVENT_V1, Json, Kind
+from kdns.controlplane.resources.conversion import VersionConversion
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 
 _NAMES: Final = {
@@ -126,3 +127,7 @@ def _series(event: Json) -> Iterator[Cause]:
         yield invalid_value("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
         yield required("series.lastObservedTime")
+
+
+CONVERSION: Final = VersionConversion(EVENT_V1, to_events_v1, updated, configuration, to_core, FIELD_LABELS)
+"""The conversion from and to the stored kind."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, Json, Kind
+from kdns.controlplane.resources.conversion import VersionConversion
 
 _WANTED: Final = "targetCPUUtilizationPercentage"
 _USED: Final = "currentCPUUtilizationPercentage"
@@ -63,3 +64,7 @@ def cpu_metric(value: str, percent: Any) -> Json:
     """Returns the metric of the average use of CPU time, with its `target` or `current` value in percent."""
     kind = {"type": "Utilization"} if value == "target" else {}
     return {"type": "Resource", "resource": {"name": "cpu", value: {**kind, "averageUtilization": percent}}}
+
+
+CONVERSION: Final = VersionConversion(AUTOSCALER_V1, to_autoscaler_v1, updated, configuration, to_autoscaler)
+"""The conversion from and to the stored kind."""

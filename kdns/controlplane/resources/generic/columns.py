@@ -1,6 +1,6 @@
 """The columns of generic kinds whose cells are more than the fields at paths (kube-apiserver: pkg/printers).
 
-The columns of the others are paths in their rows in kinds.py.
+The columns of the others are paths in their rows in `strategy.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from kdns.controlplane.meta.kinds import (
     CLAIM,
     CRON_JOB,
     INGRESS,
-    INGRESS_CLASS,
     SIGNING_REQUEST,
     VOLUME,
     Json,
@@ -344,7 +343,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
         ),
         _ingress,
     ),
-    INGRESS_CLASS.resource: Printer(
+    "ingressclasses.networking.k8s.io": Printer(
         (NAME, Column("Controller", "spec.controller"), Column("Parameters", "spec.parameters"), AGE),
         _ingress_class,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import TypeAlias
 
 from aiohttp import web
@@ -11,9 +11,10 @@ from aiohttp import web
 import kdns
 from kdns.controlplane.meta.errors import StatusError, method_not_allowed, not_found
 from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.io.response import object_response, response_to
-from kdns.controlplane.server.openapi import documents
+from kdns.controlplane.server.openapi.documents import V2_PROTOBUF_TYPES, Documents
 from kdns.controlplane.server.representation import encoded
 from kdns.controlplane.server.routes import unknown_path
 from kdns.runtime.process import platform
@@ -32,11 +33,13 @@ Metrics: TypeAlias = Callable[[str], web.Response]
 """The response of /metrics for an Accept header."""
 
 
-def response_at(request: web.BaseRequest, address: str, metrics: Metrics | None = None) -> web.Response | None:
+def response_at(
+    request: web.BaseRequest, documents: Documents, address: str, metrics: Metrics | None = None
+) -> web.Response | None:
     """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents."""
     path = request.path.rstrip("/")
     parts = path.strip("/").split("/")
-    make = _maker(request, parts, address)
+    make = _maker(request, documents, parts, address)
     if metrics and parts == ["metrics"]:
         make = partial(metrics, request.headers.get("Accept", ""))
     if make is None:
@@ -46,34 +49,38 @@ def response_at(request: web.BaseRequest, address: str, metrics: Metrics | None 
     return make()
 
 
-def _maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable[[], web.Response] | None:
+def _maker(
+    request: web.BaseRequest, documents: Documents, parts: list[str], address: str
+) -> Callable[[], web.Response] | None:
     match parts:
         case [""]:
             return lambda: _json(request, {"paths": list(_PATHS)})
         case ["version"]:
             return lambda: _json(request, discovery.version(kdns.__version__, platform()))
         case ["openapi", "v2"]:
-            return lambda: _openapi_v2(request)
+            return lambda: _openapi_v2(request, documents)
         case ["openapi", "v3", *rest]:
-            return lambda: _openapi_v3(request, "/".join(rest))
+            return lambda: _openapi_v3(request, documents, "/".join(rest))
         case ["api" | "apis", *_]:
-            return _discovery_maker(request, parts, address)
+            return _discovery_maker(request, documents.kinds, parts, address)
         case _:
             return None
 
 
-def _discovery_maker(request: web.BaseRequest, parts: list[str], address: str) -> Callable[[], web.Response] | None:
+def _discovery_maker(
+    request: web.BaseRequest, kinds: Catalogue, parts: list[str], address: str
+) -> Callable[[], web.Response] | None:
     match parts:
         case ["api"]:
-            return lambda: _discovery(request, discovery.core_versions(address), core=True)
+            return lambda: _discovery(request, kinds, discovery.core_versions(kinds, address), core=True)
         case ["apis"]:
-            return lambda: _discovery(request, discovery.group_list(), core=False)
+            return lambda: _discovery(request, kinds, discovery.group_list(kinds), core=False)
         case ["api", version]:
-            return lambda: _json(request, discovery.resource_list("", version))
+            return lambda: _json(request, discovery.resource_list(kinds, "", version))
         case ["apis", group]:
-            return lambda: _json(request, discovery.group(group))
+            return lambda: _json(request, discovery.group(kinds, group))
         case ["apis", group, version]:
-            return lambda: _json(request, discovery.resource_list(group, version))
+            return lambda: _json(request, discovery.resource_list(kinds, group, version))
         case [_, _, _, _, *name] if _is_custom(parts):
             return lambda: _custom_kinds(request, "/".join(name))
         case _:
@@ -100,41 +107,31 @@ def _json(request: web.BaseRequest, value: Json | None) -> web.Response:
     return object_response(request, value) if "kind" in value else response_to(request, encoded(value))
 
 
-def _discovery(request: web.BaseRequest, plain: Json, *, core: bool) -> web.Response:
+def _discovery(request: web.BaseRequest, kinds: Catalogue, plain: Json, *, core: bool) -> web.Response:
     if not representation.wants_aggregated_discovery(request.headers.get("Accept", "")):
         return _json(request, plain)
-    response = response_to(request, encoded(discovery.aggregated(core=core)))
+    response = response_to(request, encoded(discovery.aggregated(kinds, core=core)))
     response.headers["Content-Type"] = AGGREGATED
     response.headers["Vary"] = "Accept"
     return response
 
 
-def _openapi_v2(request: web.BaseRequest) -> web.Response:
+def _openapi_v2(request: web.BaseRequest, documents: Documents) -> web.Response:
     ranges = representation.media_ranges(request.headers.get("Accept", ""))
-    if ranges and ranges[0].media_type in documents.V2_PROTOBUF_TYPES:
+    if ranges and ranges[0].media_type in V2_PROTOBUF_TYPES:
         # Clients send a media type with an @ and refuse it in a response: it gets the spelling without.
-        response = web.Response(body=documents.openapi_v2_protobuf())
-        response.headers["Content-Type"] = documents.V2_PROTOBUF_TYPES[1]
+        response = web.Response(body=documents.v2_protobuf())
+        response.headers["Content-Type"] = V2_PROTOBUF_TYPES[1]
         return response
-    return response_to(request, _openapi_v2_bytes())
+    return response_to(request, documents.v2_json())
 
 
-def _openapi_v3(request: web.BaseRequest, key: str) -> web.Response:
+def _openapi_v3(request: web.BaseRequest, documents: Documents, key: str) -> web.Response:
     if not key:
-        return _json(request, documents.openapi_v3_index())
+        return _json(request, documents.v3_index())
     try:
-        response = response_to(request, _openapi_v3_bytes(key))
-        response.headers["ETag"] = f'"{documents.openapi_v3_hash(key)}"'
+        response = response_to(request, documents.v3_json(key))
+        response.headers["ETag"] = f'"{documents.v3_hash(key)}"'
     except KeyError as error:
         raise unknown_path() from error
     return response
-
-
-@cache
-def _openapi_v2_bytes() -> bytes:
-    return encoded(documents.openapi_v2())
-
-
-@cache
-def _openapi_v3_bytes(key: str) -> bytes:
-    return encoded(documents.openapi_v3(key))

@@ -9,7 +9,8 @@ from aiohttp import web
 
 from kdns.controlplane.meta.errors import bad_request
 from kdns.controlplane.meta.gotext import syntax
-from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.conversions import kind_at
@@ -32,6 +33,7 @@ class ResourceRequest:
     request: web.BaseRequest
     target: Target
     user: User
+    kinds: Catalogue
 
     @property
     def kind(self) -> Kind:
@@ -121,6 +123,6 @@ class ResourceRequest:
             raise bad_request(
                 f"includeObject: expected None, Metadata or Object, got {syntax(self.text('includeObject'))}"
             )
-        accept, has_forms = self.request.headers.get("Accept", ""), self.kind not in REVIEWS
+        accept, has_forms = self.request.headers.get("Accept", ""), not self.kind.is_review
         shape = representation.representation(accept, has_forms=has_forms, streams=self.watches)
-        return Renderer(self.kind, shape, include)
+        return Renderer(self.kinds, self.kind, shape, include)

@@ -23,6 +23,7 @@ from kdns.controlplane.server.io.health import Health
 from kdns.controlplane.server.io.response import add_warnings, error_response
 from kdns.controlplane.server.io.threads import turns_of_loop
 from kdns.controlplane.server.io.verbs import Verbs, deprecations_of
+from kdns.controlplane.server.openapi.documents import Documents
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port
 from kdns.runtime.connections import Connections, Kind
@@ -79,7 +80,7 @@ class _Handler:
 
     def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
         self.config, self.verbs, self.metrics = config, verbs, metrics
-        self.address, self.health = "", Health(verbs.durable)
+        self.address, self.health, self.documents = "", Health(verbs.durable), Documents(verbs.api.kinds)
         self.connections = Connections(Kind.API)
         self.server = HttpServer(
             self, Connections(Kind.UNAUTHENTICATED), body_bytes_max=config.body_bytes_max, idle_s=config.idle_s
@@ -92,12 +93,12 @@ class _Handler:
             page = await self.health.response(request)
             if page is not None:
                 return page
-            response = nonresource.response_at(request, self.address, self.metrics)
+            response = nonresource.response_at(request, self.documents, self.address, self.metrics)
             if response is not None:
                 return response
             subresources.refuse(request.path, self.verbs.api)
-            target = routes.target(request.path)
-            deprecations = deprecations_of(target.kind)
+            target = routes.target(request.path, self.verbs.api.kinds)
+            deprecations = deprecations_of(self.verbs.api.kinds, target.kind)
             return await self.verbs.run(request, target, user)
         except StatusError as error:
             response = _error_response(request, error)

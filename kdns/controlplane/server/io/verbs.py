@@ -13,9 +13,10 @@ from aiohttp import web
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
-from kdns.controlplane.meta.kinds import REVIEWS, SIGNING_REQUEST, STORED_KINDS, Json, Kind
+from kdns.controlplane.meta.kinds import SIGNING_REQUEST, Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.generic.signing_requests import requested_by
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import ApplyFieldValidator, FieldValidator
 from kdns.controlplane.server import representation
@@ -60,8 +61,8 @@ class Verbs:
 
     async def run(self, request: web.BaseRequest, target: Target, user: User) -> web.StreamResponse:
         """Returns the response to a request. Raises StatusError for one that is refused."""
-        call = ResourceRequest(request, target, user)
-        if target.kind in REVIEWS:
+        call = ResourceRequest(request, target, user, self.api.kinds)
+        if target.kind.is_review:
             return await self._review(call)
         method = _METHODS.get((request.method, bool(target.name)))
         if target.watch and request.method != "GET":
@@ -69,7 +70,7 @@ class Verbs:
         has_scope = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method in {"POST", "DELETE"} and not has_scope):
             raise method_not_allowed()
-        if method is Verbs.delete_collection and not STRATEGIES[target.kind].delete_collection:
+        if method is Verbs.delete_collection and not self.api.kinds[target.kind].delete_collection:
             raise method_not_allowed()
         if request.method == "POST" and bool(target.name) != bool(target.subresource):
             raise method_not_allowed()
@@ -81,7 +82,7 @@ class Verbs:
             _ = call.renderer  # 406 comes before the write
         response = await method(self, call)
         await self.durable()
-        add_warnings(response, deprecations_of(target.kind))
+        add_warnings(response, deprecations_of(self.api.kinds, target.kind))
         if isinstance(response, web.Response) and request.method != "HEAD":
             await self._send(request, response)
         return response
@@ -289,9 +290,9 @@ class Verbs:
         target, options = call.target, await self._delete_options(call)
         dry_run, before = call.dry_run(options), self.api.store.get(target.kind, (target.space, target.name))
         last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
-        warnings = _deletion_warnings(target.kind, options)
+        warnings = _deletion_warnings(self.api.kinds[target.kind], options)
         remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
-        shows_object = STRATEGIES[target.kind].return_deleted_object
+        shows_object = self.api.kinds[target.kind].return_deleted_object
         if shows_object or is_terminating(last) or (remains and not dry_run):
             shown, size_bytes = _Result(call.renderer.shown(last), warnings), len(before.encoded) if before else 0
             return await in_thread(lambda: self._object(call, shown), size_bytes)
@@ -308,7 +309,7 @@ class Verbs:
             self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
             await asyncio.sleep(0)
         response = await self._page(call, listed)
-        add_warnings(response, _deletion_warnings(kind, options))
+        add_warnings(response, _deletion_warnings(self.api.kinds[kind], options))
         return response
 
     async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
@@ -335,7 +336,7 @@ class Verbs:
             return await watch.refused(call.request, renderer, error)
         self.watches[subscription] = None
         try:
-            response = await watch.started(call.request, renderer, deprecations_of(call.kind))
+            response = await watch.started(call.request, renderer, deprecations_of(self.api.kinds, call.kind))
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
             state = watch.StoreState(lambda: self.api.store.revision, self.durable, self.api.now_s)
             stream = WatchStream(subscription, renderer, state, times)
@@ -387,7 +388,7 @@ class Verbs:
         renderer, obj, warnings = call.renderer, result.obj, result.warnings
         body = renderer.one(obj, self.api.now_s())
         if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
-            warnings = [*warnings, *STRATEGIES[call.target.kind].warnings(obj)]
+            warnings = [*warnings, *self.api.kinds[call.target.kind].warnings(obj)]
         return response_to(call.request, body, status=result.status, shape=renderer.shape, warnings=warnings)
 
 
@@ -421,16 +422,16 @@ def _authored(call: ResourceRequest, obj: Json) -> Json:
     return requested_by(obj, call.user.info) if call.target.kind is SIGNING_REQUEST else obj
 
 
-def deprecations_of(kind: Kind) -> list[str]:
+def deprecations_of(kinds: Catalogue, kind: Kind) -> list[str]:
     """Returns the warning of every response about a kind that is deprecated."""
-    strategy = STRATEGIES.get(STORED_KINDS.get(kind, kind))  # none for a review, which is not stored
-    return [strategy.deprecation] if strategy and strategy.deprecation else []
+    warning = "" if kind.is_review else kinds[kind.stored_kind].deprecation
+    return [warning] if warning else []
 
 
-def _deletion_warnings(kind: Kind, options: Json) -> list[str]:
+def _deletion_warnings(strategy: Strategy, options: Json) -> list[str]:
     """Returns the warning of a DELETE without a propagation policy."""
     says = any(options.get(name) is not None for name in ("propagationPolicy", "orphanDependents"))
-    warning = "" if says else STRATEGIES[kind].deletion_warning
+    warning = "" if says else strategy.deletion_warning
     return [warning] if warning else []
 
 

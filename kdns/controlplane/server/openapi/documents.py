@@ -4,17 +4,20 @@ kubectl explain reads v3. kubectl's writing commands read from it merge keys and
 parameters dryRun and fieldValidation. kubectl reads v2 for `explain --output plaintext-openapiv2`,
 kubectl before 1.29 for each write too: as protobuf only, and of it the definitions only.
 Differs: v2 has no operations.
-Documents are built at the first call and shared: they must not be changed.
+A document is built at the first request after a change of its kinds, and shared: it must not be changed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
+import msgspec
+
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.openapi.paths import root, v3_paths
 from kdns.controlplane.server.openapi.proto import document_bytes
@@ -28,52 +31,71 @@ V2_PROTOBUF_TYPES: Final = (
 
 _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_VERSION}"}
 
-
-@cache
-def openapi_v2() -> Json:
-    """Returns the Swagger document: the definitions of all kinds."""
-    return {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": definitions((*SERVED, *REVIEWS), V2)}
+T = TypeVar("T")
 
 
-@cache
-def openapi_v2_protobuf() -> bytes:
-    """Returns the Swagger document as a gnostic `openapi.v2.Document` in protobuf."""
-    return document_bytes(openapi_v2())
+class Documents:
+    """The documents of one server's kinds."""
 
+    def __init__(self, kinds: Catalogue) -> None:
+        self.kinds = kinds
+        self._made: dict[tuple[str, str], tuple[int, Any]] = {}
 
-def openapi_v3_index() -> Json:
-    """Returns the response of `/openapi/v3`: the documents, each with a URL that changes with its content."""
-    return {
-        "paths": {
-            key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={openapi_v3_hash(key)}"} for key in _group_versions()
-        }
-    }
+    def v2(self) -> Json:
+        """Returns the Swagger document: the definitions of all kinds."""
 
+        def made() -> Json:
+            return {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": definitions(self.kinds, V2)}
 
-@cache
-def openapi_v3(key: str) -> Json:
-    """Returns the document of a group version, such as `apis/discovery.k8s.io/v1`.
+        return self._current("v2", "", made)
 
-    Raises KeyError if none of it is served.
-    """
-    kinds = _group_versions()[key]
-    return {
-        "openapi": "3.0.0",
-        "info": _INFO,
-        "paths": v3_paths(kinds),
-        "components": {"schemas": definitions(kinds, V3)},
-    }
+    def v2_json(self) -> bytes:
+        """Returns the Swagger document as JSON."""
+        return self._current("v2 json", "", lambda: msgspec.json.encode(self.v2()))
 
+    def v2_protobuf(self) -> bytes:
+        """Returns the Swagger document as a gnostic `openapi.v2.Document` in protobuf."""
+        return self._current("v2 protobuf", "", lambda: document_bytes(self.v2()))
 
-@cache
-def openapi_v3_hash(key: str) -> str:
-    """Returns the hash of a document's content, equal in every process. It is the ETag too."""
-    text = json.dumps(openapi_v3(key), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest().upper()
+    def v3_index(self) -> Json:
+        """Returns the response of `/openapi/v3`: the documents, each with a URL that changes with its content."""
+        keys = dict.fromkeys(map(root, self.kinds))
+        return {"paths": {key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={self.v3_hash(key)}"} for key in keys}}
 
+    def v3(self, key: str) -> Json:
+        """Returns the document of a group version, such as `apis/discovery.k8s.io/v1`.
 
-def _group_versions() -> dict[str, list[Kind]]:
-    found: dict[str, list[Kind]] = {}
-    for kind in (*SERVED, *REVIEWS):
-        found.setdefault(root(kind), []).append(kind)
-    return found
+        Raises KeyError if none of it is served.
+        """
+
+        def made() -> Json:
+            kinds: list[Kind] = [kind for kind in self.kinds if root(kind) == key]
+            if not kinds:
+                raise KeyError(key)
+            paths, schemas = v3_paths(self.kinds, kinds), definitions(kinds, V3)
+            return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
+
+        return self._current("v3", key, made)
+
+    def v3_json(self, key: str) -> bytes:
+        """Returns the document of a group version as JSON."""
+        return self._current("v3 json", key, lambda: msgspec.json.encode(self.v3(key)))
+
+    def v3_hash(self, key: str) -> str:
+        """Returns the hash of a document's content, equal in every process. It is the ETag too."""
+
+        def made() -> str:
+            text = json.dumps(self.v3(key), sort_keys=True, separators=(",", ":"))
+            return hashlib.sha256(text.encode()).hexdigest().upper()
+
+        return self._current("v3 hash", key, made)
+
+    def _current(self, form: str, key: str, make: Callable[[], T]) -> T:
+        """Returns the document of a group version ("" for all) in a form, made again if kinds of it changed."""
+        changes = self.kinds.changes
+        count = changes[key.partition("/")[2]] if key else changes.total()
+        found = self._made.get((form, key))
+        if found is None or found[0] != count:
+            found = self._made[form, key] = (count, make())
+        value: T = found[1]
+        return value

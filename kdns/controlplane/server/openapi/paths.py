@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.controlplane.meta.kinds import REVIEWS, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
@@ -121,16 +122,16 @@ def root(kind: Kind) -> str:
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def operations(kind: Kind) -> Iterable[Operation]:
+def operations(catalogue: Catalogue, kind: Kind) -> Iterable[Operation]:
     """Yields the operations of a kind."""
     everywhere = f"/{root(kind)}/{kind.plural}"
     collection = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
-    if kind in REVIEWS:
+    if kind.is_review:
         yield Operation(collection, kind, _CREATE)
         return
     if kind.namespaced:
         yield Operation(everywhere, kind, _COLLECTION[0])
-    verbs = verbs_of(kind)
+    verbs = verbs_of(catalogue, kind)
     yield from (Operation(collection, kind, verb) for verb in _COLLECTION if verb.action in {"post", *verbs})
     yield from (Operation(f"{collection}/{{name}}", kind, verb) for verb in _ITEM)
     for name in kind.subresources:
@@ -195,10 +196,10 @@ def _parameters(operation: Operation) -> Iterable[tuple[str, str, str, str]]:
         yield (name, "query", *_QUERY[name])
 
 
-def v3_paths(kinds: Iterable[Kind]) -> Json:
+def v3_paths(catalogue: Catalogue, kinds: Iterable[Kind]) -> Json:
     """Returns the path items of an OpenAPI v3 document."""
     paths: Json = {}
-    for operation in (operation for kind in kinds for operation in operations(kind)):
+    for operation in (operation for kind in kinds for operation in operations(catalogue, kind)):
         verb = operation.verb
         item = _described(operation)
         item["parameters"] = [

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.descriptions import field_description, type_description
 from kdns.controlplane.schema.schema import META, SCALARS, Field, Type, TypeName, fields, type_named, type_of
-from kdns.controlplane.server.conversions import BINDING, EVICTION, SCALE, kind_at
+from kdns.controlplane.server.conversions import kind_at
 
 LIST_META: Final = f"{META}.ListMeta"
 STATUS: Final = f"{META}.Status"
@@ -79,14 +79,15 @@ def list_name(kind: Kind) -> TypeName:
 def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
     """Returns schemas by name: kinds, their lists, Status, DeleteOptions, Patch, and all types that these refer to."""
     served = tuple(kinds)
-    result = {list_name(kind): _list_schema(kind, dialect) for kind in served if kind not in REVIEWS}
+    result = {list_name(kind): _list_schema(kind, dialect) for kind in served if not kind.is_review}
     result[PATCH] = {"type": "object", "description": _PATCH_TEXT}
     shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
+    identities = _identities((*served, *shown))
     for name in _reachable([*map(type_of, (*served, *shown)), LIST_META, STATUS, DELETE_OPTIONS]):
         if name in _NAMED:
             result[_NAMED[name]] = _scalar_schema(name, dialect)
         elif name not in SCALARS:
-            result[name] = _type_schema(type_named(name), dialect)
+            result[name] = _type_schema(type_named(name), identities.get(name, []), dialect)
     return dict(sorted(result.items()))
 
 
@@ -121,14 +122,15 @@ def gvk(kind: Kind, name: str = "") -> Json:
     return {"group": kind.group, "kind": name or kind.kind, "version": kind.version}
 
 
-def _identities(name: TypeName) -> list[Json]:
-    """Returns the kinds that a type is the schema of."""
-    if name in _KIND_OF:
-        return [{"group": "", "kind": _KIND_OF[name], "version": "v1"}]
-    return [gvk(kind) for kind in (*SERVED, *REVIEWS, SCALE, EVICTION, BINDING) if type_of(kind) == name]
+def _identities(kinds: Iterable[Kind]) -> dict[TypeName, list[Json]]:
+    """Returns, by type, the kinds that it is the schema of."""
+    found = {name: [{"group": "", "kind": kind, "version": "v1"}] for name, kind in _KIND_OF.items()}
+    for kind in kinds:
+        found.setdefault(type_of(kind), []).append(gvk(kind))
+    return found
 
 
-def _type_schema(described: Type, dialect: Dialect) -> Json:
+def _type_schema(described: Type, identities: list[Json], dialect: Dialect) -> Json:
     schema: Json = {"type": "object"}
     if description := type_description(described.name):
         schema["description"] = description
@@ -142,7 +144,7 @@ def _type_schema(described: Type, dialect: Dialect) -> Json:
         schema["x-kubernetes-map-type"] = "atomic"
     if described.unions:
         schema["x-kubernetes-unions"] = list(described.unions)
-    if identities := _identities(described.name):
+    if identities:
         schema[GVK] = identities
     return schema
 

@@ -26,7 +26,7 @@ import msgspec
 
 from kdns import logs
 from kdns.controlplane.meta.errors import internal
-from kdns.controlplane.meta.kinds import KINDS, Kind
+from kdns.controlplane.meta.kinds import Kind, Kinds
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.sqlite import Lock, transaction
 from kdns.controlplane.storage.store import Store
@@ -35,9 +35,6 @@ from kdns.controlplane.storage.watch import Commit, StoredObject
 RETRY_S = 1.0
 _ROWS = 190
 """Rows of one statement: at most five values each, fewer than any SQLite allows (999)."""
-
-_KINDS = {f"{kind.plural}.{kind.group}": kind for kind in KINDS}
-"""By the name of the resource in the file."""
 
 log = logs.get(__name__)
 
@@ -49,7 +46,7 @@ class Journal:
     server.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: Lock) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: Lock, kinds: Kinds) -> None:
         self.path = path
         self._connection, self._lock = connection, lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kdns-sqlite")
@@ -61,8 +58,8 @@ class Journal:
         self._retry: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         self.revision = sqlite.latest(connection)
-        self.floors = _floors(connection)
-        self.objects, self.history = _objects_and_history(connection, self.floors)
+        self.floors = _floors(connection, kinds)
+        self.objects, self.history = _objects_and_history(connection, kinds, self.floors)
         self._identities = sqlite.identities(path)
 
     def store(self) -> Store:
@@ -206,14 +203,14 @@ def clock_revision() -> int:
     return time.time_ns() // 1000
 
 
-def open_journal(directory: Path) -> Journal:
-    """Returns the journal of a data directory, created when absent.
+def open_journal(directory: Path, kinds: Kinds) -> Journal:
+    """Returns the journal of a data directory, created when absent, with the objects of these kinds.
 
     Raises InputError for a directory in use by another process, and for a foreign, newer or damaged file.
     """
     path, connection, lock = sqlite.opened(directory, clock_revision())
     try:
-        return Journal(path, connection, lock)
+        return Journal(path, connection, lock, kinds)
     except (sqlite3.Error, msgspec.DecodeError, LookupError, TypeError) as error:
         connection.close()
         lock.close()
@@ -231,17 +228,18 @@ class _Body(msgspec.Struct):
 
 
 def _resource(kind: Kind) -> str:
+    """Returns the name of a resource in the file."""
     return f"{kind.plural}.{kind.group}"
 
 
-def _floors(connection: sqlite3.Connection) -> dict[Kind, int]:
+def _floors(connection: sqlite3.Connection, kinds: Kinds) -> dict[Kind, int]:
     (start,) = connection.execute("SELECT value FROM facts WHERE name = 'floor'").fetchone()
     floors: dict[str, int] = dict(connection.execute("SELECT resource, revision FROM floors"))
-    return {kind: max(start, floors.get(resource, 0)) for resource, kind in _KINDS.items()}
+    return {kind: max(start, floors.get(_resource(kind), 0)) for kind in kinds.stored}
 
 
 def _objects_and_history(
-    connection: sqlite3.Connection, floors: Mapping[Kind, int]
+    connection: sqlite3.Connection, kinds: Kinds, floors: Mapping[Kind, int]
 ) -> tuple[tuple[StoredObject, ...], tuple[Commit, ...]]:
     """Returns the latest versions of the objects, and the commits above the floors, both in the order of revisions.
 
@@ -253,7 +251,7 @@ def _objects_and_history(
     for revision, resource, namespace, name, body in connection.execute("SELECT * FROM commits ORDER BY revision"):
         if body is not None:
             check(body)
-        if (kind := _KINDS.get(resource)) is None:
+        if (kind := kinds.by_resource(resource.removesuffix("."))) is None:
             continue
         where, new = (resource, namespace, name), None
         old = latest.pop(where, None)

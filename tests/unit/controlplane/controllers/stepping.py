@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
+from served_kinds import KINDS
+
 from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.controllers.controller import Controller, Event
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import KINDS, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import SERVICE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from served_kinds import CATALOGUE
 from structlog.testing import capture_logs
 
 from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.errors import Cause, StatusError, already_exists, invalid, not_found
-from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind, Kinds
 from kdns.errors import ManifestError
 
 
@@ -31,6 +32,7 @@ class DictApi:
     objects: dict[tuple[Kind, str, str], Json] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    kinds: Kinds = CATALOGUE
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         if (kind, namespace, name) not in self.objects:

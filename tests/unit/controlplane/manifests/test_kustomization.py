@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.manifests.io.files import Scanner, load
 from kdns.controlplane.manifests.kustomization import Kustomization, clusters, kustomization, left_out
@@ -77,9 +78,9 @@ def test_a_folder_with_a_kustomization_is_without_its_patches(tmp_path: Path) ->
     (tmp_path / "patch.yaml").write_text("- op: remove\n  path: /spec\n")
     kustomize = tmp_path / "kustomization.yaml"
     kustomize.write_text("resources: [a.yaml]\npatches: [{path: patch.yaml, target: {kind: Service}}]\n")
-    manifests, unknown = load([tmp_path])
+    manifests, unknown = load([tmp_path], CATALOGUE)
     assert ([each.name for each in manifests], unknown) == (["web"], [])
-    scanner = Scanner([tmp_path])
+    scanner = Scanner([tmp_path], CATALOGUE)
     assert scanner.scan(settle=False)
     assert scanner.files.keys() == {tmp_path / "a.yaml", kustomize}
     kustomize.write_text("resources: [a.yaml, patch.yaml]\n")

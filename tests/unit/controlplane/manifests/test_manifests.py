@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.manifests.io.files import STDIN, Scanner, load, located, stamps, texts_read_once
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, manifest_of
@@ -81,7 +82,7 @@ items:
     ],
 )
 def test_objects_and_their_lines(path: str, text: str, found: list[tuple[int, str, str]]) -> None:
-    manifests = [manifest_of(doc.path, doc.line, doc.value) for doc in documents(path, text)]
+    manifests = [manifest_of(doc.path, doc.line, doc.value, CATALOGUE) for doc in documents(path, text)]
     assert [(m.line, m.kind.kind, m.name) for m in manifests if isinstance(m, Manifest)] == found
 
 
@@ -172,7 +173,7 @@ def test_json_text_reads_as_json_does(text: str) -> None:
 )
 def test_what_cannot_be_used_says_where_and_why(text: str, error: str) -> None:
     with pytest.raises(ManifestError) as raised:
-        [manifest_of(doc.path, doc.line, doc.value) for doc in documents("f.yaml", text)]
+        [manifest_of(doc.path, doc.line, doc.value, CATALOGUE) for doc in documents("f.yaml", text)]
     assert error in str(raised.value)
 
 
@@ -188,7 +189,7 @@ def test_what_cannot_be_used_says_where_and_why(text: str, error: str) -> None:
     ],
 )
 def test_unknown_kinds_are_named(api_version: str, kind: str, hint: str) -> None:
-    unknown = manifest_of("a", 3, {"apiVersion": api_version, "kind": kind})
+    unknown = manifest_of("a", 3, {"apiVersion": api_version, "kind": kind}, CATALOGUE)
     assert isinstance(unknown, UnknownKind)
     assert str(unknown.error) == f"a:3: kind: skipped: {api_version} {kind} is not served{hint}"
 
@@ -364,10 +365,10 @@ def test_load_raises_the_first_problem(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(TWO)
     (tmp_path / "b.yaml").write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(ManifestError, match=r"b\.yaml:2: not UTF-8: byte 0xff"):
-        load([tmp_path])
+        load([tmp_path], CATALOGUE)
     with pytest.raises(ManifestError, match="no such file or folder"):
-        load([tmp_path / "missing"])
-    manifests, unknown = load([tmp_path / "a.yaml"])
+        load([tmp_path / "missing"], CATALOGUE)
+    manifests, unknown = load([tmp_path / "a.yaml"], CATALOGUE)
     assert [m.name for m in manifests] == ["shop", "cart"]
     assert unknown == []
 
@@ -376,7 +377,7 @@ def test_load_raises_the_first_problem(tmp_path: Path) -> None:
 def test_what_is_no_file_in_a_folder_is_a_problem_of_its_own(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text(TWO)
-    scanner = Scanner([tmp_path])
+    scanner = Scanner([tmp_path], CATALOGUE)
     assert scanner.scan(settle=False)
     assert (
         str(scanner.files[tmp_path / "a.yaml"].errors[0])
@@ -384,7 +385,7 @@ def test_what_is_no_file_in_a_folder_is_a_problem_of_its_own(tmp_path: Path, mak
     )
     assert len(scanner.files[tmp_path / "b.yaml"].manifests) == 2
     with pytest.raises(ManifestError, match="not a regular file"):
-        load([tmp_path])
+        load([tmp_path], CATALOGUE)
 
 
 def test_a_pipe_and_standard_input_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,7 +394,7 @@ def test_a_pipe_and_standard_input_are_read_once(tmp_path: Path, monkeypatch: py
     writing.start()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[")))
     paths = [tmp_path / "pipe", STDIN]
-    scanner = Scanner(paths, texts_read_once(paths))
+    scanner = Scanner(paths, CATALOGUE, texts_read_once(paths))
     writing.join()
     assert [scanner.scan(settle=False) for _ in range(2)] == [True, False]
     assert len(scanner.files[tmp_path / "pipe"].manifests) == 2
@@ -405,4 +406,4 @@ def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:
     os.truncate(tmp_path / "a.yaml", BYTES_MAX + 1)
     for path in (tmp_path / "a.yaml", Path("/dev/zero")):
         with pytest.raises(ManifestError, match="too large, expected at most 64 MiB"):
-            load([path], texts_read_once([path]))
+            load([path], CATALOGUE, texts_read_once([path]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from served_kinds import CATALOGUE, GENERIC
 from verbs_api import new_api
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, GENERIC, LEASE, Json, Kind
-from kdns.controlplane.resources.strategy import STRATEGIES
+from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, LEASE, Json, Kind
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.patch import MERGE_PATCH
@@ -48,13 +48,13 @@ def test_its_metadata_is_checked(kind: Kind) -> None:
 @EACH
 def test_a_write_is_answered_with_a_warning(kind: Kind) -> None:
     expected = [] if kind is LEASE else [f"{kind.kind} is stored, but nothing in this control plane acts on it"]
-    assert list(STRATEGIES[kind].warnings({})) == expected
+    assert list(CATALOGUE[kind].warnings({})) == expected
 
 
 @EACH
 def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
     assert {"apiVersion", "kind", "metadata"} <= set(fields(type_of(kind)))
-    listed = discovery.resource_list(kind.group, kind.version)
+    listed = discovery.resource_list(CATALOGUE, kind.group, kind.version)
     assert listed
     (row,) = [each for each in listed["resources"] if each["name"] == kind.plural]
     assert (row["kind"], row["namespaced"], row.get("shortNames", [])) == (
@@ -62,7 +62,7 @@ def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
         kind.namespaced,
         list(kind.short_names),
     )
-    assert discovery.group(kind.group) or not kind.group
+    assert discovery.group(CATALOGUE, kind.group) or not kind.group
 
 
 def test_names_of_rbac_are_path_segments() -> None:
@@ -158,12 +158,12 @@ def contains(found: Any, expected: Any) -> bool:
 
 
 def test_a_deletion_is_answered_with_the_object_where_kubernetes_does() -> None:
-    returned = {kind.kind for kind in GENERIC if STRATEGIES[kind].return_deleted_object}
+    returned = {kind.kind for kind in GENERIC if CATALOGUE[kind].return_deleted_object}
     assert {"ResourceQuota", "StorageClass", "PodTemplate", "PersistentVolume"} <= returned
     assert not returned & {"Ingress", "CronJob", "Role", "PriorityClass"}
 
 
 def test_generation_counts_only_where_kubernetes_counts() -> None:
-    counted = {kind.kind for kind in GENERIC if STRATEGIES[kind].generation}
+    counted = {kind.kind for kind in GENERIC if CATALOGUE[kind].generation}
     assert {"CronJob", "FlowSchema", "Ingress", "NetworkPolicy", "PodTemplate"} <= counted
     assert not counted & {"CSINode", "ClusterRole", "HorizontalPodAutoscaler", "Lease", "LimitRange", "StorageClass"}

@@ -9,12 +9,13 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
+from served_kinds import CATALOGUE, KINDS
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import Cause, StatusError
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, KINDS, NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.resources.strategy import STRATEGIES
 from kdns.controlplane.storage.watch import stored_object_of
 
 PORTS = [{"port": 80}]
@@ -352,7 +353,7 @@ def test_defaults_of_other_kinds(kind: Kind, obj: Json, part: str, expected: obj
     assert Cluster().registry.create(kind, obj).obj[part] == expected
 
 
-def test_whatever_goes_wrong_takes_back_what_was_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_goes_wrong_takes_back_what_was_allocated() -> None:
     cluster = Cluster()
     made = cluster.make("a")
     numbers = cluster.registry.services
@@ -360,7 +361,8 @@ def test_whatever_goes_wrong_takes_back_what_was_allocated(monkeypatch: pytest.M
     def broken(*_: object) -> list[Cause]:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(STRATEGIES, SERVICE, replace(STRATEGIES[SERVICE], validate=broken))
+    kinds = cluster.registry.kinds
+    kinds.add(SERVICE, replace(kinds[SERVICE], validate=broken))
     with pytest.raises(ZeroDivisionError):
         cluster.make("b", type="NodePort")
     with pytest.raises(ZeroDivisionError):
@@ -369,6 +371,19 @@ def test_whatever_goes_wrong_takes_back_what_was_allocated(monkeypatch: pytest.M
     assert numbers.ports.owners == {}
 
 
-def test_every_kind_has_one_strategy() -> None:
-    assert set(STRATEGIES) == set(KINDS)
-    assert len(KINDS) == len(set(KINDS))
+def test_every_stored_kind_has_a_strategy_and_names_of_its_own() -> None:
+    assert all(CATALOGUE[kind] for kind in KINDS)
+    assert len({(kind.api_version, kind.kind) for kind in CATALOGUE}) == len(list(CATALOGUE))
+    assert len({kind.resource for kind in KINDS}) == len(KINDS) == len(set(KINDS))
+
+
+def test_two_catalogues_have_kinds_of_their_own() -> None:
+    widget = Kind("example.com", "v1", "Widget", "widgets", is_inert=True)
+    one, other = built_in(), built_in()
+    one.add(widget, CATALOGUE[SERVICE])
+    assert one.by_type("example.com/v1", "Widget") is one.by_plural("example.com/v1", "widgets") is widget
+    assert one.by_resource("widgets.example.com") is widget
+    assert widget in one.namespaced
+    assert (other.by_type("example.com/v1", "Widget"), widget in other.stored) == (None, False)
+    one.remove(widget)
+    assert set(one) == set(other)

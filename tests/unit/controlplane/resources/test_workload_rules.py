@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from served_kinds import CATALOGUE
 from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.meta.errors import StatusError
@@ -18,7 +19,6 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.resources.strategy import STRATEGIES
 
 BARE = {"selector": {"matchLabels": {"app": "web"}}, "template": template()}
 TEMPLATE = "spec.template.spec"
@@ -75,16 +75,14 @@ LABELS = "spec.template.metadata.labels"
     ],
 )
 def test_defaults(kind: Kind, spec: Json, expected: Json) -> None:
-    filled = STRATEGIES[kind].defaults({"metadata": {"name": "web"}, "spec": {**BARE, **spec}})["spec"]
+    filled = CATALOGUE[kind].defaults({"metadata": {"name": "web"}, "spec": {**BARE, **spec}})["spec"]
     assert {name: filled[name] for name in expected} == expected
     assert filled["template"]["spec"]["restartPolicy"] == "Always"
-    assert STRATEGIES[kind].defaults({"metadata": {"name": "web"}, "spec": filled})["spec"] == filled
+    assert CATALOGUE[kind].defaults({"metadata": {"name": "web"}, "spec": filled})["spec"] == filled
 
 
 def test_a_replication_controller_takes_the_labels_of_its_template() -> None:
-    filled = STRATEGIES[REPLICATION_CONTROLLER].defaults(
-        {"metadata": {"name": "web"}, "spec": {"template": template()}}
-    )
+    filled = CATALOGUE[REPLICATION_CONTROLLER].defaults({"metadata": {"name": "web"}, "spec": {"template": template()}})
     assert filled["spec"]["selector"] == filled["metadata"]["labels"] == {"app": "web"}
     assert filled["spec"]["replicas"] == 1
 

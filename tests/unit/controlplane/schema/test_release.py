@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_kinds import DOCUMENTS, SERVED
 
-from kdns.controlplane.meta.kinds import SERVED, Json
+from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION, META, types
 from kdns.controlplane.server import discovery
-from kdns.controlplane.server.openapi.documents import openapi_v2, openapi_v3, openapi_v3_index
 from kdns.controlplane.server.openapi.types import GVK, PATCH, list_name
 from kdns.runtime.http import zpages
 from tools.schema import generate, go, release
@@ -60,8 +60,8 @@ def test_one_release_is_named_everywhere() -> None:
     version = discovery.version("1", ("linux", "arm64"))
     assert version["gitVersion"].partition("+")[0] == f"v{KUBERNETES_VERSION}"
     assert f"{version['major']}.{version['minor']}" == MINOR == zpages.EMULATED
-    keys = [key.removeprefix("/openapi/v3/") for key in openapi_v3_index()["paths"]]
-    documents = [openapi_v2(), *map(openapi_v3, keys)]
+    keys = [key.removeprefix("/openapi/v3/") for key in DOCUMENTS.v3_index()["paths"]]
+    documents = [DOCUMENTS.v2(), *map(DOCUMENTS.v3, keys)]
     assert {document["info"]["version"] for document in documents} == {f"v{KUBERNETES_VERSION}"}
     assert f"Kubernetes {MINOR}" in (Path(__file__).parents[4] / "docs/up.md").read_text("utf-8")
 
@@ -100,7 +100,7 @@ SCALARS = {
 
 def test_served_definitions_are_those_of_the_release(definitions: Mapping[str, Json]) -> None:
     """Properties, types, formats, required fields and every x-kubernetes extension, of lists too."""
-    served = openapi_v2()["definitions"]
+    served = DOCUMENTS.v2()["definitions"]
     assert {list_name(kind) for kind in SERVED} <= set(served)
     for name in set(served) - SCALARS:
         ours, theirs = _definition_facts(served[name]), _definition_facts(definitions[name])

@@ -7,8 +7,9 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from served_kinds import SERVED
 
-from kdns.controlplane.meta.kinds import NODE, POD, SERVED, SERVICE, Kind
+from kdns.controlplane.meta.kinds import NODE, POD, SERVICE, Kind
 from kdns.controlplane.schema.descriptions import descriptions, field_description, type_description
 from kdns.controlplane.schema.patch import PatchSchema, patch_schema
 from kdns.controlplane.schema.schema import (

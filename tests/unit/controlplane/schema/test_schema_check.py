@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from served_kinds import KINDS
 
 from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError
@@ -17,7 +18,6 @@ from kdns.controlplane.meta.kinds import (
     CRON_JOB,
     DEPLOYMENT,
     ENDPOINT_SLICE,
-    KINDS,
     LEASE,
     NODE,
     POD,

@@ -7,8 +7,9 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from served_kinds import CATALOGUE, SERVED
 
-from kdns.controlplane.meta.kinds import SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
 from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
 from kdns.controlplane.server.representation import table
@@ -97,6 +98,6 @@ def test_pruning_keeps_nonzero_values(case: tuple[Kind, Json]) -> None:
 @given(MATCHING)
 def test_matching_objects_can_be_printed(case: tuple[Kind, Json]) -> None:
     kind, obj = case
-    printed = table(kind, [obj], now_s=1_714_564_800.0)
+    printed = table(CATALOGUE, kind, [obj], now_s=1_714_564_800.0)
     assert len(printed["rows"][0]["cells"]) == len(printed["columnDefinitions"])
     assert all(isinstance(cell, str | int) for cell in printed["rows"][0]["cells"])

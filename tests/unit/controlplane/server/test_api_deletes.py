@@ -49,7 +49,7 @@ def test_finalizers_hold_an_object() -> None:
 
 
 def test_a_grace_period_holds_an_object_until_it_is_forced() -> None:
-    api = new_api(grace_s=lambda kind, _, asked: (30 if asked is None else asked) if kind == POD else 0)
+    api = new_api(grace_s=lambda strategy, _, asked: (30 if asked is None else asked) if strategy.is_graceful else 0)
     api.create(POD, "default", pod())
     held = api.delete(POD, "default", "p")
     assert held["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:50Z"

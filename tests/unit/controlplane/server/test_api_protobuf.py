@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from served_kinds import SERVED
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import SERVED, Json
+from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema import schema
 from kdns.controlplane.server.protobuf import decoding, messages
 from kdns.controlplane.server.protobuf.wire import ProtobufError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
@@ -33,7 +34,7 @@ SLICES = "/apis/discovery.k8s.io/v1"
     ],
 )
 def test_paths(path: str, wanted: Target) -> None:
-    assert target(path) == wanted
+    assert target(path, CATALOGUE) == wanted
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_paths(path: str, wanted: Target) -> None:
 )  # fmt: skip
 def test_paths_of_nobody(path: str) -> None:
     with pytest.raises(StatusError) as caught:
-        target(path)
+        target(path, CATALOGUE)
     assert caught.value.code == 404
 
 

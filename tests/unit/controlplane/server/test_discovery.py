@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from served_kinds import CATALOGUE
 
 from kdns.controlplane.meta.kinds import (
     AUTOSCALER_V1,
@@ -32,7 +33,7 @@ def test_storage_version_hashes(kind: Kind, wanted: str) -> None:
 
 
 def test_heads_and_order() -> None:
-    core, apps = discovery.resource_list("", "v1"), discovery.resource_list("apps", "v1")
+    core, apps = discovery.resource_list(CATALOGUE, "", "v1"), discovery.resource_list(CATALOGUE, "apps", "v1")
     assert core
     assert apps
     assert list(core) == ["kind", "groupVersion", "resources"]
@@ -43,15 +44,15 @@ def test_heads_and_order() -> None:
     }
     names = [row["name"] for row in core["resources"]]
     assert names == sorted(names)
-    groups = [each["name"] for each in discovery.group_list()["groups"]]
+    groups = [each["name"] for each in discovery.group_list(CATALOGUE)["groups"]]
     assert groups.index("apps") < groups.index("events.k8s.io") < groups.index("discovery.k8s.io")
 
 
 def test_kinds_of_subresources() -> None:
-    below = {row["name"]: row for row in (discovery.resource_list("", "v1") or {})["resources"]}
+    below = {row["name"]: row for row in (discovery.resource_list(CATALOGUE, "", "v1") or {})["resources"]}
     shown = [{name: below[f"pods/{each}"].get(name) for name in ("group", "kind")} for each in ("binding", "eviction")]
     assert shown == [{"group": None, "kind": "Binding"}, {"group": "policy", "kind": "Eviction"}]
-    (pod,) = (each for each in discovery.aggregated(core=True)["items"][0]["versions"][0]["resources"]
+    (pod,) = (each for each in discovery.aggregated(CATALOGUE, core=True)["items"][0]["versions"][0]["resources"]
               if each["resource"] == POD.plural)  # fmt: skip
     kinds: dict[str, Json] = {each["subresource"]: each["responseKind"] for each in pod["subresources"]}
     assert pod["responseKind"] == kinds["status"] == {"group": "", "version": "", "kind": "Pod"}

@@ -9,17 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from served_kinds import CATALOGUE, DOCUMENTS, REVIEWS, SERVED
 
-from kdns.controlplane.meta.kinds import REVIEWS, SERVED, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.schema import type_of, types
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.documents import (
     V2_PROTOBUF_TYPES,
-    openapi_v2,
-    openapi_v2_protobuf,
-    openapi_v3,
-    openapi_v3_hash,
-    openapi_v3_index,
 )
 from kdns.controlplane.server.openapi.paths import operations, root
 from kdns.controlplane.server.openapi.proto import document_bytes
@@ -43,8 +39,8 @@ def _words(node: Any, word: str) -> Iterator[Any]:
 
 def _documents() -> list[tuple[Json, Json, str]]:
     """Each document, its schemas and the prefix of references to them."""
-    documents = [(openapi_v2(), openapi_v2()["definitions"], "#/definitions/")]
-    v3 = [openapi_v3(key) for key in KEYS]
+    documents = [(DOCUMENTS.v2(), DOCUMENTS.v2()["definitions"], "#/definitions/")]
+    v3 = [DOCUMENTS.v3(key) for key in KEYS]
     return documents + [(each, each["components"]["schemas"], "#/components/schemas/") for each in v3]
 
 
@@ -71,9 +67,9 @@ def _documents() -> list[tuple[Json, Json, str]]:
     ],
 )
 def test_operations_have_the_words_of_kube_apiserver(method: str, path: str, identifier: str, text: str) -> None:
-    operation = openapi_v3("/".join(path.split("/")[1 : 3 if path.startswith("/api/") else 4]))["paths"][path][method]
+    operation = DOCUMENTS.v3("/".join(path.split("/")[1 : 3 if path.startswith("/api/") else 4]))["paths"][path][method]
     assert (operation["operationId"], operation["description"]) == (identifier, text)
-    assert "delete" not in openapi_v3("api/v1")["paths"]["/api/v1/namespaces"]
+    assert "delete" not in DOCUMENTS.v3("api/v1")["paths"]["/api/v1/namespaces"]
 
 
 def _operations(document: Json) -> list[tuple[str, str, Json]]:
@@ -117,21 +113,21 @@ def test_schemas_are_well_formed(index: int) -> None:
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
 def test_every_kind_is_described_completely(kind: Kind) -> None:
-    document = openapi_v3(root(kind))
+    document = DOCUMENTS.v3(root(kind))
     identity = {"group": kind.group, "kind": kind.kind, "version": kind.version}
     schemas = document["components"]["schemas"]
     assert schemas[type_of(kind)][GVK] == [identity]
     assert schemas[type_of(kind) + "List"][GVK] == [identity | {"kind": kind.list_kind}]
     assert set(schemas[type_of(kind)]["properties"]) == set(types()[type_of(kind)].fields)
     actions = {each["x-kubernetes-action"] for _, _, each in _operations(document) if each[GVK] == identity}
-    of_collection = {"deletecollection"} & set(verbs_of(kind))
+    of_collection = {"deletecollection"} & set(verbs_of(CATALOGUE, kind))
     assert actions == {"list", "post", "get", "put", "patch", "delete"} | of_collection
 
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
 def test_kubectl_finds_the_parameters_and_patch_types_it_asks_for(kind: Kind) -> None:
     """kubectl reads any PATCH of the kind: each needs dryRun and fieldValidation, or kubectl validates itself."""
-    operations_found = _operations(openapi_v3(root(kind)))
+    operations_found = _operations(DOCUMENTS.v3(root(kind)))
     patches = [each for _, method, each in operations_found if method == "patch" and each[GVK]["kind"] == kind.kind]
     assert patches
     for each in patches:
@@ -144,14 +140,14 @@ def test_kubectl_finds_the_parameters_and_patch_types_it_asks_for(kind: Kind) ->
 
 def test_kubectl_explain_finds_the_kind_by_its_path() -> None:
     for kind in SERVED:
-        paths = openapi_v3(root(kind))["paths"]
+        paths = DOCUMENTS.v3(root(kind))["paths"]
         namespaced = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}"
         assert (namespaced in paths) == kind.namespaced
         assert paths[f"/{root(kind)}/{kind.plural}"]["get"][GVK]["kind"] == kind.kind
 
 
 def test_subresources_have_paths() -> None:
-    paths = {operation.path for kind in SERVED for operation in operations(kind)}
+    paths = {operation.path for kind in SERVED for operation in operations(CATALOGUE, kind)}
     assert "/api/v1/namespaces/{namespace}/services/{name}/status" in paths
     assert "/api/v1/namespaces/{name}/finalize" in paths
     assert "/api/v1/namespaces/{namespace}/endpoints/{name}/status" not in paths
@@ -169,8 +165,8 @@ SERVICE_PORTS = {
 
 
 def test_the_dialects_differ_in_references_only() -> None:
-    v2 = openapi_v2()["definitions"]
-    v3 = openapi_v3("api/v1")["components"]["schemas"]
+    v2 = DOCUMENTS.v2()["definitions"]
+    v3 = DOCUMENTS.v3("api/v1")["components"]["schemas"]
     spec, port = "io.k8s.api.core.v1.ServiceSpec", "io.k8s.api.core.v1.ServicePort"
     assert v2[spec]["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/definitions/{port}"}}
     assert v3[spec]["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/components/schemas/{port}"}}
@@ -182,7 +178,7 @@ def test_the_dialects_differ_in_references_only() -> None:
 
 
 def test_map_types_enums_and_defaults() -> None:
-    schemas = openapi_v3("api/v1")["components"]["schemas"]
+    schemas = DOCUMENTS.v3("api/v1")["components"]["schemas"]
     selector = schemas["io.k8s.api.core.v1.ServiceSpec"]["properties"]["selector"]
     assert selector["additionalProperties"] == {"type": "string"}
     assert selector["x-kubernetes-map-type"] == "atomic"
@@ -192,17 +188,21 @@ def test_map_types_enums_and_defaults() -> None:
 
 
 def test_index_names_each_document_with_its_hash() -> None:
-    assert openapi_v3_index() == {
-        "paths": {key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={openapi_v3_hash(key)}"} for key in KEYS}
+    assert DOCUMENTS.v3_index() == {
+        "paths": {key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={DOCUMENTS.v3_hash(key)}"} for key in KEYS}
     }
     with pytest.raises(KeyError):
-        openapi_v3("apis/apps/v0")
+        DOCUMENTS.v3("apis/apps/v0")
 
 
 def test_hashes_are_the_same_in_another_process() -> None:
-    program = f"from kdns.controlplane.server.openapi.documents import openapi_v3_hash as h; print(*map(h, {KEYS!r}))"
+    program = (
+        "from kdns.controlplane.resources.catalogue import built_in\n"
+        "from kdns.controlplane.server.openapi.documents import Documents\n"
+        f"print(*map(Documents(built_in()).v3_hash, {KEYS!r}))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=90)
-    assert done.stdout.split() == [openapi_v3_hash(key) for key in KEYS]
+    assert done.stdout.split() == [DOCUMENTS.v3_hash(key) for key in KEYS]
 
 
 # Protobuf, read back by a reader that knows the wire format only.
@@ -275,8 +275,8 @@ def _schema(data: bytes) -> Json:
 
 
 def test_protobuf_has_every_definition_of_json() -> None:
-    definitions = _named(_one(openapi_v2_protobuf(), 9), 1)
-    assert {name: _schema(each) for name, each in definitions.items()} == openapi_v2()["definitions"]
+    definitions = _named(_one(DOCUMENTS.v2_protobuf(), 9), 1)
+    assert {name: _schema(each) for name, each in definitions.items()} == DOCUMENTS.v2()["definitions"]
 
 
 @pytest.mark.parametrize(

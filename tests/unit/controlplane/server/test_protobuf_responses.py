@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from served_kinds import CATALOGUE, SERVED
 
 from kdns.controlplane.meta.errors import not_found
-from kdns.controlplane.meta.kinds import CONFIG_MAP, SERVED, SERVICE, Json
+from kdns.controlplane.meta.kinds import CONFIG_MAP, SERVICE, Json
 from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
 from kdns.controlplane.server.conversions import SCALE
 from kdns.controlplane.server.protobuf import encoding, wire
@@ -105,14 +106,16 @@ def test_a_list_and_its_metadata() -> None:
     }
     version = stored_object_of(CONFIG_MAP, ("x", "a"), obj, 7)
     found = ListResult((version, version), "9", "token", 3)
-    envelope = parts(Renderer(CONFIG_MAP, PROTOBUF).many(found, 0.0)[4:])
+    envelope = parts(Renderer(CATALOGUE, CONFIG_MAP, PROTOBUF).many(found, 0.0)[4:])
     assert parts(envelope[1]) == {1: b"v1", 2: b"ConfigMapList"}
     metadata, *items = wire.fields(envelope[2])
     assert parts(bytes(metadata[1])) == {2: b"9", 3: b"token", 4: 3}
     assert [number for number, _ in items] == [2, 2]
     item = encoding.enveloped("v1", "ConfigMap", items[0][1])  # type: ignore[arg-type]
     assert decoded(item) == version.obj
-    partial = Renderer(CONFIG_MAP, Representation(PROTOBUF.media_type, "PartialObjectMetadataList", "v1beta1"))
+    partial = Renderer(
+        CATALOGUE, CONFIG_MAP, Representation(PROTOBUF.media_type, "PartialObjectMetadataList", "v1beta1")
+    )
     envelope = parts(partial.many(found, 0.0)[4:])
     assert parts(envelope[1]) == {1: b"meta.k8s.io/v1beta1", 2: b"PartialObjectMetadataList"}
     item = encoding.enveloped("v1", "ConfigMap", dict(wire.fields(envelope[2]))[2])  # type: ignore[arg-type]
@@ -123,7 +126,7 @@ def test_items_of_a_json_list_have_no_type() -> None:
     obj: Json = {"apiVersion": "v1", "metadata": {"name": "a"}, "kind": "Service", "spec": {}}
     version = stored_object_of(SERVICE, ("", "a"), obj, 7)
     item = {"metadata": {"name": "a", "resourceVersion": "7"}, "spec": {}, "status": {"loadBalancer": {}}}
-    renderer = Renderer(SERVICE, Representation())
+    renderer = Renderer(CATALOGUE, SERVICE, Representation())
     body = msgspec.json.decode(renderer.many(ListResult((version, version), "9"), 0.0))
     assert body == {
         "kind": "ServiceList",
@@ -140,7 +143,7 @@ def test_items_of_a_json_list_have_no_type() -> None:
 
 def test_a_watch_has_frames() -> None:
     obj: Json = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}
-    renderer = Renderer(CONFIG_MAP, PROTOBUF)
+    renderer = Renderer(CATALOGUE, CONFIG_MAP, PROTOBUF)
     event = WatchEvent("ADDED", stored_object_of(CONFIG_MAP, ("", "a"), obj, 7))
     for frame, event_type, wanted in (
         (renderer.event(event, 0.0, first=True), b"ADDED", event.stored.obj),

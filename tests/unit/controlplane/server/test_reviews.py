@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from served_kinds import CATALOGUE, REVIEWS
 
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import REVIEWS, Json
+from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import ADMIN, User, acting, authenticated
 from kdns.controlplane.server.discovery import resource_list
@@ -208,11 +209,11 @@ def test_reviews_are_discovered_and_have_one_path() -> None:
     rows = [
         row
         for group in ("authentication", "authorization")
-        for row in (resource_list(f"{group}.k8s.io", "v1") or {})["resources"]
+        for row in (resource_list(CATALOGUE, f"{group}.k8s.io", "v1") or {})["resources"]
     ]
     assert {row["kind"]: row["verbs"] for row in rows} == {kind.kind: ["create"] for kind in REVIEWS}
     root = "/apis/authorization.k8s.io/v1"
-    assert target(f"{root}/namespaces/x/localsubjectaccessreviews").kind == KINDS["LocalAccess"]
+    assert target(f"{root}/namespaces/x/localsubjectaccessreviews", CATALOGUE).kind == KINDS["LocalAccess"]
     for path in (
         "localsubjectaccessreviews",
         "subjectaccessreviews/x",
@@ -220,4 +221,4 @@ def test_reviews_are_discovered_and_have_one_path() -> None:
         "watch/subjectaccessreviews",
     ):
         with pytest.raises(StatusError, match="could not find"):
-            target(f"{root}/{path}")
+            target(f"{root}/{path}", CATALOGUE)

@@ -7,7 +7,6 @@ from verbs_api import new_api, pod, refused, service
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import (
-    API_SERVICE,
     CONFIG_MAP,
     DEPLOYMENT,
     POD,
@@ -17,6 +16,7 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
+from kdns.controlplane.resources.generic.strategy import API_SERVICE
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from served_kinds import CATALOGUE, GENERIC, KINDS, SERVED
 
 from kdns.controlplane.meta.human_duration import human_duration, since
-from kdns.controlplane.meta.kinds import GENERIC, KINDS, NAMESPACE, POD, SERVED, SERVICE
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE
 from kdns.controlplane.resources.columns import printer_of
 from kdns.controlplane.resources.generic.columns import PRINTERS
 from kdns.controlplane.server.conversions import SCALE
@@ -26,7 +27,7 @@ ROWS = [(group, row) for group in GOLDEN for row in group["rows"]]
     ("group", "row"), ROWS, ids=[f"{group['kind']}-{row['object']['metadata']['name']}" for group, row in ROWS]
 )
 def test_row_is_the_golden_one(group: dict[str, Any], row: dict[str, Any]) -> None:
-    printed = table(BY_KIND[group["kind"]], [row["object"]], now_s=NOW_S)["rows"][0]
+    printed = table(CATALOGUE, BY_KIND[group["kind"]], [row["object"]], now_s=NOW_S)["rows"][0]
     assert " | ".join(map(str, printed["cells"])) == row["cells"]
     assert [condition["reason"] for condition in printed.get("conditions", [])] == (
         [row["completed"]] if "completed" in row else []
@@ -35,7 +36,7 @@ def test_row_is_the_golden_one(group: dict[str, Any], row: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("group", GOLDEN, ids=lambda group: str(group["kind"]))
 def test_columns_are_the_golden_ones(group: dict[str, Any]) -> None:
-    columns = table(BY_KIND[group["kind"]], [], now_s=NOW_S)["columnDefinitions"]
+    columns = table(CATALOGUE, BY_KIND[group["kind"]], [], now_s=NOW_S)["columnDefinitions"]
     assert " | ".join(column["name"] + "*" * column["priority"] for column in columns) == group["columns"]
     assert all(column["description"] for column in columns)
     assert [column["name"] for column in columns if column["format"] == "name"] == ["Name"]
@@ -49,7 +50,7 @@ def test_every_kind_with_cells_of_its_own_has_golden_rows() -> None:
 
 def test_every_row_has_a_cell_for_every_column_even_of_an_empty_object() -> None:
     for kind in SERVED:
-        printed = table(kind, [{}, {"metadata": {"name": "x"}}], now_s=NOW_S)
+        printed = table(CATALOGUE, kind, [{}, {"metadata": {"name": "x"}}], now_s=NOW_S)
         assert [len(row["cells"]) for row in printed["rows"]] == [len(printed["columnDefinitions"])] * 2
 
 
@@ -91,12 +92,12 @@ def test_a_kind_without_columns_shows_its_name_and_creation() -> None:
 )
 def test_rows_carry_what_was_asked_for(include: IncludeObject, carried: object) -> None:
     service = {"kind": "Service", "metadata": {"name": "a", "uid": "u"}, "spec": {}}
-    printed = table(SERVICE, [service], now_s=NOW_S, include_object=include)
+    printed = table(CATALOGUE, SERVICE, [service], now_s=NOW_S, include_object=include)
     assert printed["rows"][0].get("object") == carried
 
 
 def test_a_table_is_a_meta_v1_table_with_the_lists_metadata() -> None:
-    printed = table(NAMESPACE, [], now_s=NOW_S, metadata={"resourceVersion": "7"})
+    printed = table(CATALOGUE, NAMESPACE, [], now_s=NOW_S, metadata={"resourceVersion": "7"})
     assert (printed["kind"], printed["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert printed["metadata"] == {"resourceVersion": "7"}
     assert printed["rows"] == []
@@ -105,7 +106,7 @@ def test_a_table_is_a_meta_v1_table_with_the_lists_metadata() -> None:
 def test_printing_leaves_the_object_alone() -> None:
     for group, row in ROWS:
         before = yaml.safe_dump(row["object"])
-        table(BY_KIND[group["kind"]], [row["object"]], now_s=NOW_S, include_object="Object")
+        table(CATALOGUE, BY_KIND[group["kind"]], [row["object"]], now_s=NOW_S, include_object="Object")
         assert yaml.safe_dump(row["object"]) == before
 
 
@@ -153,11 +154,11 @@ def test_age_of_a_timestamp(timestamp: str | None, text: str) -> None:
 
 def test_a_pod_known_by_podip_alone_shows_it() -> None:
     pod = {"metadata": {"name": "a"}, "status": {"podIP": "10.1.0.9"}}
-    assert table(POD, [pod], now_s=NOW_S)["rows"][0]["cells"][5] == "10.1.0.9"
+    assert table(CATALOGUE, POD, [pod], now_s=NOW_S)["rows"][0]["cells"][5] == "10.1.0.9"
 
 
 def test_a_scale_is_a_table_too() -> None:
     scale = {"metadata": {"name": "web"}, "spec": {"replicas": 3}, "status": {"replicas": 2}}
-    printed = table(SCALE, [scale], now_s=NOW_S)
+    printed = table(CATALOGUE, SCALE, [scale], now_s=NOW_S)
     assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
     assert printed["rows"][0]["cells"][:3] == ["web", 3, 2]

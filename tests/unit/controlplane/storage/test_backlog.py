@@ -6,10 +6,11 @@ import random
 from itertools import count
 
 import pytest
+from served_kinds import KINDS
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, KINDS, NAMESPACE, Json
+from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.backlog import AT_ONCE, Backlog

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from served_kinds import CATALOGUE
 
 from kdns.cluster import selectors
 from kdns.controlplane.meta.errors import StatusError
@@ -15,14 +16,12 @@ from kdns.controlplane.meta.kinds import (
     POD,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
-    RESOURCE_SLICE,
     SECRET,
     SERVICE,
-    STORED_KINDS,
     Json,
     Kind,
 )
-from kdns.controlplane.server.conversions import field_labels_of
+from kdns.controlplane.resources.generic.strategy import RESOURCE_SLICE
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
@@ -96,7 +95,7 @@ def test_labels_of_a_service_selector() -> None:
 
 
 def labels_of(kind: Kind) -> FieldLabels:
-    return field_labels_of(STORED_KINDS.get(kind, kind), kind if kind in STORED_KINDS else None)
+    return CATALOGUE.field_labels(kind.stored_kind, kind)
 
 
 RUNNING: Json = {

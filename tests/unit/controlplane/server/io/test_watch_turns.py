@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from served_kinds import CATALOGUE
 from verbs_api import new_api
 
 from kdns.controlplane.meta.kinds import CONFIG_MAP
@@ -38,7 +39,7 @@ async def test_others_have_turns_between_two_pieces(shape: Representation) -> No
         api.create(CONFIG_MAP, "default", {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
     subscription = api.watch(CONFIG_MAP, None, resource_version="0")
     state = StoreState(lambda: api.store.revision, durable, lambda: 0.0)
-    stream = WatchStream(subscription, Renderer(CONFIG_MAP, shape), state, WatchTimes(60.0, None))
+    stream = WatchStream(subscription, Renderer(CATALOGUE, CONFIG_MAP, shape), state, WatchTimes(60.0, None))
     sent = cast("Any", response)
     running = asyncio.create_task(stream.run(cast("web.BaseRequest", None), sent, ends_initial=False))
     async with asyncio.timeout(20):

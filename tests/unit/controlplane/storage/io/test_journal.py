@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from served_kinds import CATALOGUE
 from structlog.testing import capture_logs
 
 import kdns
@@ -33,7 +34,7 @@ def service(name: str, port: int = 80) -> dict[str, object]:
 
 
 async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     a = store.put(SERVICE, ("x", "a"), service("a"), None)
     store.put(SERVICE, ("x", "b"), service("b"), None)
@@ -45,7 +46,7 @@ async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
     before = store.page(SERVICE, Filter()).items
     await journal.close()
 
-    again = open_journal(tmp_path)
+    again = open_journal(tmp_path, CATALOGUE)
     restarted = again.store()
     assert restarted.page(SERVICE, Filter()).items == before
     assert restarted.revision == store.revision
@@ -55,7 +56,7 @@ async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
 async def test_a_new_folder_starts_behind_every_revision_of_the_one_before(tmp_path: Path) -> None:
     revisions = []
     for name in ("a", "b"):
-        journal = open_journal(tmp_path / name)
+        journal = open_journal(tmp_path / name, CATALOGUE)
         store = journal.store()
         for number in range(50):
             store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
@@ -100,7 +101,7 @@ def view(store: Store, since: int) -> list[object]:
 async def test_a_restart_resumes_history(tmp_path: Path, seed: int) -> None:
     """Any revision of before is as right, or as expired, as it was; and the file has no row that nothing needs."""
     choose = random.Random(seed)
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = bounded(journal)
     start = store.revision
     for _ in range(4):
@@ -115,7 +116,7 @@ async def test_a_restart_resumes_history(tmp_path: Path, seed: int) -> None:
                 await journal.durable()
         before = view(store, start)
         await journal.close()
-        journal = open_journal(tmp_path)
+        journal = open_journal(tmp_path, CATALOGUE)
         needed = {version.revision for version in journal.objects}
         needed |= {commit.revision for commit in journal.history}
         needed |= {commit.old.revision for commit in journal.history if commit.old}
@@ -153,7 +154,7 @@ async def test_the_history_of_a_restored_copy_is_not_believed(
     """The revisions after the copy was made are in use by clients, for other objects than those that come now."""
     data, copy = tmp_path / "data", tmp_path / "copy"
     for name in ("a", "b"):
-        journal = open_journal(data)
+        journal = open_journal(data, CATALOGUE)
         store = journal.store()
         version = store.put(SERVICE, ("x", name), service(name), None)
         store.delete(store.put(SERVICE, ("x", "gone"), service("gone"), None))
@@ -161,7 +162,7 @@ async def test_the_history_of_a_restored_copy_is_not_believed(
         if name == "a":
             shutil.copytree(data, copy)
     restore(copy, data)
-    journal = open_journal(data)
+    journal = open_journal(data, CATALOGUE)
     store = journal.store()
     assert [one.key[1] for one in store.page(SERVICE, Filter()).items] == (["a"] if expires else ["a", "b"])
     assert (store.oldest(SERVICE) > version.revision) == expires
@@ -172,7 +173,7 @@ async def test_the_history_of_a_restored_copy_is_not_believed(
 async def test_only_a_copy_is_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a file whose last start failed, as on a full disk; a copy is known also when the clock went back since."""
     data, copy = tmp_path / "data", tmp_path / "copy"
-    await open_journal(data).close()
+    await open_journal(data, CATALOGUE).close()
     shutil.copytree(data, copy)
     full = sqlite3.OperationalError("database or disk is full")
     with capture_logs() as logged:
@@ -181,13 +182,13 @@ async def test_only_a_copy_is_taken_for_one(tmp_path: Path, monkeypatch: pytest.
             with monkeypatch.context() as patch:
                 patch.setattr(owner, name, Mock(side_effect=effects))
                 with pytest.raises(InputError):
-                    open_journal(data)
-            await open_journal(data).close()
+                    open_journal(data, CATALOGUE)
+            await open_journal(data, CATALOGUE).close()
         monkeypatch.setattr(module, "clock_revision", lambda: 1)
-        await open_journal(data).close()
+        await open_journal(data, CATALOGUE).close()
         assert logged == []
         in_place(copy, data)
-        await open_journal(data).close()
+        await open_journal(data, CATALOGUE).close()
     assert [each["event"] for each in logged] == ["data file is a copy: watches start over"]
 
 
@@ -208,8 +209,8 @@ async def test_acknowledged_writes_that_are_missing_at_the_start_are_noticed(
     """Their revisions are not given to others, so the watches of clients that know them start over."""
     data, killed = tmp_path / "data", tmp_path / "killed"
     for _ in range(sessions - 1):
-        await open_journal(data).close()
-    journal = open_journal(data)
+        await open_journal(data, CATALOGUE).close()
+    journal = open_journal(data, CATALOGUE)
     store = journal.store()
     for number in range(20):
         store.put(SERVICE, ("x", f"s{number}"), {**service("a"), "long": "x" * 5000}, None)
@@ -218,22 +219,22 @@ async def test_acknowledged_writes_that_are_missing_at_the_start_are_noticed(
     await journal.close()
     lose(killed)
     with capture_logs() as logged:
-        again = open_journal(killed)
+        again = open_journal(killed, CATALOGUE)
         assert again.store().oldest(SERVICE) > store.revision
         await again.close()
-        await open_journal(killed).close()
+        await open_journal(killed, CATALOGUE).close()
     assert [each["event"] for each in logged] == ["data file lacks acknowledged writes: watches start over"]
     assert logged[0]["acknowledged"] == store.revision > logged[0]["revision"]
 
 
 async def test_a_process_that_lost_its_lock_acknowledges_nothing_more(tmp_path: Path) -> None:
     """On a file system whose locks do not hold, or when the file of the lock is deleted."""
-    first = open_journal(tmp_path)
+    first = open_journal(tmp_path, CATALOGUE)
     older = first.store()
     older.put(SERVICE, ("x", "a"), service("a"), None)
     await first.durable()
     (tmp_path / LOCK).unlink()
-    second = open_journal(tmp_path)
+    second = open_journal(tmp_path, CATALOGUE)
     newer = second.store()
     older.put(SERVICE, ("x", "b"), service("b"), None)
     with pytest.raises(StatusError, match="another kdns has opened it since; end this one"):
@@ -242,7 +243,7 @@ async def test_a_process_that_lost_its_lock_acknowledges_nothing_more(tmp_path: 
     await second.durable()
     await first.close()
     await second.close()
-    last = open_journal(tmp_path)
+    last = open_journal(tmp_path, CATALOGUE)
     assert [version.key[1] for version in last.objects] == ["a", "c"]
     await last.close()
 
@@ -260,17 +261,17 @@ def test_the_lock_of_another_program_is_no_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("notes", [b"", b"\xff\x00\n\xfe", b"12\n", b"1\n" + b"9" * 20, b"1\n2\n3\n4\n", b"1\n-\n-\n"])
 async def test_any_content_of_the_lock_is_read(tmp_path: Path, notes: bytes) -> None:
     (tmp_path / LOCK).write_bytes(notes)
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     store.put(SERVICE, ("x", "a"), service("a"), None)
     await journal.close()
-    again = open_journal(tmp_path)
+    again = open_journal(tmp_path, CATALOGUE)
     assert again.revision == store.revision
     await again.close()
 
 
 async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     names = [f"n{number:03}" for number in range(500)]
     made = [store.put(SERVICE, ("x", name), service(name), None) for name in names]
@@ -284,7 +285,7 @@ async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     before = store.page(SERVICE, Filter()).items
     await journal.durable()
     await journal.close()
-    again = open_journal(tmp_path)
+    again = open_journal(tmp_path, CATALOGUE)
     assert sorted(again.objects, key=lambda version: version.key) == list(before)
     await again.close()
 
@@ -293,11 +294,12 @@ def test_after_a_crash_no_acknowledged_revision_is_given_twice(tmp_path: Path) -
     program = f"""
 import asyncio, os
 from pathlib import Path
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.storage.io.journal import open_journal
 from kdns.controlplane.meta.kinds import SERVICE
 
 async def main():
-    journal = open_journal(Path({str(tmp_path)!r}))
+    journal = open_journal(Path({str(tmp_path)!r}), built_in())
     store = journal.store()
     for number in range(20):
         store.put(SERVICE, ("x", f"s{{number}}"), {{"metadata": {{"name": f"s{{number}}"}}}}, None)
@@ -310,7 +312,7 @@ asyncio.run(main())
 """
     crashed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=90)
     assert crashed.returncode == 9, crashed.stderr
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     assert {version.key[1] for version in journal.objects} >= {f"s{number}" for number in range(20)}
     assert journal.revision >= int(crashed.stdout)
     assert journal.revision == max(version.revision for version in journal.objects)
@@ -318,11 +320,11 @@ asyncio.run(main())
 
 
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     with pytest.raises(InputError, match=r"in use by another kdns \(process \d+\)"):
-        open_journal(tmp_path)
+        open_journal(tmp_path, CATALOGUE)
     await journal.close()
-    await open_journal(tmp_path).close()
+    await open_journal(tmp_path, CATALOGUE).close()
 
 
 FORMAT_1 = """
@@ -357,7 +359,7 @@ def written(path: Path, script: str) -> None:
 async def test_an_older_file_is_brought_up_to_date(tmp_path: Path, script: str) -> None:
     written(tmp_path / FILE, script)
     for _ in range(2):
-        journal = open_journal(tmp_path)
+        journal = open_journal(tmp_path, CATALOGUE)
         found = [(version.kind.kind, version.key, version.revision, version.obj) for version in journal.objects]
         assert sorted(found, key=lambda each: each[2]) == [
             ("Namespace", ("", "x"), 2, {"metadata": {"name": "x"}}),
@@ -376,14 +378,14 @@ async def test_an_older_file_is_brought_up_to_date(tmp_path: Path, script: str) 
 def test_an_object_that_is_cut_is_found_in_a_sound_file(tmp_path: Path) -> None:
     written(tmp_path / FILE, FORMAT_1.replace('"namespace":"x"}}', '"names'))
     with pytest.raises(InputError, match="damaged"):
-        open_journal(tmp_path)
+        open_journal(tmp_path, CATALOGUE)
 
 
 def test_a_migration_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     written(tmp_path / FILE, FORMAT_1 + "CREATE TABLE writer (version);")
     for _ in range(2):
         with pytest.raises(InputError, match="table writer already exists"):
-            open_journal(tmp_path)
+            open_journal(tmp_path, CATALOGUE)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         assert connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM objects").fetchone() == (4,)
@@ -441,12 +443,12 @@ def test_strange_files_are_refused(tmp_path: Path, make: Callable[[Path], None],
     make(tmp_path / FILE)
     before = (tmp_path / FILE).read_bytes()
     with pytest.raises(InputError, match=message):
-        open_journal(tmp_path)
+        open_journal(tmp_path, CATALOGUE)
     assert (tmp_path / FILE).read_bytes() == before
 
 
 async def test_a_damaged_page_is_found(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     for number in range(200):
         store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
@@ -455,13 +457,13 @@ async def test_a_damaged_page_is_found(tmp_path: Path) -> None:
     raw[5000:9000] = b"\xff" * 4000
     (tmp_path / FILE).write_bytes(raw)
     with pytest.raises(InputError, match="damaged"):
-        open_journal(tmp_path)
+        open_journal(tmp_path, CATALOGUE)
 
 
 async def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"^--data .*: cannot be used: "):
-        open_journal(tmp_path / "file" / "below")
+        open_journal(tmp_path / "file" / "below", CATALOGUE)
 
 
 FULL, ROOMY = "PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000"
@@ -476,7 +478,7 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: str, allow: str, reason: str
 ) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.01)
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     execute = journal._connection.execute  # noqa: SLF001 - the disk
     execute(refuse)
@@ -494,7 +496,7 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
     store.put(SERVICE, ("x", "b"), service("b"), None)
     await journal.durable()
     await journal.close()
-    again = open_journal(tmp_path)
+    again = open_journal(tmp_path, CATALOGUE)
     assert [version.key[1] for version in again.objects] == ["a", "b"], "what could not be written at first is, later"
     await again.close()
 
@@ -507,7 +509,7 @@ async def test_files_that_are_deleted_under_a_server_are_noticed(
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     data, away = tmp_path / "data", tmp_path / "away"
     away.mkdir()
-    journal = open_journal(data)
+    journal = open_journal(data, CATALOGUE)
     store = journal.store()
     for name in names:
         (data / name).rename(away / name)
@@ -522,23 +524,23 @@ async def test_files_that_are_deleted_under_a_server_are_noticed(
         (away / name).replace(data / name)
     await until_durable(journal)
     await journal.close()
-    again = open_journal(data)
+    again = open_journal(data, CATALOGUE)
     assert [version.key[1] for version in again.objects] == ["a"]
     await again.close()
 
 
 async def test_a_file_that_is_missing_at_the_start(tmp_path: Path) -> None:
     """It is told, and what is left of it must go first."""
-    await open_journal(tmp_path).close()
+    await open_journal(tmp_path, CATALOGUE).close()
     (tmp_path / FILE).unlink()
     (tmp_path / f"{FILE}-wal").write_bytes(b"x")
     with pytest.raises(InputError, match=r"is missing, but its kdns\.sqlite-wal is there; restore both"):
-        open_journal(tmp_path)
+        open_journal(tmp_path, CATALOGUE)
     (tmp_path / f"{FILE}-wal").unlink()
     (tmp_path / f"{FILE}.new").write_bytes(b"of a start that was killed")
     with capture_logs() as logs:
-        await open_journal(tmp_path).close()
-        await open_journal(tmp_path).close()
+        await open_journal(tmp_path, CATALOGUE).close()
+        await open_journal(tmp_path, CATALOGUE).close()
     assert [entry["event"] for entry in logs] == ["data file missing: starting empty"]
 
 
@@ -552,7 +554,7 @@ async def until_durable(journal: Journal) -> None:
 
 
 async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = open_journal(tmp_path)
+    journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
 
     def broken(_: object) -> None:
@@ -569,14 +571,14 @@ async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pyte
 def test_a_full_disk_at_start_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     with pytest.raises(InputError, match="unable to open database file; check the disk"):
-        open_journal(tmp_path)
+        open_journal(tmp_path, CATALOGUE)
 
 
 async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
     """Also after an older kdns: its files become the owner's alone, the log of SQLite too."""
     folder = tmp_path / "new"
     for _ in range(2):
-        journal = open_journal(folder)
+        journal = open_journal(folder, CATALOGUE)
         found = {each.name: each.stat().st_mode & 0o077 for each in folder.iterdir() if each.name != "kdns.lock"}
         assert set(found) >= {"kdns.sqlite", "kdns.sqlite-wal"}
         assert set(found.values()) == {0}

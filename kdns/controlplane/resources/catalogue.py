@@ -1,0 +1,81 @@
+"""The catalogue: every kind that one API server serves, with its strategy and its conversions.
+
+A kind in a catalogue needs nothing else: routes, discovery, lists and watches, owners, namespaces, the journal,
+manifests and the OpenAPI documents read the catalogue of their server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kdns.controlplane.meta import kinds
+from kdns.controlplane.meta.kinds import Kind, Kinds
+from kdns.controlplane.resources.apps.strategy import STRATEGIES as APPS
+from kdns.controlplane.resources.batch.strategy import STRATEGIES as BATCH
+from kdns.controlplane.resources.conversion import VersionConversion
+from kdns.controlplane.resources.core import events_v1
+from kdns.controlplane.resources.core.strategy import STRATEGIES as CORE
+from kdns.controlplane.resources.discovery.strategy import STRATEGIES as DISCOVERY
+from kdns.controlplane.resources.generic import autoscaler_v1
+from kdns.controlplane.resources.generic.strategy import STRATEGIES as GENERIC
+from kdns.controlplane.resources.node.strategy import STRATEGIES as NODE
+from kdns.controlplane.resources.pod.strategy import STRATEGIES as POD
+from kdns.controlplane.resources.policy.strategy import STRATEGIES as POLICY
+from kdns.controlplane.resources.service.strategy import STRATEGIES as SERVICE
+from kdns.controlplane.resources.strategy import Strategy
+from kdns.controlplane.storage.field_selectors import FieldLabels
+
+
+class Catalogue(Kinds):
+    """Kinds with their strategies: `catalogue[kind]` is the strategy of a stored kind."""
+
+    def __init__(
+        self,
+        strategies: Mapping[Kind, Strategy],
+        conversions: Iterable[VersionConversion] = (),
+        reviews: Iterable[Kind] = (),
+    ) -> None:
+        self._strategies = dict(strategies)
+        self._conversions = {each.kind: each for each in conversions}
+        super().__init__((*strategies, *self._conversions, *reviews))
+
+    def __getitem__(self, kind: Kind) -> Strategy:
+        return self._strategies[kind]
+
+    def conversion(self, kind: Kind | None) -> VersionConversion | None:
+        """Returns how objects are read and written as a kind; None if it is stored itself."""
+        return self._conversions.get(kind) if kind else None
+
+    def field_labels(self, kind: Kind, served_version: Kind | None) -> FieldLabels:
+        """Returns the fields that selectors may name for a stored kind in a served version."""
+        conversion = self.conversion(served_version)
+        return (conversion.field_labels if conversion else None) or self[kind].field_labels
+
+    def add(self, kind: Kind, strategy: Strategy) -> None:
+        """Serves a further kind, at once and everywhere."""
+        self._strategies[kind] = strategy
+        self._learn(kind)
+
+    def remove(self, kind: Kind) -> None:
+        """Ends the serving of a kind, whose objects are deleted before."""
+        self._forget(kind)
+        del self._strategies[kind]
+
+
+def built_in() -> Catalogue:
+    """Returns a new catalogue of the kinds that every server has."""
+    return Catalogue(
+        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **POLICY, **GENERIC},
+        (events_v1.CONVERSION, autoscaler_v1.CONVERSION),
+        _REVIEWS,
+    )
+
+
+_REVIEWS = (
+    kinds.SELF_REVIEW,
+    kinds.TOKEN_REVIEW,
+    kinds.LOCAL_ACCESS_REVIEW,
+    kinds.SELF_ACCESS_REVIEW,
+    kinds.RULES_REVIEW,
+    kinds.ACCESS_REVIEW,
+)
