@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MAX_TOKEN_LENGTH: Final = 200
-"""Of a longer token the message has the beginning: a log refuses lines without end."""
+"""A message shows this many characters of a token: log lines have a maximum length."""
 
 
 class KdnsError(Exception):
@@ -39,13 +39,25 @@ class InputError(KdnsError):
 
 
 class CorefileError(InputError):
-    """An invalid Corefile: file, line (from 1, 0 for the file), the offending token and the reason."""
+    """An invalid Corefile: file, line (from 1, 0 for the file), the offending token and the reason.
+
+    The token is shown unless the reason quotes it or begins with it.
+    """
 
     def __init__(self, path: str, line: int, token: str, reason: str) -> None:
         self.path, self.line, self.token, self.reason = path, line, token, reason
-        found = f" (at {token[:MAX_TOKEN_LENGTH]!r})" if token else ""
-        where = f"{path}:{line}" if line else path
-        super().__init__(f"{where}: {reason}{found}")
+        super().__init__(path, line, token, reason)
+
+    def __str__(self) -> str:
+        shown = repr(self.token[:MAX_TOKEN_LENGTH])
+        is_shown = not self.token or shown in self.reason or self.reason.startswith(f"{self.token}: ")
+        where = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{where}: {self.reason}" if is_shown else f"{where}: {self.reason} (at {shown})"
+
+    def of(self, directive: str) -> CorefileError:
+        """Puts the directive's name before the reason, once; returns the error itself."""
+        self.reason = f"{directive}: {self.reason.removeprefix(f'{directive}: ')}"
+        return self
 
 
 class ManifestError(InputError):
@@ -68,9 +80,9 @@ class SettingsError(InputError):
 class KubeconfigError(InputError):
     """Invalid access data of an API server: the file, the problem and the expected content."""
 
-    def __init__(self, path: str, found: str, wanted: str) -> None:
-        self.path, self.found, self.wanted = path, found, wanted
-        super().__init__(f"{path}: {found}; expected {wanted}")
+    def __init__(self, path: str, found: str, expected: str) -> None:
+        self.path, self.found, self.expected = path, found, expected
+        super().__init__(f"{path}: {found}; expected {expected}")
 
 
 class ApiServerError(KdnsError):

@@ -17,7 +17,7 @@ ERASE = "\r\x1b[K"
 def main(folder: Path) -> int:
     """Create the environment and install into it; the exit code of what failed."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this is where it is said
-        say(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}; wanted: make PYTHON=FILE\n")
+        say(f"Python 3.11 or later is required, got {sys.version.split()[0]}; use `make PYTHON=FILE`\n")
         return 1
     total = sum("==" in line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines())
     say(f"Installing kdns and up to {total} packages into {folder}; this takes about a minute.\n")

@@ -60,8 +60,8 @@ class _Reading(BlockSetup):
     async def read(self) -> None:
         """Builds the directives one by one, and lets each read its files."""
         for row in self.config.rows:
-            if row.build and (given := self.config.given(row)):
-                self._attempt(partial(row.build, given, self))
+            if row.build and self.config.given(row):
+                self._attempt(partial(self.config.build_one, row, self))
         for prepare in self.preparations:
             try:
                 await prepare()

@@ -235,8 +235,8 @@ class NodeProxy:
                 await sync_runner.established.wait()
         except TimeoutError:
             if self.plan_inputs() is None:
-                wanted = f"spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
-                raise KdnsError(f"not there within {POD_CIDRS_TIMEOUT_S:g} s: {wanted}") from None
+                expected = f"expected spec.podCIDRs of Node {self.name}, for detectLocalMode NodeCIDR"
+                raise KdnsError(f"timed out after {POD_CIDRS_TIMEOUT_S:g} s; {expected}") from None
         if self.owns_host:
             apply_sysctls(self.settings.conntrack)
         trim_memory()

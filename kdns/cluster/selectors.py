@@ -58,22 +58,22 @@ class Selector:
 EVERYTHING = Selector()
 
 
-def _compare(value: str | None, wanted: tuple[str, ...], sign: int) -> bool:
+def _compare(value: str | None, values: tuple[str, ...], sign: int) -> bool:
     try:
-        return value is not None and sign * (int(value) - int(wanted[0])) > 0
+        return value is not None and sign * (int(value) - int(values[0])) > 0
     except ValueError:
         return False
 
 
 _TESTS: dict[str, Callable[[str | None, tuple[str, ...]], bool]] = {
-    "=": lambda value, wanted: value == wanted[0],
-    "!=": lambda value, wanted: value != wanted[0],
-    "in": lambda value, wanted: value in wanted,
-    "notin": lambda value, wanted: value not in wanted,
+    "=": lambda value, values: value == values[0],
+    "!=": lambda value, values: value != values[0],
+    "in": lambda value, values: value in values,
+    "notin": lambda value, values: value not in values,
     "exists": lambda value, _: value is not None,
     "!": lambda value, _: value is None,
-    ">": lambda value, wanted: _compare(value, wanted, 1),
-    "<": lambda value, wanted: _compare(value, wanted, -1),
+    ">": lambda value, values: _compare(value, values, 1),
+    "<": lambda value, values: _compare(value, values, -1),
 }
 
 

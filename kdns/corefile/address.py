@@ -67,7 +67,7 @@ def zones(token: Token) -> tuple[str, ...]:
             return reverse_zones(ip_network(text, strict=False))
         except ValueError as error:
             if not is_reverse(f"{text.lower().rstrip('.')}."):  # RFC 2317 has names such as 0/25.2.0.192.in-addr.arpa
-                raise token.error(f"neither a zone nor a network in CIDR notation: {error}") from error
+                raise token.error(f"expected a zone or a network in CIDR notation: {error}") from error
     if text in {"", "."}:
         return (".",)
     labels = text.removesuffix(".").split(".")
@@ -84,10 +84,10 @@ def _label_reason(label: str) -> str:
     if len(label) > 63:
         return "a label of a zone name has at most 63 characters"
     if not label.isascii():
-        return "a zone name is written in ASCII: its international form starts with xn--"
+        return "a zone name has ASCII characters only; write other characters in their xn-- form"
     if ":" in label:
-        return "a zone with a port ends in :NUMBER, and an IPv6 network has a prefix length, as in fd00::/8"
-    return f"{label!r} is no label of a zone name: letters, digits, - and _ make one"
+        return "expected ZONE:PORT, or an IPv6 network with its prefix length, such as fd00::/8"
+    return f"the label {label!r} of the zone name has characters other than letters, digits, - and _"
 
 
 def all_zones(tokens: Iterable[Token]) -> tuple[str, ...]:
@@ -104,21 +104,23 @@ def zone_addresses(words: Iterable[Token]) -> Iterator[ZoneAddress]:
             yield from _zone_address(replace(word, text=text))
         comma = word if word.text.endswith(",") else None
     if comma:
-        raise comma.error("another zone must follow the comma")
+        raise comma.error("expected another zone after the comma")
 
 
 def _zone_address(token: Token) -> Iterator[ZoneAddress]:
     found = _ADDRESS.fullmatch(token.text)
     if not token.text or not found or "://" in found["zone"]:
-        raise token.error("not a server address: [SCHEME://]ZONE[:PORT] is one, such as dns://example.org:53")
+        raise token.expected("[SCHEME://]ZONE[:PORT], such as dns://example.org:53")
     scheme = found["scheme"] or "dns"
     if scheme not in DEFAULT_PORTS:
-        raise token.error(f"unknown scheme {scheme}://; there are {', '.join(f'{name}://' for name in DEFAULT_PORTS)}")
+        raise token.error(
+            f"unknown scheme {scheme}://; expected one of {', '.join(f'{name}://' for name in DEFAULT_PORTS)}"
+        )
     zone, port = found["zone"], found["port"]
     if port and not port.isdecimal() and "/" in zone:  # fd00::/8 has colons and no port
         zone, port = f"{zone}:{port}", None
     if not zone and port is None:
-        raise token.error("a server address names a zone; the root zone is `.`")
+        raise token.error("expected a zone in the server address; the root zone is `.`")
     number = None if port is None else port_number(token, port)
     for name in zones(replace(token, text=zone)):
         yield ZoneAddress(name, scheme, number, token)
@@ -129,7 +131,7 @@ def port_number(token: Token, text: str) -> int:
     port = parse_port(text)
     if port is None:
         raise token.error(
-            f"the port {text!r} is not a number from 0 to 65535" if text else "a port must follow the colon"
+            f"expected a port from 0 to 65535, got {text!r}" if text else "expected a port after the colon"
         )
     return port
 
@@ -141,6 +143,6 @@ def host_port(token: Token) -> HostPort:
     """
     parts = split_host_port(token.text)
     if not parts or re.search(r"[/\s]", parts[0]):
-        raise token.error("not an address to listen on: HOST:PORT, [IPV6]:PORT or :PORT is one")
+        raise token.expected("HOST:PORT, [IPV6]:PORT or :PORT")
     host, port = parts
     return HostPort(host, port_number(token, port))

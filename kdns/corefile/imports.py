@@ -54,7 +54,7 @@ class Importer:
     def _define(self, line: Line) -> None:
         name = line.name[1:-1]
         if not line.braces:
-            raise line.error(f"the snippet ({name}) has no `{{ … }}` behind it")
+            raise line.error(f"expected `{{ … }}` after the snippet name ({name})")
         if name in self.snippets:
             first = self.snippets[name]
             raise line.error(f"the snippet ({name}) is already defined at {first.path}:{first.line}")
@@ -62,13 +62,13 @@ class Importer:
 
     def _imported(self, line: Line, chain: tuple[str, ...], outermost: bool) -> Iterator[Line]:
         if len(line.args) != 1 or line.braces or not line.args[0].text:
-            raise line.error("`import` takes one snippet name, file or pattern, and no block")
+            raise line.error("expected one snippet name, file or pattern after `import`, and no block")
         source = line.args[0]
         for name, body in self._sources(source):
             if name in chain:
-                raise source.error(f"imports go round in a circle: {' → '.join((*chain, name))}")
+                raise source.error(f"circular import: {' → '.join((*chain, name))}")
             if len(chain) == MAX_NESTING:
-                raise source.error(f"imports within imports, more than {MAX_NESTING} deep")
+                raise source.error(f"imports are nested more than {MAX_NESTING} deep")
             self.imports += 1
             if self.imports > MAX_IMPORTS:
                 raise source.error(f"more than {MAX_IMPORTS} imports")
@@ -85,7 +85,7 @@ class Importer:
         except (OSError, UnicodeError, ValueError) as error:
             raise source.error(f"cannot read {pattern}: {error}") from error
         if not files and not any(sign in pattern for sign in "*?["):
-            raise source.error(f"nothing to import: no snippet ({source.text}) above this line and no file {pattern}")
+            raise source.error(f"found no snippet ({source.text}) above this line and no file {pattern}")
         for path, text in files:
             yield path, partial(self.parse, text, path)
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kdns.errors import CorefileError
+from kdns.errors import MAX_TOKEN_LENGTH, CorefileError
 
 BYTE_ORDER_MARK = "\ufeff"
 _LEXEME = re.compile(
@@ -59,6 +59,10 @@ class Token:
             reason = f"{reason}; {self.written} stands for {self.text!r} here"
         return CorefileError(self.path, self.line, self.text, reason)
 
+    def expected(self, what: str) -> CorefileError:
+        """Returns the error that says what should be in place of this token."""
+        return self.error(f"expected {what}, got {self.text[:MAX_TOKEN_LENGTH]!r}")
+
 
 def tokens(text: str, path: str) -> Iterator[Token]:
     """Yields the words of `text` in order; `path` is only for messages.
@@ -66,12 +70,12 @@ def tokens(text: str, path: str) -> Iterator[Token]:
     Raises CorefileError for an open quote and a NUL.
     """
     if "\0" in text:  # it would cut off names of files and hosts in C libraries
-        raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "a NUL byte; wanted: text")
+        raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "expected text, got a NUL byte")
     line, starts_line = 1, True
     for lexeme in _LEXEME.finditer(text.removeprefix(BYTE_ORDER_MARK)):
         kind, found = lexeme.lastgroup, lexeme.group()
         if kind == "unclosed":
-            raise CorefileError(path, line, '"', "this quote is never closed")
+            raise CorefileError(path, line, '"', "the quote is not closed")
         if kind == "newline":
             starts_line = True
         elif kind == "quoted":

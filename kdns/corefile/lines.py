@@ -89,16 +89,16 @@ class _Blocks:
             self.words = list(self.lines.pop().words)
             self.unbraced = None
         if not self.words:
-            raise brace.error("nothing for `{` to belong to: it must end the line of a server block or directive")
+            raise brace.error("expected a server block or directive before `{`, on the same line")
         if len(self.open) == MAX_DEPTH:
-            raise brace.error(f"blocks within blocks, more than {MAX_DEPTH} deep")
+            raise brace.error(f"blocks are nested more than {MAX_DEPTH} deep")
         self.open.append((brace, self.words, self.lines))
         self.words, self.lines = [], []
 
     def close_block(self, brace: Token) -> None:
         self.end_line()
         if not self.open:
-            raise brace.error("`}` closes nothing: no block is open here")
+            raise brace.error("no block is open here")
         _, words, outer = self.open.pop()
         outer.append(Line(tuple(words), tuple(self.lines), braces=True))
         self.lines = outer
@@ -116,13 +116,13 @@ def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
         elif token.is_sign("}"):
             blocks.close_block(token)
         elif token.text.endswith("{") and not (token.quoted or token.written):
-            raise token.error("a `{` that opens a block is a word of its own: put a blank before it")
+            raise token.error("expected a blank before the `{` that opens a block")
         elif token.is_sign("{}"):
-            raise token.error("put a blank between `{` and `}`, or leave out an empty block")
+            raise token.error("expected a blank between `{` and `}`; an empty block may also be left out")
         else:
             blocks.words.append(token)
     blocks.end_line()
     if blocks.open:
         brace, words, _ = blocks.open[-1]
-        raise brace.error(f"the block of `{words[0].text}` is never closed: a `}}` is missing")
+        raise brace.error(f"the block of `{words[0].text}` is not closed; expected `}}`")
     return tuple(blocks.lines)

@@ -39,7 +39,7 @@ def parse(
 
     found = tuple(Importer(shape, read).resolved(shape(text, path)))
     if not found:
-        raise CorefileError(path, 1, "", "no server block here; the smallest one is `. { }`")
+        raise CorefileError(path, 1, "", "expected a server block; the smallest one is `. { }`")
     return tuple(_server_blocks(found))
 
 
@@ -56,4 +56,4 @@ def _server_blocks(found: tuple[Line, ...]) -> Iterator[ServerBlock]:
 def _refuse_deeper_blocks(stanza: Stanza) -> None:
     for option in stanza.block:
         if option.braces:
-            raise option.error(f"an option of `{stanza.name}` has no block of its own")
+            raise option.error(f"an option of `{stanza.name}` cannot have a block")

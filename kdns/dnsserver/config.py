@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
+from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.dnsserver.advice import ADVICE, EXTERNAL
@@ -87,8 +88,15 @@ class ServerConfig:
         return options
 
     def build(self, setup: Setup) -> list[Plugin]:
-        """The plugins of its directives; CorefileError or InputError for what cannot be done."""
-        return [row.build(given, setup) for row in self.rows if row.build and (given := self.given(row))]
+        """Returns the plugins of its directives; raises CorefileError and InputError."""
+        return [self.build_one(row, setup) for row in self.rows if row.build and self.given(row)]
+
+    def build_one(self, row: Row, setup: Setup) -> Any:
+        """Returns the plugin of one directive of the block; raises CorefileError and InputError."""
+        try:
+            return row.build(self.given(row), setup) if row.build else None
+        except CorefileError as error:
+            raise error.of(row.name) from error.__cause__
 
     def is_known(self, directive: Row) -> bool:
         """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
@@ -121,7 +129,7 @@ class ServerConfig:
         """What of the directives cannot work, and is no reason not to start."""
         for row in self.rows:
             for config in self.configs(row):
-                yield from row.warnings(config)
+                yield from (warning.of(row.name) for warning in row.warnings(config))
 
     def error(self, reason: str) -> CorefileError:
         """The error that points at the server block."""
@@ -132,13 +140,20 @@ class ServerConfig:
 
         `root` may be in front of it.
         """
-        lines = [line for stanza in self.stanzas for line in (stanza, *stanza.block)]
         file = path.partition(":")[0]  # of some, the line is part
         paths = f"/{file}/{file.rpartition('.')[0]}/"  # that of a key has an ending
-        words = [word for line in lines for word in line.args if word.text and f"/{word.text}/" in paths]
-        closest = max(words, key=lambda word: (file.endswith(word.text), len(word.text)), default=None)
-        concerned = closest or next((stanza for stanza in self.stanzas if stanza.name == directive), self)
-        return CorefileError(concerned.path, concerned.line, "", reason)
+        words = [
+            (word, stanza.name)
+            for stanza in self.stanzas
+            for line in (stanza, *stanza.block)
+            for word in line.args
+            if word.text and f"/{word.text}/" in paths
+        ]
+        at: ServerConfig | Stanza | Token = next((stanza for stanza in self.stanzas if stanza.name == directive), self)
+        if words:
+            at, directive = max(words, key=lambda pair: (file.endswith(pair[0].text), len(pair[0].text)))
+        error = CorefileError(at.path, at.line, "", reason)
+        return error.of(directive) if directive else error
 
 
 Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
@@ -208,11 +223,12 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
         first = stanzas[stanza.name][0]
         if first is not stanza and row.repeat is Repeat.ERROR:
             where = f"{first.path}:{first.line}"
-            errors.append(stanza.error(f"`{stanza.name}` may stand only once in a server block; first at {where}"))
+            errors.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; first at {where}"))
         try:
             parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
         except CorefileError as error:
-            errors += (error, *_further_mistakes(row, stanza, zones, error))
+            mistakes = (error, *_further_mistakes(row, stanza, zones, error))
+            errors += [mistake.of(stanza.name) for mistake in mistakes]
     counting = {
         name: tuple(parsed[name] if row.repeat is Repeat.ADD else parsed[name][-1:])
         for name, row in table.items()
@@ -245,9 +261,7 @@ def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[Cor
     for address in block.addresses:
         if not block.braces and address.token and address.token.text in table:
             name = address.token.text
-            yield address.token.error(
-                f"a zone is wanted here and `{name}` is a directive: begin with a line such as `.:53`"
-            )
+            yield address.token.error(f"expected a zone, got the directive `{name}`; begin with a line such as `.:53`")
 
 
 def _unknown(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
@@ -257,7 +271,7 @@ def _unknown(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> st
     if name in EXTERNAL:
         return f"`{name}` is an external plugin of CoreDNS, which kdns does not have; instead: {EXTERNAL[name]}"
     if stanza.braces and not block.braces:
-        return f"unknown directive `{name}`; if it is a zone: with more than one server block each needs {{ braces }}"
+        return f"unknown directive `{name}`; if it is a zone, put each of several server blocks into {{ braces }}"
     if meant := closest(name, (*table, *sorted(ADVICE))):
         return f"unknown directive `{name}`; did you mean `{meant}`?"
     return f"unknown directive `{name}`; kdns has {', '.join(sorted(table))}"
@@ -356,11 +370,9 @@ def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, A
 def _cannot_be_had(place: Place, other: Place, first: ServerConfig) -> str:
     where = f"which the block at {first.path}:{first.line} listens"
     if place.scheme != other.scheme:
-        return f"port {place.port} cannot be had for {place.scheme}:// beside {other.scheme}://, {where} with"
+        return f"port {place.port} cannot be shared by {place.scheme}:// and {other.scheme}://, {where} with"
     hosts = f"{_named(place.hosts)} beside {_named(other.hosts)}"
-    return (
-        f"port {place.port} cannot be had on {hosts}, {where} on; wanted: `bind` with addresses in both, or in neither"
-    )
+    return f"cannot listen on port {place.port} on {hosts}, {where} on; expected `bind` in both or in neither"
 
 
 def _other_certificates(servers: Sequence[ServerConfig], parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -52,13 +52,13 @@ def control_frame(kind: int) -> bytes:
     return pack("!III", 0, 4 + len(field), kind) + field
 
 
-def control_kind(content: bytes, wanted: int) -> int:
-    """The type of a control frame's content; ValueError for another one than wanted, or for other content."""
+def control_kind(content: bytes, expected: int) -> int:
+    """The type of a control frame's content; ValueError for another one than expected, or for other content."""
     if len(content) < 4:
         raise ValueError("a control frame without a type")
     (kind,) = unpack_from("!I", content)
-    if kind != wanted:
-        raise ValueError(f"a control frame of type {kind} where {wanted} was wanted")
+    if kind != expected:
+        raise ValueError(f"expected a control frame of type {expected}, got type {kind}")
     types, position = [], 4
     while position + 8 <= len(content):
         field, size = unpack_from("!II", content, position)

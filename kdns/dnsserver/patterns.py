@@ -78,8 +78,10 @@ def compiled(text: str) -> Pattern:
 def regex(token: Token) -> Pattern:
     """The pattern of a word; CorefileError for a word that is none."""
     if len(token.text) > MAX_REGEX_CHARS:
-        raise token.error(f"a regular expression of more than {MAX_REGEX_CHARS} characters")
+        raise token.error(
+            f"expected a regular expression of at most {MAX_REGEX_CHARS} characters, got {len(token.text)}"
+        )
     try:
         return compiled(token.text)
     except ValueError as error:
-        raise token.error(f"not a regular expression of RE2, as Go's are: {error}") from error
+        raise token.error(f"expected a regular expression in RE2 syntax, as in Go: {error}") from error

@@ -54,9 +54,9 @@ def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None
     """Refuse a line with fewer or more arguments than its usage has."""
     least, most = bounds or argument_bounds(usage)
     if len(line.args) < least:
-        raise line.error(f"an argument is missing, as in: {usage}")
+        raise line.error(f"an argument is missing; expected `{usage}`")
     if len(line.args) > most:
-        raise line.args[most].error(f"one argument too many for: {usage}")
+        raise line.args[most].error(f"one argument too many; expected `{usage}`")
 
 
 def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) -> Config:
@@ -64,7 +64,7 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) ->
     for line in stanza.block:
         option = options.get(line.name)
         if option is None:
-            raise line.error(_unknown(stanza.name, line.name, options))
+            raise line.error(_unknown(line.name, options))
         count(line, option.usage, option.bounds)
         config = option.apply(config, line)
     return config
@@ -114,16 +114,14 @@ def refuse_repeated(stanza: Stanza) -> None:
     first: dict[str, Line] = {}
     for line in stanza.block:
         if line.name in first:
-            raise line.error(f"`{line.name}` may stand only once; first at {line.path}:{first[line.name].line}")
+            raise line.error(f"`{line.name}` may occur only once; first at {line.path}:{first[line.name].line}")
         first[line.name] = line
 
 
-def _unknown(directive: str, name: str, options: Mapping[str, object]) -> str:
-    if not options:
-        return f"`{directive}` has no options"
+def _unknown(name: str, options: Mapping[str, object]) -> str:
     meant = closest(name, options)
-    hint = f"did you mean `{meant}`?" if meant else f"it has {', '.join(options)}"
-    return f"`{directive}` has no option `{name}`; {hint}"
+    hint = f"did you mean `{meant}`?" if meant else f"options: {', '.join(options) or 'none'}"
+    return f"unknown option `{name}`; {hint}"
 
 
 def not_yet(what: str) -> Apply:
@@ -142,19 +140,19 @@ def text(token: Token) -> str:
 
 def integer(token: Token, least: int, most: int | None = None) -> int:
     """A decimal integer within bounds, both included."""
-    wanted = f"from {least} to {most}" if most is not None else f"of at least {least}"
+    bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
     if not (token.text.isascii() and token.text.isdecimal() and len(token.text) < 19):
-        raise token.error(f"not a whole number {wanted}")
+        raise token.expected(f"a whole number {bounds}")
     number = int(token.text)
     if number < least or (most is not None and number > most):
-        raise token.error(f"not a number {wanted}")
+        raise token.expected(f"a whole number {bounds}")
     return number
 
 
 def rate(token: Token) -> float:
     """A number that is not negative, such as 0.5."""
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", token.text, re.ASCII) or not math.isfinite(float(token.text)):
-        raise token.error("not a number of at least 0, such as 50 or 0.5")
+        raise token.expected("a number of at least 0, such as 50 or 0.5")
     return float(token.text)
 
 
@@ -164,10 +162,10 @@ def duration_s(token: Token) -> float:
         if token.text[:1] not in {"-", "+"}:
             return parse_duration(token.text)
     except DurationRangeError as error:
-        raise token.error("a duration of more than 292 years") from error
+        raise token.expected("a duration of at most 292 years") from error
     except ValueError:
         pass
-    raise token.error("not a duration: digits and a unit (ns, us, ms, s, m, h) make one, such as 300ms or 1m30s")
+    raise token.expected("a duration of digits and units (ns, us, ms, s, m, h), such as 300ms or 1m30s")
 
 
 def ip(token: Token) -> str:
@@ -175,11 +173,11 @@ def ip(token: Token) -> str:
     try:
         return str(ip_address(token.text))
     except ValueError:
-        raise token.error("not an IP address") from None
+        raise token.expected("an IP address") from None
 
 
 def choice(token: Token, among: Sequence[str]) -> str:
     """One of several words."""
     if token.text not in among:
-        raise token.error(f"not one of {', '.join(among)}")
+        raise token.expected(f"one of {', '.join(among)}")
     return token.text

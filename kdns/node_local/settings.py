@@ -16,7 +16,7 @@ RESOLV_CONF: Final = "/etc/resolv.conf"
 
 @dataclass(frozen=True, slots=True)
 class NodeLocal:
-    """Addresses, the link that has them ("" for none of kdns's), ports, and whether rules are wanted.
+    """Addresses, the link that has them ("" for none of kdns's), ports, and whether rules are set.
 
     `is_kept` leaves interface and rules when the process ends: another one is to serve the addresses soon.
     `cluster_dns` is the address of `upstream_service`, which the cluster's DNS servers are behind, "" where it is not

@@ -151,12 +151,12 @@ def _sections(line: Line) -> list[tuple[str, list[Token]]]:
         if token.text.lower() in SECTIONS:
             sections.append((token.text.lower(), []))
         elif not sections:
-            raise token.error(f"`type` or `net` is wanted here, as in: {line.name} {USAGE}")
+            raise token.expected(f"`type` or `net`, as in `{line.name} {USAGE}`")
         else:
             sections[-1][1].append(token)
     for name, tokens in sections:
         if not tokens:
-            raise line.error(f"nothing follows `{name}`, as in: {line.name} {USAGE}")
+            raise line.error(f"an argument is missing after `{name}`; expected `{line.name} {USAGE}`")
     return sections
 
 
@@ -164,14 +164,14 @@ def _qtype(token: Token) -> int:
     try:
         return type_number(token.text)
     except KeyError:
-        raise token.error("not a type of records, such as A or AAAA; * stands for all") from None
+        raise token.expected("a record type, such as A or AAAA, or * for all") from None
 
 
 def _network(token: Token) -> Network:
     try:
         return ip_network(token.text, strict=False)
     except ValueError:
-        raise token.error("neither an IP address nor a network such as 10.0.0.0/8; * stands for all") from None
+        raise token.expected("an IP address, a network such as 10.0.0.0/8, or * for all") from None
 
 
 OPTIONS: Final[dict[str, Option]] = {action: Option(f"{action} {USAGE}", _rule) for action in ACTIONS}

@@ -43,7 +43,7 @@ class AutoConfig:
 
 def _directory(config: AutoConfig, line: Line) -> AutoConfig:
     if len(line.args) == 2:
-        raise line.args[1].error("a template of the zone's name follows the regular expression, such as {1}")
+        raise line.args[1].error("expected a template of the zone's name, such as {1}, after the regular expression")
     if len(line.args) == 1:
         return replace(config, directory=line.args[0].text)
     directory, pattern, template = line.args
@@ -62,7 +62,7 @@ def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
     """Returns the configuration of a `auto` stanza; its ZONES default to the server block's. Raises CorefileError."""
     config = configured(AutoConfig(all_zones(stanza.args) or block_zones), stanza, OPTIONS)
     if not config.directory:
-        raise stanza.error("the directory is missing, as in: directory /etc/zones")
+        raise stanza.error("the directory is missing; expected an option such as `directory /etc/zones`")
     return config
 
 

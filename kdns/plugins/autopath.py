@@ -65,7 +65,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
     count(stanza, USAGE)
     *named, source = stanza.args
     if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
-        raise source.error("neither the path of a resolv.conf nor @kubernetes, which knows the paths of pods")
+        raise source.expected("the path of a resolv.conf file, or @kubernetes for the search paths of Pods")
     path = "" if source.text == "@kubernetes" else source.text
     return configured(AutopathConfig(all_zones(named) or zones, path), stanza, OPTIONS)
 

@@ -27,9 +27,9 @@ def _host(token: Token) -> str:
         return str(ip_address(token.text))
     except ValueError:
         if re.fullmatch(r"[0-9.]*|.*:.*", token.text, re.DOTALL):
-            raise token.error("not an IP address; a port belongs to the server block's zone") from None
+            raise token.expected("an IP address without a port (the server block's zone has the port)") from None
     if len(token.text) > MAX_INTERFACE_CHARS or re.search(r"[\s/]", token.text):
-        raise token.error("neither an IP address nor the name of a network interface")
+        raise token.expected("an IP address or the name of a network interface")
     return token.text
 
 

@@ -49,7 +49,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
     count(stanza, "cancel [TIMEOUT]")
     timeouts = [duration_s(token) for token in stanza.args]
     if 0.0 in timeouts:
-        raise stanza.args[0].error("a time longer than 0 is wanted, as in: cancel 5001ms")
+        raise stanza.args[0].expected("a duration longer than 0, as in `cancel 5001ms`")
     return configured(CancelConfig(*timeouts), stanza, {})
 
 

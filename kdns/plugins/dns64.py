@@ -46,11 +46,11 @@ def _prefix(token: Token) -> IPv6Network:
     try:
         network = ip_network(token.text)
     except ValueError as error:
-        raise token.error(f"not an IPv6 prefix such as {WELL_KNOWN}: {error}") from error
+        raise token.error(f"expected an IPv6 prefix such as {WELL_KNOWN}: {error}") from error
     if not isinstance(network, IPv6Network) or network.prefixlen not in LENGTHS:
-        raise token.error(f"not an IPv6 prefix of {', '.join(map(str, LENGTHS))} bits")
+        raise token.expected(f"an IPv6 prefix of {', '.join(map(str, LENGTHS))} bits")
     if network.network_address.packed[8]:
-        raise token.error("bits 64 to 71 of a prefix are zero (RFC 6052 §2.2)")
+        raise token.error("bits 64 to 71 of a prefix must be zero (RFC 6052 §2.2)")
     return network
 
 

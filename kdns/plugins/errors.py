@@ -52,7 +52,7 @@ def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
         level = LEVELS[rest.pop(0).text]
     show_first = bool(rest) and rest[0].text == "show_first"
     if wrong := rest[show_first:]:
-        raise wrong[0].error(f"wanted a level ({', '.join(LEVELS)}) and then show_first, each at most once")
+        raise wrong[0].error(f"expected at most one level ({', '.join(LEVELS)}) and then at most one show_first")
     rule = Consolidate(_period_s(period), regex(pattern), level, show_first)
     return replace(config, consolidate=(*config.consolidate, rule))
 
@@ -60,7 +60,7 @@ def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
 def _period_s(token: Token) -> float:
     period_s = duration_s(token)
     if not period_s:
-        raise token.error("errors are consolidated over a time longer than 0")
+        raise token.expected("a duration longer than 0")
     return period_s
 
 
@@ -77,7 +77,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
     """
     count(stanza, "errors [stdout]")
     if stanza.args and stanza.args[0].text != "stdout":
-        raise stanza.args[0].error("errors go to the log; the only argument is `stdout`")
+        raise stanza.args[0].expected("`stdout` or no argument (errors are written to the log)")
     return configured(ErrorsConfig(), stanza, OPTIONS)
 
 

@@ -85,7 +85,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
     """Returns the configuration of a `header` stanza; raises CorefileError."""
     count(stanza, f"header {{ query|response {USAGE} }}", (0, 0))
     if not stanza.block:
-        raise stanza.error(f"no rule, as in: header {{ query|response {USAGE} }}")
+        raise stanza.error(f"a rule is missing; expected `header {{ query|response {USAGE} }}`")
     return configured(HeaderConfig(), stanza, OPTIONS)
 
 

@@ -100,21 +100,23 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
     for line in stanza.block:
         address = _address(line.name)
         if address is None and _WRONG_ADDRESS.match(line.name) and not config.fallthrough:
-            mistake = line.error("is not an address; the line is left out, expected ADDRESS NAME...")
+            mistake = line.error("expected ADDRESS NAME...; the line is ignored")
             config = replace(config, mistakes=(*config.mistakes, mistake))
         elif address is None:
             config = configured(config, replace(stanza, block=(line,)), OPTIONS)
         elif config.fallthrough:
-            raise line.error("entries stand before `fallthrough`")
+            raise line.error("expected entries before `fallthrough`")
         else:
             count(line, "ADDRESS NAME...")
             named = [(token, _name(token.text)) for token in line.args]
-            mistakes = tuple(token.error("is no name, and counts for nothing") for token, name in named if not name)
+            mistakes = tuple(
+                token.error("expected a host name; this word is ignored") for token, name in named if not name
+            )
             entry = Entry(address, tuple(name for _, name in named if name))
             config = replace(config, inline=(*config.inline, entry), mistakes=(*config.mistakes, *mistakes))
     if config.fallthrough_unsupported and not config.fallthrough:
         wrong = next(line for line in stanza.block if line.name == "fallthrough_unsupported")
-        raise wrong.error("`fallthrough_unsupported` widens `fallthrough`, which is missing")
+        raise wrong.error("`fallthrough_unsupported` has no effect without `fallthrough`")
     return config
 
 
@@ -150,10 +152,14 @@ def left_out(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if words and _address(words[0]) is None:
-            yield number, f"{words[0]!r} is no address; wanted ADDRESS NAME..., else the line counts for nothing"
+            yield number, f"expected ADDRESS NAME..., got {words[0]!r}; the line is ignored"
         elif len(words) == 1:
-            yield number, f"no name behind {words[0]}; wanted ADDRESS NAME..., else the line counts for nothing"
-        yield from ((number, f"{word!r} is no name, and counts for nothing") for word in words[1:] if not _name(word))
+            yield number, f"expected a name after {words[0]}; the line is ignored"
+        yield from (
+            (number, f"expected a host name, got {word!r}; this word is ignored")
+            for word in words[1:]
+            if not _name(word)
+        )
 
 
 class HostTable:
@@ -292,9 +298,9 @@ class Hosts(Plugin):
             return self._response(()) if self.table.has(labels) else UNANSWERED
         if falls_through and self._config.fallthrough_unsupported and qtype not in _SERVED:
             return next(request)
-        wanted = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
+        selected = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
         ttl_s = self._config.ttl_s
-        response = self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in wanted.items()))
+        response = self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in selected.items()))
         return (
             response if labels in self.table.addresses else response._replace(wildcard=text_of((WILDCARD, *labels[1:])))
         )

@@ -51,7 +51,7 @@ class ExternalConfig:
 def _apex(token: Token) -> str:
     text = token.text
     if not text.isascii() or "." in text or not 0 < len(text) <= MAX_LABEL_BYTES:
-        raise token.error(f"not one label of at most {MAX_LABEL_BYTES} letters, such as dns")
+        raise token.expected(f"one label of at most {MAX_LABEL_BYTES} bytes, such as dns")
     return text.lower()
 
 

@@ -43,11 +43,11 @@ class LoadbalanceConfig:
 
 def _network(token: Token) -> Network:
     if "/" not in token.text:
-        raise token.error("not a network in CIDR notation, such as 10.9.20.0/24")
+        raise token.expected("a network in CIDR notation, such as 10.9.20.0/24")
     try:
         return ip_network(token.text, strict=False)
     except ValueError as error:
-        raise token.error(f"not a network in CIDR notation: {error}") from error
+        raise token.error(f"expected a network in CIDR notation: {error}") from error
 
 
 ROUND_ROBIN_OPTIONS = {"prefer": Option("prefer CIDR...", adds("prefer", _network))}
@@ -63,7 +63,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
     if policy == "weighted":
         count(stanza, USAGE, (2, 2))
         return configured(LoadbalanceConfig("weighted", weight_path=stanza.args[1].text), stanza, WEIGHTED_OPTIONS)
-    raise stanza.args[0].error(f"unknown policy, as in: {USAGE}")
+    raise stanza.args[0].error(f"unknown policy; expected `{USAGE}`")
 
 
 def parse_weights(text: str, path: str) -> Weights:
@@ -79,24 +79,24 @@ def parse_weights(text: str, path: str) -> Weights:
         if not words or words[0].text.startswith("#"):
             continue
         if len(words) > 2:
-            raise words[2].error("one word too many: a name stands alone, and an address has one weight")
+            raise words[2].error("one word too many; expected a name alone, or an address and its weight")
         address = packed(words[0].text)
         if len(words) == 1:
             if address:
-                raise words[0].error(f"the address has no weight: a number from 1 to {MAX_WEIGHT} follows it")
+                raise words[0].error(f"expected a weight from 1 to {MAX_WEIGHT} after the address")
             of_name = weights.setdefault(_owner(words[0]), {})
             continue
         if not address:
-            raise words[0].error("not an IP address")
+            raise words[0].expected("an IP address")
         if of_name is None:
-            raise words[0].error("an address before any name: whose is it?")
+            raise words[0].error("expected a name before the first address")
         of_name.setdefault(address, integer(words[1], 1, MAX_WEIGHT))
     return weights
 
 
 def _owner(token: Token) -> str:
     if "/" in token.text:
-        raise token.error("not a name")
+        raise token.expected("a name")
     return zones(token)[0]
 
 

@@ -97,7 +97,7 @@ def _class(config: LogConfig, line: Line) -> LogConfig:
 
 def _answer_class(token: Token) -> Class:
     if token.text not in CLASSES:
-        raise token.error(f"not one of {', '.join(CLASSES)}")
+        raise token.expected(f"one of {', '.join(CLASSES)}")
     return CLASSES[token.text]
 
 
@@ -112,7 +112,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
     names, text = stanza.args, "{common}"
     if names and "{" in names[-1].text:
         if len(names) == 1:
-            raise names[0].error("a format comes behind the names it is for; `log . FORMAT` is for all names")
+            raise names[0].error("expected names before the format; write `log . FORMAT` for all names")
         names, text = names[:-1], names[-1].text
     return configured(LogConfig(all_zones(names) or (".",), compiled(text)), stanza, OPTIONS)
 

@@ -147,13 +147,15 @@ class Loop(Plugin):
         if route.member in looping:
             return
         self._use(route.group, looping | {route.member})
-        self._setup.log("error", "upstream in a circle", upstream=route.member.name, effect="not asked", wanted=REMEDY)
+        self._setup.log(
+            "error", "forwarding loop detected", upstream=route.member.name, effect="upstream not used", remedy=REMEDY
+        )
 
     def _enable(self, route: Route) -> None:
         looping = self._looping.get(route.group, frozenset())
         if route.member in looping:
             self._use(route.group, looping - {route.member})
-            self._setup.log("info", "upstream no longer in a circle", upstream=route.member.name)
+            self._setup.log("info", "forwarding loop resolved", upstream=route.member.name)
 
     def _use(self, group: Group, looping: frozenset[Member]) -> None:
         self._looping[group] = looping

@@ -35,7 +35,7 @@ def is_label(text: str) -> bool:
 
 
 class Facts(Mapping[str, str]):
-    """The facts about one query. Providers are called when the first of them is wanted, and not before."""
+    """The metadata of one query. Providers are called at the first look-up of a label."""
 
     __slots__ = ("_facts", "_noted", "_providers", "_request")
 

@@ -48,7 +48,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
     """Returns the configuration of a `nsid` stanza; raises CorefileError."""
     text = " ".join(token.text for token in stanza.args)
     if len(text.encode()) > MAX_BYTES:
-        raise stanza.args[0].error(f"a name of more than {MAX_BYTES} bytes: each answer would carry it")
+        raise stanza.args[0].error(f"expected a name of at most {MAX_BYTES} bytes: each answer carries it")
     return configured(NsidConfig(text), stanza, {})
 
 

@@ -57,7 +57,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
         for zone, found in zip(zones, of_zones, strict=True):
             records[zone] += found
         if not any(of_zones):
-            mistakes.append(line.error(f"no record of {', '.join(zones)}; the line is left out"))
+            mistakes.append(line.error(f"the record is not in {', '.join(zones)}; the line is ignored"))
     try:
         for zone in zones:
             _zone(zone, records[zone])
@@ -73,7 +73,7 @@ def _records(line: Line, zone: str) -> tuple[RRset, ...]:
     try:
         return parse_zone(f"$TTL {TTL_S}\n{' '.join((line.name, *map(_word, line.args)))}\n", zone)
     except ZoneFileError as error:
-        raise line.error(f"not a record: {error.reason}") from error
+        raise line.error(f"invalid record: {error.reason}") from error
 
 
 def _word(token: Token) -> str:

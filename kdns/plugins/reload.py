@@ -27,7 +27,7 @@ class ReloadConfig:
 def _at_least(token: Token, least_s: float, what: str) -> float:
     seconds = duration_s(token)
     if seconds < least_s:
-        raise token.error(f"the {what} is at least {least_s:g}s")
+        raise token.expected(f"{what} of at least {least_s:g}s")
     return seconds
 
 
@@ -43,8 +43,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReloadConfig:
         count(stanza, "reload off")
         config = ReloadConfig(0.0, 0.0)
     elif args:
-        interval_s = _at_least(args[0], LEAST_INTERVAL_S, "interval")
-        jitter_s = _at_least(args[1], LEAST_JITTER_S, "jitter") if len(args) > 1 else config.jitter_s
+        interval_s = _at_least(args[0], LEAST_INTERVAL_S, "an interval")
+        jitter_s = _at_least(args[1], LEAST_JITTER_S, "a jitter") if len(args) > 1 else config.jitter_s
         config = ReloadConfig(interval_s, min(jitter_s, interval_s / 2))
     return configured(config, stanza, {})
 

@@ -21,7 +21,7 @@ def _seconds(token: Token) -> float:
     text = token.text
     seconds = float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else duration_s(token)
     if not LEAST_S <= seconds <= MOST_S:
-        raise token.error("a timeout is from 1s to 24h")
+        raise token.expected("a timeout from 1s to 24h")
     return seconds
 
 
@@ -41,7 +41,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
     """Returns the configuration of a `timeouts` stanza; raises CorefileError."""
     count(stanza, "timeouts")
     if not stanza.block:
-        raise stanza.error(f"`timeouts` has a block with at least one of {', '.join(OPTIONS)}")
+        raise stanza.error(f"expected a block with at least one of {', '.join(OPTIONS)}")
     return configured(ListenerOptions(), stanza, OPTIONS)
 
 

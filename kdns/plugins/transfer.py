@@ -94,12 +94,12 @@ def peer(token: Token) -> HostPort:
     """Parses an address with an optional port: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
     host, port_text = split_optional_port(token.text)
     if host.startswith("["):
-        raise token.error("not an address with a port, such as [2001:db8::1]:53")
+        raise token.expected("an address with a port, such as [2001:db8::1]:53")
     if not packed(host):
-        raise token.error("not an IP address, with or without a port")
+        raise token.expected("an IP address, with or without a port")
     port = parse_port(port_text) if port_text else 53
     if not port:
-        raise token.error(f"not a port from 1 to {MAX_PORT}")
+        raise token.expected(f"a port from 1 to {MAX_PORT}")
     return HostPort(host, port)
 
 
@@ -111,7 +111,7 @@ def _to(config: TransferConfig, line: Line) -> TransferConfig:
 
 def _source(config: TransferConfig, line: Line) -> TransferConfig:
     if config.source:
-        raise line.args[0].error("`source` may stand only once")
+        raise line.args[0].error("`source` may occur only once")
     return replace(config, source=ip(line.args[0]))
 
 
@@ -128,7 +128,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
     """
     config = configured(TransferConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
     if not (config.to or config.is_open):
-        raise stanza.error("who may have the zones is missing, as in: to 192.0.2.1, or: to *")
+        raise stanza.error("`to` is missing; expected addresses, as in `to 192.0.2.1`, or `to *`")
     return config
 
 

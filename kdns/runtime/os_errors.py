@@ -17,6 +17,6 @@ def os_reason(error: OSError) -> str:
     return os.strerror(number) if is_system else error.strerror or str(error) or type(error).__name__
 
 
-def pem_reason(error: Exception, wanted: str) -> str:
+def pem_reason(error: Exception, expected: str) -> str:
     """Returns why a PEM file cannot be used: it is unreadable, or does not have the expected content."""
-    return os_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else wanted
+    return os_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else expected

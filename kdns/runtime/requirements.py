@@ -19,17 +19,17 @@ def version_in(text: str) -> Version:
     return tuple(map(int, match.group().split("."))) if match else ()
 
 
-def version_problem(what: str, found: str, wanted: Version, hint: str = "") -> str:
+def version_problem(what: str, found: str, expected: Version, hint: str = "") -> str:
     """Why a version, as the program or kernel states it, is not enough, "" if it is, or cannot be read."""
     version = version_in(found)
-    if not version or version >= wanted:
+    if not version or version >= expected:
         return ""
-    return f"{what} is {_shown(version)}; expected {_shown(wanted)} or later{hint}"
+    return f"{what} is {_shown(version)}; expected {_shown(expected)} or later{hint}"
 
 
-def kernel_version_problem(wanted: Version, hint: str = "") -> str:
+def kernel_version_problem(expected: Version, hint: str = "") -> str:
     """Why this kernel is not enough, "" if it is."""
-    return version_problem("the kernel", os.uname().release, wanted, hint)
+    return version_problem("the kernel", os.uname().release, expected, hint)
 
 
 def _shown(version: Sequence[int]) -> str:

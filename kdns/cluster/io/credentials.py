@@ -108,8 +108,8 @@ def _from_service_account(folder: Path, others: str) -> Configuration:
     try:
         loader.load_and_set(configuration)
     except (ConfigException, OSError) as error:
-        wanted = f"to run in a pod with a service account, or else {others}"
-        raise KubeconfigError(str(folder), str(error).rstrip("."), wanted) from error
+        expected = f"to run in a pod with a service account, or else {others}"
+        raise KubeconfigError(str(folder), str(error).rstrip("."), expected) from error
     return configuration
 
 

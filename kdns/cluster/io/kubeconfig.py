@@ -123,8 +123,8 @@ def named(path: Path, content: Json, kind: str) -> list[Json]:
         isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get(what) or {}, dict)
         for entry in entries
     ):
-        wanted = f"{kind}: [{{name: …, {what}: {{…: …}}}}]"
-        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", wanted)
+        expected = f"{kind}: [{{name: …, {what}: {{…: …}}}}]"
+        raise KubeconfigError(str(path), f"{kind} is not a list of named entries", expected)
     return entries
 
 

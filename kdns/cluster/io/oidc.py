@@ -55,8 +55,8 @@ async def id_token(path: str, config: Mapping[str, str], refresh_tokens: Mutable
     issuer, client = config.get("idp-issuer-url", ""), config.get("client-id", "")
     refresh_token = config.get("refresh-token", "")
     if not (refresh_token and issuer and client):
-        wanted = "a fresh id-token, or refresh-token, idp-issuer-url and client-id"
-        raise KubeconfigError(path, "the oidc id-token is missing or has expired", wanted)
+        expected = "a fresh id-token, or refresh-token, idp-issuer-url and client-id"
+        raise KubeconfigError(path, "the oidc id-token is missing or has expired", expected)
     form = {"grant_type": "refresh_token", "refresh_token": refresh_tokens.get(refresh_token, refresh_token)}
     headers = {}
     if secret := config.get("client-secret"):

@@ -61,13 +61,13 @@ class Outage:
             return
         self.refused_s[resource.plural] = now_s
         rule = f"a ClusterRole bound to this user, with the rule {resource.rbac_rule}"
-        wanted: dict[int, str] = {HTTPStatus.UNAUTHORIZED: CREDENTIALS, HTTPStatus.FORBIDDEN: rule}
+        expected: dict[int, str] = {HTTPStatus.UNAUTHORIZED: CREDENTIALS, HTTPStatus.FORBIDDEN: rule}
         log.warning(
             "api server refuses",
             kind=resource.plural,
             status=error.status,
             reason=error.reason,
-            wanted=wanted.get(error.status),
+            expected=expected.get(error.status),
         )
 
     def back(self, resource: Resource) -> None:

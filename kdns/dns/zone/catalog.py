@@ -38,7 +38,7 @@ def parse_catalog(name: str, rrsets: Iterable[RRset]) -> dict[str, Member]:
     versions: list[bytes] = []
     for rrset in rrsets:
         if rrset.rclass != IN:
-            raise CatalogError(f"{rrset.owner}: a record of a non-IN class")
+            raise CatalogError(f"{rrset.owner}: expected a record of class IN")
         labels = labels_of(folded(rrset.owner))
         if not is_below(labels, origin):
             continue
@@ -53,9 +53,9 @@ def parse_catalog(name: str, rrsets: Iterable[RRset]) -> dict[str, Member]:
         if rtype not in apex:
             raise CatalogError(f"{name} has no {mnemonic} record at its apex")
     if len(versions) != 1:
-        raise CatalogError(f"{name} has {len(versions)} version records, and exactly one version is wanted")
+        raise CatalogError(f"{name}: expected exactly one version record, got {len(versions)}")
     if character_strings(versions[0]) != (VERSION,):
-        raise CatalogError(f"{name} is of an unsupported version; kdns has version {VERSION.decode()}")
+        raise CatalogError(f"{name}: unsupported version; expected version {VERSION.decode()}")
     return _by_zone(members)
 
 
@@ -65,12 +65,12 @@ def _note(members: dict[str, Member], below: Labels, rrset: RRset) -> None:
         return
     label = text_of(below[-1:]).removesuffix(".")
     if len(members) >= MAX_MEMBERS and label not in members:
-        raise CatalogError(f"more than {MAX_MEMBERS:,} members")
+        raise CatalogError(f"expected at most {MAX_MEMBERS:,} members")
     member = members.setdefault(label, Member(label))
     match below[:-1], rrset.rtype:
         case (), rtype if rtype == PTR:
             if member.zone or len(rrset.rdata) > 1:
-                raise CatalogError(f"{rrset.owner}: exactly one PTR is wanted")
+                raise CatalogError(f"{rrset.owner}: expected exactly one PTR record, got {len(rrset.rdata)}")
             member.zone = folded(str(rrset.rdata[0]))
         case (b"group",), rtype if rtype == TXT:
             strings = (character_strings(rdata) for rdata in rrset.rdata if isinstance(rdata, bytes))

@@ -109,7 +109,7 @@ def expression(
     """Returns the words of an option, joined by blanks as in CoreDNS, as an expression; raises CorefileError."""
     text = " ".join(word.text for word in words)
     if len(text) > MAX_EXPRESSION_CHARS:
-        raise words[0].error(f"an expression of more than {MAX_EXPRESSION_CHARS} characters")
+        raise words[0].error(f"expected an expression of at most {MAX_EXPRESSION_CHARS} characters, got {len(text)}")
     parser = _Parser(words, text, {**BUILTINS, **functions}, variables or {})
     node = parser.whole()
     return Expression(node.kind, node.run, node.is_of_packet)
@@ -131,7 +131,7 @@ class _Parser:
     def whole(self) -> _Node:
         node = self._expression(0)
         if self._peek.kind != "end":
-            self._fail(self._peek, f"`{self._peek.text[:30]}` is one word too many for the expression")
+            self._fail(self._peek, f"expected the end of the expression, got `{self._peek.text[:30]}`")
         return node
 
     def _lexed(self, text: str) -> list[_Lexeme]:
@@ -140,7 +140,9 @@ class _Parser:
             match = _LEXEME.match(text, at)
             if match is None or match.lastgroup is None:
                 what = (
-                    "a string that is never closed" if text[at] in "'\"`" else f"`{text[at]}` is no part of expressions"
+                    "the string is not closed"
+                    if text[at] in "'\"`"
+                    else f"unexpected character `{text[at]}` in the expression"
                 )
                 self._fail(_Lexeme("", text[at], at), what)
             if match.lastgroup != "blank":
@@ -182,7 +184,7 @@ class _Parser:
     def _expect(self, text: str) -> None:
         if not self._accept(text):
             found = f"`{self._peek.text[:30]}`" if self._peek.text else "the end"
-            self._fail(self._peek, f"`{text}` is wanted in the expression, where {found} stands")
+            self._fail(self._peek, f"expected `{text}` in the expression, got {found}")
 
     def _expression(self, binding: int) -> _Node:
         """Returns the longest expression whose operators bind at least so tightly."""
@@ -232,7 +234,7 @@ class _Parser:
         operator = self._peek
         if self._accept("not"):
             operand = self._expression(_NOT_BINDING)
-            self._want(operator, operand, ValueKind.BOOL, "behind `not`")
+            self._want(operator, operand, ValueKind.BOOL, "after `not`")
             return _negated(operand)
         for sign in ("-", "+"):
             if self._accept(sign):
@@ -248,7 +250,7 @@ class _Parser:
         match operator.text:
             case "and" | "or":
                 self._want(operator, left, ValueKind.BOOL, f"before `{operator.text}`")
-                self._want(operator, right, ValueKind.BOOL, f"behind `{operator.text}`")
+                self._want(operator, right, ValueKind.BOOL, f"after `{operator.text}`")
                 return _junction(operator.text, left, right)
             case "??":
                 kind = left.kind if left.kind is right.kind else ValueKind.ANY
@@ -266,19 +268,19 @@ class _Parser:
     def _matches(self, operator: _Lexeme, left: _Node, right: _Node) -> _Node:
         self._want(operator, left, ValueKind.STRING, "before `matches`")
         if not isinstance(right.constant, str):
-            self._fail(operator, "behind `matches` stands a regular expression in quotes")
+            self._fail(operator, "expected a regular expression in quotes after `matches`")
         if len(right.constant) > MAX_REGEX_CHARS:
-            self._fail(operator, f"a regular expression of more than {MAX_REGEX_CHARS} characters")
+            self._fail(operator, f"expected a regular expression of at most {MAX_REGEX_CHARS} characters")
         try:
             pattern = compiled(right.constant)
         except ValueError as error:
-            raise self._error(operator, f"not a regular expression of RE2, as Go's are: {error}") from error
+            raise self._error(operator, f"expected a regular expression in RE2 syntax, as in Go: {error}") from error
         text = _checked(left, ValueKind.STRING)
         return _Node(ValueKind.BOOL, lambda env: pattern.search(text(env)) is not None, left.is_of_packet)
 
     def _want(self, at: _Lexeme, node: _Node, kind: ValueKind, where: str) -> None:
         if not fits(node.kind, kind):
-            self._fail(at, f"a {kind.value} is wanted {where}, and this is a {node.kind.value}")
+            self._fail(at, f"expected a {kind.value} {where}, got a {node.kind.value}")
 
     def _primary(self) -> _Node:
         lexeme = self._take()
@@ -297,7 +299,7 @@ class _Parser:
         if lexeme.text == "[":
             return self._list()
         found = f"`{lexeme.text}`" if lexeme.text else "the end"
-        raise self._error(lexeme, f"a value is wanted in the expression, where {found} stands")
+        raise self._error(lexeme, f"expected a value in the expression, got {found}")
 
     def _number(self, lexeme: _Lexeme) -> _Node:
         text = lexeme.text.replace("_", "").lower()
@@ -306,7 +308,7 @@ class _Parser:
             number: Value = int(text, 0 if text[1:2].isalpha() else 10) if is_whole else float(text)
             bounded_number(number)
         except (ValueError, EvaluationError) as error:
-            raise self._error(lexeme, f"`{lexeme.text[:30]}` is not a number of 64 bits") from error
+            raise self._error(lexeme, f"expected a number of at most 64 bits, got `{lexeme.text[:30]}`") from error
         return _Node(kind_of(number), lambda _: number, is_constant=True)
 
     def _unquoted(self, lexeme: _Lexeme) -> str:
@@ -331,7 +333,7 @@ class _Parser:
             value = _CONSTANTS[name]
             return _Node(kind_of(value), lambda _: value, is_constant=True)
         if name in RESERVED:
-            self._fail(lexeme, f"a value is wanted in the expression, where `{name}` stands")
+            self._fail(lexeme, f"expected a value in the expression, got `{name}`")
         if self._accept("("):
             return self._call(lexeme)
         if name in self._functions:
@@ -412,7 +414,7 @@ def _checked(node: _Node, kind: ValueKind) -> Evaluate:
     def checked(environment: Environment) -> Value:
         value = run(environment)
         if not fits(kind_of(value), kind):
-            raise EvaluationError(f"a {kind_of(value).value} where a {kind.value} is wanted")
+            raise EvaluationError(f"expected a {kind.value}, got a {kind_of(value).value}")
         return value
 
     return checked

@@ -54,9 +54,13 @@ def kind_of(value: Value) -> ValueKind:
     return _KINDS[type(value)]
 
 
-def fits(kind: ValueKind, wanted: ValueKind) -> bool:
+def fits(kind: ValueKind, expected_kind: ValueKind) -> bool:
     """Returns whether a value of one kind may be one of another; an integer is accepted as a float."""
-    return kind is wanted or ValueKind.ANY in {kind, wanted} or (kind, wanted) == (ValueKind.INT, ValueKind.FLOAT)
+    return (
+        kind is expected_kind
+        or ValueKind.ANY in {kind, expected_kind}
+        or (kind, expected_kind) == (ValueKind.INT, ValueKind.FLOAT)
+    )
 
 
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
@@ -209,9 +213,9 @@ def result_kind(operator: str, left: ValueKind, right: ValueKind) -> ValueKind |
     if operator == "+" and textual:
         return ValueKind.ANY if kinds == {ValueKind.ANY} else ValueKind.STRING
     if operator in {"%", ".."}:
-        wanted = kinds <= {ValueKind.INT, ValueKind.ANY}
+        expected_kind = kinds <= {ValueKind.INT, ValueKind.ANY}
         result = ValueKind.INT if operator == "%" else ValueKind.LIST
-        return result if wanted else None
+        return result if expected_kind else None
     if not numeric:
         return None
     if operator in _FLOAT_RESULTS:

@@ -149,7 +149,7 @@ class LocalFiles:
         """See FileReader."""
         try:
             if not Path(path).is_file() and Path(path).exists():
-                raise UnreadableFileError(path, 0, "", "cannot be read: it is no regular file")
+                raise UnreadableFileError(path, 0, "", "cannot be read: it is not a regular file")
             return bounded_text(path, MAX_FILE_CHARACTERS, newline="")
         except OSError as error:
             kind = CorefileError if error.errno in {EFBIG, EILSEQ} else UnreadableFileError

@@ -173,10 +173,10 @@ def _reason(error: Exception) -> str:
     return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
-async def _control(reader: StreamReader, wanted: int) -> None:
+async def _control(reader: StreamReader, expected: int) -> None:
     """Read a control frame of this type; ValueError for anything else."""
     head = await reader.readexactly(8)
     size_bytes = int.from_bytes(head[4:], "big")
     if head[:4] != bytes(4) or size_bytes > MAX_CONTROL_BYTES:
         raise ValueError("the reader does not speak Frame Streams")
-    control_kind(await reader.readexactly(size_bytes), wanted)
+    control_kind(await reader.readexactly(size_bytes), expected)

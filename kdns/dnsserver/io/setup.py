@@ -44,7 +44,7 @@ class BlockSetup(SystemClock, BlockTasks, BlockFiles, BlockMetrics, BlockLog, Bl
             found = (host for bind in binds for host in bound_addresses(bind.hosts, bind.exclude, known))
             self.hosts = tuple(dict.fromkeys(found))
         if not self.hosts:
-            raise self.config.error("bind: `except` leaves no address to listen on")
+            raise self.config.error("`except` leaves no address to listen on").of("bind")
         self.chain = Chain(self.config.build(self))
         for event, facts in self.options.notes:
             self.log("info", event, **facts)

@@ -32,37 +32,37 @@ PAUSE_S: Final = 1.0
 
 
 @asynccontextmanager
-async def linked(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
+async def linked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
     """Inside, the interface is there. An address that is removed is back at once; `errors` counts failed repairs.
 
     ApplyError where it cannot be made at the start. Where the block fails, an interface that was there before stays:
     it may be that of a running cache, which has the port.
     """
-    if not wanted.interface:
+    if not settings.interface:
         yield
         return
-    was_there = any(name == wanted.interface for _, name in socket.if_nameindex())
-    establish = partial(asyncio.to_thread, interface.establish, wanted.interface, wanted.addresses)
-    remove = partial(asyncio.to_thread, interface.remove, wanted.interface)
-    async with _present(wanted, was_there, establish, remove, _keep_interface(wanted, establish, errors)):
+    was_there = any(name == settings.interface for _, name in socket.if_nameindex())
+    establish = partial(asyncio.to_thread, interface.establish, settings.interface, settings.addresses)
+    remove = partial(asyncio.to_thread, interface.remove, settings.interface)
+    async with _present(settings, was_there, establish, remove, _keep_interface(settings, establish, errors)):
         yield
 
 
 @asynccontextmanager
-async def untracked(wanted: NodeLocal, errors: Counters) -> AsyncIterator[None]:
+async def untracked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
     """The same for the rules."""
-    if not wanted.has_rules:
+    if not settings.has_rules:
         yield
         return
     was_there = not await nft.check(rules.DELETION)
-    load = partial(nft.apply, rules.ruleset(wanted.addresses, wanted.ports, wanted.health_port))
-    async with _present(wanted, was_there, load, partial(nft.apply, rules.removal()), _keep_rules(load, errors)):
+    load = partial(nft.apply, rules.ruleset(settings.addresses, settings.ports, settings.health_port))
+    async with _present(settings, was_there, load, partial(nft.apply, rules.removal()), _keep_rules(load, errors)):
         yield
 
 
 @asynccontextmanager
 async def _present(
-    wanted: NodeLocal,
+    settings: NodeLocal,
     was_there: bool,
     make: Callable[[], Awaitable[object]],
     remove: Callable[[], Awaitable[None]],
@@ -79,7 +79,7 @@ async def _present(
             await _removed(remove)
         raise
     await _end(task, upkeep)
-    if not wanted.is_kept:
+    if not settings.is_kept:
         await _removed(remove)
 
 
@@ -91,8 +91,8 @@ async def _end(task: asyncio.Task[None] | None, upkeep: Coroutine[Any, Any, None
     await asyncio.wait((task,))
 
 
-async def _keep_interface(wanted: NodeLocal, establish: Callable[[], Awaitable[bool]], errors: Counters) -> None:
-    own = frozenset(wanted.addresses)
+async def _keep_interface(settings: NodeLocal, establish: Callable[[], Awaitable[bool]], errors: Counters) -> None:
+    own = frozenset(settings.addresses)
     with address_notices(lambda buffer: removes_address(buffer, own)) as removed:
         while True:
             with suppress(TimeoutError):
@@ -100,7 +100,7 @@ async def _keep_interface(wanted: NodeLocal, establish: Callable[[], Awaitable[b
             removed.clear()
             try:
                 if await establish():
-                    log.warning("node-local interface was gone or lacked an address", interface=wanted.interface)
+                    log.warning("node-local interface was gone or lacked an address", interface=settings.interface)
             except ApplyError as error:
                 _tell(error, errors, "interface_add")
             await asyncio.sleep(PAUSE_S)

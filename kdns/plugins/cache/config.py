@@ -113,7 +113,7 @@ def _prefetch(args: Sequence[Token]) -> PrefetchConfig | None:
     if len(args) > 2:
         percent = args[2]
         if not percent.text.endswith("%"):
-            raise percent.error("a percentage ends in %, as in 10%")
+            raise percent.expected("a percentage, such as 10%")
         prefetch = replace(prefetch, percent=integer(replace(percent, text=percent.text[:-1]), 1, 100))
     return prefetch if prefetch.amount else None
 
@@ -124,7 +124,7 @@ def _stale(words: Sequence[Token]) -> StaleConfig:
     if args:
         mode = args.pop(0)
         if mode.text.lower() not in {"immediate", "verify"}:
-            raise mode.error("not one of immediate, verify")
+            raise mode.expected("one of immediate, verify")
         stale = replace(stale, verify=mode.text.lower() == "verify")
     if args and stale.verify:
         stale = replace(stale, timeout_s=duration_s(args.pop(0)))
@@ -133,29 +133,29 @@ def _stale(words: Sequence[Token]) -> StaleConfig:
     if args:
         stale = replace(stale, recheck_s=_at_most(args.pop(0), MAX_RECHECK_S))
     if args:
-        raise args[0].error(f"one argument too many for: {STALE_USAGE}")
+        raise args[0].error(f"one argument too many; expected `{STALE_USAGE}`")
     return stale
 
 
 def _whole_seconds(token: Token) -> int:
     seconds = duration_s(token)
     if seconds != int(seconds) or seconds > MAX_TTL_S:
-        raise token.error(f"not a TTL: whole seconds up to {MAX_TTL_S}s")
+        raise token.expected(f"a TTL of whole seconds up to {MAX_TTL_S}s")
     return int(seconds)
 
 
 def _at_most(token: Token, most_s: float) -> float:
     seconds = duration_s(token)
     if seconds > most_s:
-        raise token.error(f"a duration of more than {most_s / 60:g} minutes")
+        raise token.expected(f"a duration of at most {most_s / 60:g} minutes")
     return seconds
 
 
 def _serve_stale_policy(config: CacheConfig, line: Line) -> CacheConfig:
     if line.args[0].text.lower() != "prefer_positive":
-        raise line.args[0].error("not a policy: prefer_positive is the only one")
+        raise line.args[0].expected("the policy prefer_positive")
     if config.prefer_positive:
-        raise line.error("`serve_stale_policy` may stand only once")
+        raise line.error("`serve_stale_policy` may occur only once")
     return replace(config, prefer_positive=True)
 
 
@@ -166,7 +166,7 @@ def _disable(config: CacheConfig, line: Line) -> CacheConfig:
             return replace(config, disabled_success=(*config.disabled_success, *zones))
         case "denial":
             return replace(config, disabled_denial=(*config.disabled_denial, *zones))
-    raise line.args[0].error("not one of success, denial")
+    raise line.args[0].expected("one of success, denial")
 
 
 OPTIONS: Final = {
@@ -199,5 +199,5 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> CacheConfig:
     config = configured(replace(config, zones=all_zones(args) or zones), stanza, OPTIONS)
     if config.prefer_positive and config.stale is None:
         wrong = next(line for line in stanza.block if line.name == "serve_stale_policy")
-        raise wrong.error("`serve_stale_policy` says how `serve_stale` chooses, which is missing")
+        raise wrong.error("`serve_stale_policy` has no effect without `serve_stale`")
     return config

@@ -73,7 +73,7 @@ class DnssecConfig:
 def _key(config: DnssecConfig, line: Line) -> DnssecConfig:
     source, *names = line.args
     if source.text != "file":
-        raise source.error("keys are in files: `key file KEY...`")
+        raise source.expected("`file`, as in `key file KEY...`")
     return replace(config, keys=(*config.keys, *names))
 
 
@@ -358,7 +358,7 @@ def build(config: DnssecConfig, setup: Needs) -> Dnssec:
     for token in config.keys:
         key = key_pair(token, setup)
         if not any(is_below(zone, key.owner) for zone in zones):
-            raise token.error(f"a key of {text_of(key.owner)}, which signs none of {', '.join(config.zones)}")
+            raise token.error(f"the key's zone {text_of(key.owner)} is not one of {', '.join(config.zones)}")
         keys.append(key)
     if not keys:
         setup.log("warning", "directive without effect", directive=NAME, reason="no `key file`")

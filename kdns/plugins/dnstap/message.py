@@ -26,7 +26,7 @@ _DNSTAP_MESSAGE: Final = 1
 class Tap(NamedTuple):
     """One message on its way, seen by this server; times in Unix seconds, None for what is not known.
 
-    `asker` sent the query; `answerer` is who was asked. `query` and `response` are None where only headers are wanted.
+    `asker` sent the query, to `answerer`. `query` and `response` are None if only headers are recorded.
     """
 
     kind: int

@@ -126,18 +126,18 @@ def _frames(token: Token) -> FrameSpec:
         scheme, rest = "unix", token.text
     if scheme == "unix":
         if not rest:
-            raise token.error("the path of a socket must follow unix://")
+            raise token.error("expected the path of a socket after unix://")
         return FrameSpec("unix", path=rest)
     parts = split_host_port(rest)
     if scheme not in {"tcp", "tls"} or not parts or not parts[0]:
-        raise token.error("not an endpoint: tcp://HOST:PORT, tls://HOST:PORT, unix://PATH or PATH is one")
+        raise token.expected("tcp://HOST:PORT, tls://HOST:PORT, unix://PATH or PATH")
     address = HostPort(parts[0], port_number(token, parts[1]))
     return FrameSpec("tls" if scheme == "tls" else "tcp", address=address)
 
 
 def _skipverify(config: DnstapConfig, line: Line) -> DnstapConfig:
     if config.frames.scheme != "tls":
-        raise line.error("only tls:// has a certificate that could be verified")
+        raise line.error("`skipverify` is allowed with tls:// only")
     return replace(config, frames=replace(config.frames, skip_verify=True))
 
 
@@ -159,7 +159,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
         rest = rest[1:]
     if rest:
         if not config.full or len(rest) > 2:
-            raise rest[0].error(f"one argument too many for: {USAGE}; BUFFER and QUEUE stand behind full")
+            raise rest[0].error(f"one argument too many; expected `{USAGE}`, with BUFFER and QUEUE after full")
         frames = replace(config.frames, buffer_bytes=integer(rest[0], 1, MAX_BUFFER) << 20)
         if len(rest) == 2:
             frames = replace(frames, queued=integer(rest[1], 1, MAX_QUEUE) * QUEUE)

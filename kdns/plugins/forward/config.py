@@ -102,7 +102,7 @@ class ForwardConfig:
 def _read_timeout_s(token: Token) -> float:
     timeout_s = duration_s(token)
     if not timeout_s:
-        raise token.error("an upstream needs some time to answer: a duration longer than 0")
+        raise token.expected("a duration longer than 0")
     return timeout_s
 
 
@@ -132,16 +132,16 @@ def _health_check(args: Sequence[Token]) -> HealthCheck:
         elif word.text == "domain":
             name = next(words, None)
             if name is None:
-                raise word.error("the name that upstreams are asked for must follow `domain`")
+                raise word.error("expected a name to query after `domain`")
             check = replace(check, domain=_domain(name))
         else:
-            raise word.error("not one of no_rec and domain NAME")
+            raise word.expected("no_rec or domain NAME")
     return check
 
 
 def _domain(token: Token) -> str:
     if "/" in token.text:
-        raise token.error("not a name")
+        raise token.expected("a name")
     return zones(token)[0]
 
 
@@ -149,13 +149,13 @@ def _rcode(token: Token) -> int:
     try:
         return rcode_number(token.text.upper())
     except KeyError:
-        raise token.error("not the name of a response code, such as NXDOMAIN or SERVFAIL") from None
+        raise token.expected("the name of a response code, such as NXDOMAIN or SERVFAIL") from None
 
 
 def _resolver(config: ForwardConfig, line: Line) -> ForwardConfig:
     resolvers = (*config.resolvers, *map(resolver, line.args))
     if len(resolvers) > MAX_RESOLVERS:
-        raise line.args[-1].error(f"more than {MAX_RESOLVERS} resolvers")
+        raise line.args[-1].error(f"expected at most {MAX_RESOLVERS} resolvers")
     return replace(config, resolvers=resolvers)
 
 
@@ -189,16 +189,16 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
     count(stanza, USAGE)
     source, *words = stanza.args
     if len(words) > MAX_UPSTREAMS:
-        raise words[MAX_UPSTREAMS].error(f"more than {MAX_UPSTREAMS} upstreams")
+        raise words[MAX_UPSTREAMS].error(f"expected at most {MAX_UPSTREAMS} upstreams")
     config = configured(ForwardConfig(zones(source), tuple(map(target_of, words))), stanza, OPTIONS)
     if config.max_age_s is not None and config.max_age_s < config.expire_s:
-        raise _option(stanza, "max_age").error(
-            f"shorter than expire, which is {config.expire_s:g} s: no connection would be kept that long"
-        )
+        raise _option(stanza, "max_age").error(f"expected a max_age of at least expire, which is {config.expire_s:g} s")
     name = config.tls.server_name
     for target in config.targets:
         if name and isinstance(target, Target) and target.scheme != "dns" and target.zone and target.token:
-            raise target.token.error(f"the name in the certificate is given twice: tls_servername is {name}")
+            raise target.token.error(
+                f"the name in the certificate is also set by tls_servername, to {name}; remove one"
+            )
     return config
 
 

@@ -156,7 +156,7 @@ class Group:
             else:
                 update((target,))
         if not self.members and not names:
-            raise self._error("no upstream: no file has a line `nameserver ADDRESS`")
+            raise self._error("no upstream; expected a line `nameserver ADDRESS` in one of the files")
 
     def disable(self, members: AbstractSet[Member]) -> None:
         """Sets the upstreams that are not queried."""
@@ -167,9 +167,9 @@ class Group:
         """Uses the addresses of a file. An empty file changes nothing if it would leave no upstream."""
         found = resolv_conf(text)
         for line, word in found.wrong:
-            self._setup.log("warning", "no upstream", file=path, line=line, found=word, wanted="nameserver ADDRESS")
+            self._setup.log("warning", "no upstream", file=path, line=line, got=word, expected="nameserver ADDRESS")
         if not found.targets and self.members:
-            raise CorefileError(path, 0, "", "no line `nameserver ADDRESS`")
+            raise CorefileError(path, 0, "", "expected a line `nameserver ADDRESS`")
         update(found.targets)
 
     def _update(self, part: int, targets: tuple[Target, ...]) -> None:
@@ -177,13 +177,13 @@ class Group:
         if targets == self._parts[part]:
             return
         parts = [*self._parts[:part], targets, *self._parts[part + 1 :]]
-        wanted = [target for each in parts for target in each]
-        if len(wanted) > MAX_UPSTREAMS:
-            raise self._error(f"{len(wanted)} upstreams; wanted are at most {MAX_UPSTREAMS}")
-        members = {target: self._by_target.get(target) or self._member(target) for target in wanted}
+        everyone = [target for each in parts for target in each]
+        if len(everyone) > MAX_UPSTREAMS:
+            raise self._error(f"expected at most {MAX_UPSTREAMS} upstreams, got {len(everyone)}")
+        members = {target: self._by_target.get(target) or self._member(target) for target in everyone}
         gone = [member for target, member in self._by_target.items() if target not in members]
         self._parts, self._by_target = parts, members
-        self.members = tuple(members[target] for target in wanted)
+        self.members = tuple(members[target] for target in everyone)
         self.disable(self._disabled & set(self.members))
         for member in gone:
             self._setup.call_later(CLOSE_AFTER_S, member.upstream.close)

@@ -53,7 +53,9 @@ class Name:
     def _read(self, text: str) -> None:
         addresses = [target.address for target in resolv_conf(text).targets]
         if not addresses:
-            raise CorefileError(RESOLV_CONF, 0, "", f"no line `nameserver ADDRESS` to resolve {self._target.host} with")
+            raise CorefileError(
+                RESOLV_CONF, 0, "", f"expected a line `nameserver ADDRESS` to resolve {self._target.host} with"
+            )
         self._use(addresses)
 
     def _use(self, addresses: Iterable[HostPort]) -> None:

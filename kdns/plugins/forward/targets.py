@@ -86,17 +86,17 @@ def target_of(token: Token) -> Target | File:
     found = _SCHEME.fullmatch(token.text)
     scheme, rest = SCHEMES.get(found[1] if found else "dns"), found[2] if found else token.text
     if scheme is None:
-        raise token.error("no scheme of upstreams; there are dns://, tls:// and https://")
+        raise token.expected("one of the schemes dns://, tls:// and https://")
     if "/" in rest:
         if found:
             path = " (the path of DNS over HTTPS is /dns-query)" if scheme == "https" else ""
-            raise token.error(f"an upstream has no path{path}")
+            raise token.error(f"expected an upstream without a path{path}")
         return File(rest, token)
     bare, zone = split_zone(rest)
     host, port_text = split_optional_port(bare)
     port = PORTS[scheme] if port_text is None else parse_port(port_text)
     if not port:
-        raise token.error("the port of an upstream is a number from 1 to 65535")
+        raise token.expected("a port from 1 to 65535")
     return _target(token, Target(host, port, scheme, zone, token=token), plain=not found and port_text is None)
 
 
@@ -107,7 +107,7 @@ def _target(token: Token, target: Target, *, plain: bool) -> Target:
         return _name(token, target, plain=plain)
     if target.zone and target.scheme == "dns" and not (address.version == 6 and address.is_link_local):
         raise token.error(
-            "only a link-local IPv6 address has a zone; the name in a certificate needs tls:// or https://"
+            "expected a link-local IPv6 address before %, or tls:// or https:// for the name in a certificate"
         )
     return replace(target, host=str(address))
 
@@ -117,9 +117,9 @@ def _name(token: Token, target: Target, *, plain: bool) -> Target:
     name = target.host.removesuffix(".")
     labels = name.split(".")
     if not all(map(_LABEL.fullmatch, labels)) or len(name) > _MAX_NAME_CHARACTERS or labels[-1].isdigit():
-        raise token.error(f"not an upstream: wanted is {_FORMS}")
+        raise token.expected(_FORMS)
     if target.zone and target.scheme == "dns":
-        raise token.error("the name in a certificate needs tls:// or https:// before the upstream")
+        raise token.error("expected tls:// or https:// before an upstream with the name in its certificate")
     return replace(target, host=name, is_name=True, may_be_file=plain and not target.zone)
 
 
@@ -158,5 +158,5 @@ def resolver(token: Token) -> HostPort:
     except ValueError:
         address = ""
     if not port or not address:
-        raise token.error("not the address of a resolver: IP, IP:PORT or [IPV6]:PORT is one")
+        raise token.expected("the address of a resolver: IP, IP:PORT or [IPV6]:PORT")
     return HostPort(address, port)

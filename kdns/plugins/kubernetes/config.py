@@ -69,7 +69,7 @@ def _endpoint(args: Sequence[Token]) -> str:
     """Returns the first URL, which is the one in use."""
     for token in args:
         if _scheme(token) not in {"http", "https"}:
-            raise token.error("not the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
+            raise token.expected("the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
     return args[0].text
 
 
@@ -90,14 +90,14 @@ def _kubeconfig(config: KubernetesConfig, line: Line) -> KubernetesConfig:
 
 def _namespaces(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if config.namespace_labels:
-        raise line.error("`namespaces` and `namespace_labels` exclude each other: keep one")
+        raise line.error("`namespaces` and `namespace_labels` cannot be combined; remove one")
     named = {token.text for token in line.args}.union(config.options.namespaces or ())
     return replace(config, options=replace(config.options, namespaces=frozenset(named)))
 
 
 def _namespace_labels(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if config.options.namespaces:
-        raise line.error("`namespace_labels` and `namespaces` exclude each other: keep one")
+        raise line.error("`namespace_labels` and `namespaces` cannot be combined; remove one")
     return replace(config, namespace_labels=_selector(line.args))
 
 
@@ -106,19 +106,19 @@ def _selector(args: Sequence[Token]) -> str:
     try:
         selectors.parse(selector)
     except selectors.SelectorError as error:
-        raise args[0].error(f"not a label selector: {error.reason}") from error
+        raise args[0].error(f"invalid label selector: {error.reason}") from error
     return selector
 
 
 def _noendpoints(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if config.options.zonal:
-        raise line.error("`noendpoints` and `zonal` exclude each other: names by zone are those of endpoints")
+        raise line.error("`noendpoints` and `zonal` cannot be combined: zonal names are names of endpoints")
     return replace(config, options=replace(config.options, endpoints=False))
 
 
 def _ignore(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if line.args[0].text != "empty_service":
-        raise line.args[0].error("only `empty_service` can be ignored")
+        raise line.args[0].expected("`empty_service`")
     return replace(config, options=replace(config.options, ignore_empty_service=True))
 
 
@@ -126,16 +126,14 @@ def _multicluster(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     options = config.options
     for token in line.args:
         if missing := [zone for zone in zones(token) if zone not in options.zones]:
-            raise token.error(
-                f"not one of the zones of `kubernetes`: {missing[0]} is none of {', '.join(options.zones)}"
-            )
+            raise token.error(f"expected a zone of `kubernetes` ({', '.join(options.zones)}), got {missing[0]}")
         options = replace(options, multicluster=options.multicluster.union(zones(token)))
     return replace(config, options=options)
 
 
 def _zonal(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if not config.options.endpoints:
-        raise line.error("`zonal` and `noendpoints` exclude each other: names by zone are those of endpoints")
+        raise line.error("`zonal` and `noendpoints` cannot be combined: zonal names are names of endpoints")
     return replace(config, options=replace(config.options, zonal=True))
 
 
@@ -170,5 +168,5 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> KubernetesConfig:
     """
     own = all_zones(stanza.args) or zones
     if all(is_reverse(zone) for zone in own):
-        raise stanza.error("a zone that is no reverse zone is needed too: PTR records point into it")
+        raise stanza.error("expected also a forward zone: PTR records point into it")
     return configured(KubernetesConfig(Options(own)), stanza, OPTIONS)

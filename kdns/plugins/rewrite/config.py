@@ -89,27 +89,27 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
     """Returns the configuration of one `rewrite` stanza; raises CorefileError."""
     words = list(stanza.args)
     if len(words) > 1 and stanza.block:
-        raise stanza.block[0].error("a rule stands on the line of `rewrite` or in its block, not in both")
+        raise stanza.block[0].error("expected a rule on the line of `rewrite` or in its block, got both")
     words += [word for line in stanza.block for word in line.words]
     stops = True
     if words and words[0].text.lower() in {"stop", "continue"}:
         stops = words.pop(0).text.lower() == "stop"
     if not words:
-        raise stanza.error(f"a rule is missing, such as: rewrite {USAGES['name']}")
+        raise stanza.error(f"a rule is missing; expected for example `rewrite {USAGES['name']}`")
     field, rest = words[0], words[1:]
     kind = field.text.lower()
     if kind == "answer":
-        raise field.error("`answer` stands behind a rule of kind `name`")
+        raise field.error("`answer` is allowed only after a rule of kind `name`")
     if kind not in FIELDS:
-        raise field.error(f"unknown kind of rule; there are {', '.join(FIELDS)}")
+        raise field.expected(f"a rule of kind {', '.join(FIELDS)}")
     return RewriteConfig(FIELDS[kind](field, rest), stops)
 
 
 def _count(field: Token, words: Words, usage: str, least: int, most: int) -> None:
     if len(words) < least:
-        raise field.error(f"an argument is missing, as in: rewrite {usage}")
+        raise field.error(f"an argument is missing; expected `rewrite {usage}`")
     if len(words) > most:
-        raise words[most].error(f"one argument too many for: rewrite {usage}")
+        raise words[most].error(f"one argument too many; expected `rewrite {usage}`")
 
 
 def _type(field: Token, words: Words) -> Rule:
@@ -123,7 +123,7 @@ def _type_number(word: Token) -> int:
     except KeyError:
         number = 0
     if not 0 < number < 65536:
-        raise word.error("not a type of records, such as A, AAAA or TYPE65280")
+        raise word.expected("a record type, such as A, AAAA or TYPE65280")
     return number
 
 
@@ -136,7 +136,7 @@ def _class_number(word: Token) -> int:
     try:
         return class_number(word.text.upper())
     except KeyError:
-        raise word.error("not a class: IN, CH, HS, NONE or ANY") from None
+        raise word.expected("a class: IN, CH, HS, NONE or ANY") from None
 
 
 def _kind(words: Words, least: int) -> tuple[str, Words]:
@@ -162,7 +162,7 @@ def _labels(word: Token, name: str) -> tuple[bytes, ...]:
         labels = labels_of(name)
         encode_name(labels)
     except ValueError as error:
-        raise word.error(f"not a name: {error}") from error
+        raise word.error(f"expected a name: {error}") from error
     return labels
 
 
@@ -180,7 +180,7 @@ def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
             position += 1
         elif not position:
             meant = f"; `{first.text}` is not one of {', '.join(KINDS)}" if first.text not in KINDS else ""
-            raise word.error(f"`answer` is wanted here, as in: rewrite {USAGES['name']}{meant}")
+            raise word.expected(f"`answer`, as in `rewrite {USAGES['name']}`{meant}")
         what = words[position] if position < len(words) else word
         match what.text.lower():
             case "auto" if what is not word or position:
@@ -188,14 +188,12 @@ def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
                 position += 1
             case "name" | "value" as part:
                 if len(words) < position + 3:
-                    raise what.error(
-                        "2 arguments required: an expression, and what is to be in place of what it matches"
-                    )
+                    raise what.error("expected 2 arguments: an expression and its replacement")
                 pattern = pattern_of("regex", words[position + 1], words[position + 2])
                 changes.append(RenameRecords(by_pattern(pattern), part == "name", part == "value"))
                 position += 3
             case _:
-                raise what.error("not one of auto, name, value: what is to be done to the answer")
+                raise what.expected("one of auto, name, value")
     return auto, tuple(changes)
 
 
@@ -211,7 +209,7 @@ def _matched(words: Words, count: int, usage: str) -> tuple[str, Words]:
         return "exact", words
     kind = words[0].text.lower()
     if kind not in KINDS:
-        raise words[0].error(f"not one of {', '.join(KINDS)}, as in: rewrite {usage}")
+        raise words[0].expected(f"one of {', '.join(KINDS)}, as in `rewrite {usage}`")
     return kind, words[1:]
 
 
@@ -219,12 +217,12 @@ def _limits(word: Token) -> LimitTtls:
     least, dash, most = word.text.partition("-")
     bounds = [text for text in (least, most) if text]
     if not bounds or not all(text.isascii() and text.isdecimal() and int(text[:11]) <= MAX_TTL_S for text in bounds):
-        raise word.error(f"not a TTL in seconds up to {MAX_TTL_S}, nor bounds such as 30-300, 30- or -300")
+        raise word.expected(f"a TTL in seconds up to {MAX_TTL_S}, or bounds such as 30-300, 30- or -300")
     if not dash:
         return LimitTtls(int(least), int(least))
     limits = LimitTtls(int(least or 0), int(most or MAX_TTL_S))
     if limits.least_s > limits.most_s:
-        raise word.error("the lower bound is above the upper one")
+        raise word.expected("a lower bound not above the upper one")
     return limits
 
 
@@ -250,7 +248,7 @@ def _rcode_number(word: Token) -> int:
     except KeyError:
         number = MAX_RCODE + 1
     if number > MAX_RCODE:
-        raise word.error("not a response code, such as NXDOMAIN or 3")
+        raise word.expected("a response code, such as NXDOMAIN or 3")
     return number
 
 
@@ -259,9 +257,9 @@ def _edns0(field: Token, words: Words) -> Rule:
     option, action_word, rest = words[0], words[1], list(words[2:])
     kind, action = option.text.lower(), ACTIONS.get(action_word.text.lower())
     if kind not in EDNS_USAGES:
-        raise option.error(f"not one of {', '.join(EDNS_USAGES)}, as in: rewrite {USAGES['edns0']}")
+        raise option.expected(f"one of {', '.join(EDNS_USAGES)}, as in `rewrite {USAGES['edns0']}`")
     if action is None:
-        raise action_word.error(f"not one of {', '.join(ACTIONS)}, as in: rewrite {EDNS_USAGES[kind]}")
+        raise action_word.expected(f"one of {', '.join(ACTIONS)}, as in `rewrite {EDNS_USAGES[kind]}`")
     usage = EDNS_USAGES[kind]
     count = {"local": 2, "nsid": 0, "subnet": 2}[kind] if action != "unset" else int(kind == "local")
     reverts = len(rest) == count + 1 and action != "unset" and rest[-1].text.lower() == "revert"
@@ -285,7 +283,7 @@ def _number(word: Token, most: int) -> int:
     except ValueError:
         number = -1
     if not 0 <= number <= most:
-        raise word.error(f"not a number from 0 to {most}, such as {min(most, 24)} or {min(most, 24):#x}")
+        raise word.expected(f"a number from 0 to {most}, such as {min(most, 24)} or {min(most, 24):#x}")
     return number
 
 
@@ -300,12 +298,12 @@ def _data(word: Token) -> tuple[Value, bool, bool]:
             return VARIABLES[text], text not in OF_PACKET, True
         if is_label(text[1:-1]):
             return metadata_value(text[1:-1]), True, True
-        raise word.error(f"unknown variable; there are {', '.join(VARIABLES)}, and labels of metadata such as {{a/b}}")
+        raise word.expected(f"one of the variables {', '.join(VARIABLES)}, or a metadata label such as {{a/b}}")
     if text.startswith("0x"):
         try:
             data = bytes.fromhex(text[2:]) if text[2:].isalnum() else b""
         except ValueError as error:
-            raise word.error("behind 0x stand pairs of hexadecimal digits") from error
+            raise word.expected("pairs of hexadecimal digits after 0x") from error
     else:
         data = text.encode("utf-8")
     return lambda _request: data, False, False

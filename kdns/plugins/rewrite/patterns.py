@@ -36,7 +36,7 @@ class NamePattern(NamedTuple):
 def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
     """Returns the pattern of a word, and of the one that takes its place if any; raises CorefileError."""
     if not word.text:
-        raise word.error("an empty word, where a name or a part of one is wanted")
+        raise word.error("expected a name or a part of one, got an empty word")
     if kind == "regex":
         return _regex(word, to)
     text, replacement = folded(_latin(word)), folded(_latin(to)) if to else ""
@@ -56,7 +56,7 @@ def _latin(word: Token) -> str:
     try:
         word.text.encode("latin-1")
     except UnicodeEncodeError as error:
-        raise word.error("not a name: it has characters that no name has; write them as \\DDD") from error
+        raise word.error("expected a name; write unusual characters as \\DDD") from error
     return word.text
 
 
@@ -67,7 +67,7 @@ def _regex(word: Token, to: Token | None) -> NamePattern:
     replacement = folded(_latin(to))
     numbers = [int(number) for number in _PLACE.findall(replacement)]
     if max(numbers, default=0) > pattern.groups:
-        raise to.error(f"there is no group {{{max(numbers)}}}: the expression has {pattern.groups}")
+        raise to.error(f"group {{{max(numbers)}}} does not exist: the expression has {pattern.groups}")
     return NamePattern(
         "regex",
         word.text,

@@ -66,9 +66,9 @@ class SecondaryConfig:
 
 def _transfer(config: SecondaryConfig, line: Line) -> SecondaryConfig:
     if line.args[0].text != "from":
-        raise line.args[0].error("only `from` can follow here: the directive `transfer` gives zones to others")
+        raise line.args[0].expected("`from` (the directive `transfer` sends zones to others)")
     if len(line.args) < 2:
-        raise line.args[0].error("the address of a primary is missing, as in: transfer from 192.0.2.1")
+        raise line.args[0].error("the address of a primary is missing; expected `transfer from 192.0.2.1`")
     return replace(config, primaries=(*config.primaries, *(peer(token) for token in line.args[1:])))
 
 
@@ -93,7 +93,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
     """
     config = configured(SecondaryConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
     if not config.primaries:
-        raise stanza.error("the primary is missing, as in: transfer from 192.0.2.1")
+        raise stanza.error("the primary is missing; expected an option such as `transfer from 192.0.2.1`")
     return config
 
 
@@ -320,10 +320,10 @@ class SecondaryZones(Authority):
         """
         name = catalog.served.name
         allowed = ZoneSet(catalog.config.catalog or (".",))
-        wanted = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
-        for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in wanted]:
+        followed = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
+        for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in followed]:
             self._drop(zone)
-        for zone, member in wanted.items():
+        for zone, member in followed.items():
             known = self.followed.get(zone)
             is_known = known is not None and known.catalog == name
             is_given = known is not None and known.catalog != "" and known.member and known.member.coo == name

@@ -71,14 +71,14 @@ def _template(token: Token) -> Template:
     try:
         return Template(token.text)
     except TemplateSyntaxError as error:
-        raise token.error(f"not a Go template: {error}") from error
+        raise token.error(f"invalid Go template: {error}") from error
 
 
 def _rcode(token: Token) -> int:
     try:
         return rcode_number(token.text)
     except KeyError:
-        raise token.error("not a response code, such as NXDOMAIN or REFUSED") from None
+        raise token.expected("a response code, such as NXDOMAIN or REFUSED") from None
 
 
 def _extended_error(args: Sequence[Token]) -> tuple[int, bytes]:
@@ -91,11 +91,11 @@ def _variable(config: TemplateConfig, line: Line) -> TemplateConfig:
     name = token.text
     kinds = _kinds(config)
     if not _VARIABLE.fullmatch(name):
-        raise token.error("not a name of a variable: letters, digits and _, no digit first")
+        raise token.expected("the name of a variable: letters, digits and _, not beginning with a digit")
     if name in RESERVED or name in FUNCTIONS or name in BUILTINS:
-        raise token.error("this word has a meaning in expressions")
+        raise token.expected("a name that is not a keyword of expressions")
     if name in kinds:
-        raise token.error("there is a variable of this name already")
+        raise token.error("a variable of this name is already defined")
     value = expression(words, FUNCTIONS, kinds)
     return replace(config, variables=(*config.variables, (name, value)))
 
@@ -130,10 +130,10 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
     try:
         qclass = class_number(class_word.text)
     except KeyError:
-        raise class_word.error("not a class: IN, CH, HS, NONE or ANY") from None
+        raise class_word.expected("a class: IN, CH, HS, NONE or ANY") from None
     try:
         qtype = type_number(type_word.text)
     except KeyError:
-        raise type_word.error("not a type of records, such as A, AAAA or ANY") from None
+        raise type_word.expected("a record type, such as A, AAAA or ANY") from None
     config = TemplateConfig(qclass, qtype, all_zones(zone_words) or zones)
     return configured(config, stanza, OPTIONS)

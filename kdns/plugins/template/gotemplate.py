@@ -339,7 +339,7 @@ class _Parser:
             return _dot
         if lexeme.text == "(":
             return self._parenthesized()
-        raise TemplateSyntaxError(f"a value is wanted where {lexeme.text!r} stands")
+        raise TemplateSyntaxError(f"expected a value, got {lexeme.text!r}")
 
     def _variable(self, chained: str) -> _Evaluate:
         """Returns a variable with the fields behind it."""

@@ -53,14 +53,14 @@ def key_name(token: Token) -> str:
     try:
         return folded(text_of(labels_of(token.text)))
     except ValueError as error:
-        raise token.error(f"not the name of a key: {error}") from error
+        raise token.error(f"expected the name of a key: {error}") from error
 
 
 def _secret_bytes(token: Token) -> bytes:
     try:
         return b64decode(token.text, validate=True)
     except ValueError:
-        raise Token(token.path, token.line, "").error("the secret is no Base64") from None
+        raise Token(token.path, token.line, "").error("the secret is not valid Base64") from None
 
 
 def _secret(config: TsigConfig, line: Line) -> TsigConfig:
@@ -74,17 +74,17 @@ def _numbers(args: Sequence[Token], numbers: Mapping[str, int] | None, what: str
     for token in args:
         if token.text.lower() in {ALL, NONE}:
             if len(args) > 1:
-                raise token.error(f"`{token.text}` stands alone")
+                raise token.error(f"`{token.text}` cannot be combined with other arguments")
             return None if token.text.lower() == ALL else frozenset()
         try:
             found.add(type_number(token.text.upper()) if numbers is None else numbers[token.text.upper()])
         except KeyError:
-            raise token.error(f"not {what}, and neither all nor none") from None
+            raise token.expected(f"{what}, all or none") from None
     return frozenset(found)
 
 
 def _qtypes(args: Sequence[Token]) -> frozenset[int] | None:
-    return _numbers(args, None, "a type of records, such as AXFR")
+    return _numbers(args, None, "a record type, such as AXFR")
 
 
 def _opcodes(args: Sequence[Token]) -> frozenset[int] | None:
@@ -125,7 +125,9 @@ def parse_secrets(text: str, path: str) -> dict[str, bytes]:
         line = text.count("\n", 0, position + len(text[position:]) - len(text[position:].lstrip())) + 1
         clauses = dict(_CLAUSE.findall(match[2])) if match else {}
         if match is None or "secret" not in clauses or _CLAUSE.sub("", match[2]).strip():
-            raise CorefileError(path, line, "", 'not a key, as in: key "NAME" { algorithm hmac-sha256; secret "…"; };')
+            raise CorefileError(
+                path, line, "", 'expected a key such as: key "NAME" { algorithm hmac-sha256; secret "…"; };'
+            )
         secrets[key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
         position = match.end()
     return secrets

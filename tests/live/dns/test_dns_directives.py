@@ -101,7 +101,7 @@ async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping
         assert firsts(await ask(server, times=10)) == {"10.96.0.3": 8, "10.96.0.1": 1, "10.96.0.2": 1}
         problems = [line["error"] for line in logs if line["event"] == "watched file unusable"]
         assert problems == [
-            f"{path}:2: not a whole number from 1 to 255 (at 'many')",
+            f"{path}:2: expected a whole number from 1 to 255, got 'many'",
             f"{path}: the weight file cannot be read: No such file or directory",
         ]
 
@@ -113,9 +113,12 @@ async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "Corefile:4: {path}: the weight file cannot be read: No such file or directory"),
-        (b"\xff", "Corefile:4: {path}: the weight file cannot be read: 'utf-8' codec can't decode byte 0xff"),
-        (b"10.0.0.1 1\n", "{path}:1: an address before any name: whose is it? (at '10.0.0.1')"),
+        (None, "Corefile:4: loadbalance: {path}: the weight file cannot be read: No such file or directory"),
+        (
+            b"\xff",
+            "Corefile:4: loadbalance: {path}: the weight file cannot be read: 'utf-8' codec can't decode byte 0xff",
+        ),
+        (b"10.0.0.1 1\n", "{path}:1: expected a name before the first address (at '10.0.0.1')"),
     ],
 )
 async def test_a_broken_weight_file_ends_the_start(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -131,7 +134,7 @@ async def test_a_broken_weight_file_ends_the_start(tmp_path: Path, content: byte
 async def test_an_api_that_nothing_names_is_told_at_the_directive_that_follows_it() -> None:
     blocks = configure(parse(".:0 {\nbind 127.0.0.1\nkubernetes cluster.local\n}\n"))
     server = DnsServer(blocks, default_source=Source(service_account="/none"))
-    with pytest.raises(CorefileError, match=r"^Corefile:3: /none: "):
+    with pytest.raises(CorefileError, match=r"^Corefile:3: kubernetes: /none: "):
         await server.start()
     await server.stop()
 

@@ -272,7 +272,10 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
     locked = tmp_path / "locked.pem"
     locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     for text, message in (
-        (made.corefile().replace(str(made.key), "none.pem"), "no certificate and key in .* and none.pem: No such file"),
+        (
+            made.corefile().replace(str(made.key), "none.pem"),
+            "no certificate and key in .* and none.pem: No such file",
+        ),
         (
             made.corefile().replace(str(made.key), str(locked)),
             "no certificate and key in .* and .*locked.pem: expected a certificate .* without a password",
@@ -295,7 +298,7 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
         ),
     ):
         server = DnsServer(configure(parse(text)))
-        with pytest.raises(CorefileError, match=f"Corefile:3: {message}"):
+        with pytest.raises(CorefileError, match=f"Corefile:3: tls: {message}"):
             await server.start()
         await server.stop()
 

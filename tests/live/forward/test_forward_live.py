@@ -191,7 +191,7 @@ async def test_upstreams_of_a_file(tmp_path: Path) -> None:
 async def test_a_circle_ends_and_names_of_the_cluster_go_on(logs: list[MutableMapping[str, Any]]) -> None:
     port = next(free_ports())
     async with served(f"forward . 127.0.0.1:{port}", port) as server:
-        await until(lambda: any(line["event"] == "upstream in a circle" for line in logs))
+        await until(lambda: any(line["event"] == "forwarding loop detected" for line in logs))
         assert (await ask(server, "www.example.com")).rcode == "SERVFAIL"
         assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
         metrics = await page(server, "/metrics")

@@ -113,7 +113,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
         "Corefile",
         ". {\nreload 1s\nroute53 x\n}\n",
         [
-            "Corefile:2: the interval is at least 2s (at '1s')",
+            "Corefile:2: reload: expected an interval of at least 2s, got '1s'",
             "Corefile:3: kdns does not have the directive `route53` of CoreDNS",
         ],
     ),
@@ -121,17 +121,17 @@ TABLE: list[tuple[str, str, list[str]]] = [
         "Corefile",
         ". {\nready\nready {\n}\nready a b\n}\n",
         [
-            "Corefile:3: `ready` may stand only once",
-            "Corefile:5: `ready` may stand only once",
-            "Corefile:5: one argument too many for: ready [ADDRESS]",
+            "Corefile:3: `ready` may occur only once",
+            "Corefile:5: `ready` may occur only once",
+            "Corefile:5: ready: one argument too many; expected `ready [ADDRESS]`",
         ],
     ),
     (
         "Corefile",
         '. {\ntemplate IN A {\nanswer "{{ .Nmae }} A 192.0.2.1"\n}\n}\n',
-        ["Corefile:3: there is no `.Nmae`; did you mean `.Name`? (at '{{ .Nmae }} A 192.0.2.1')"],
+        ["Corefile:3: template: there is no `.Nmae`; did you mean `.Name`? (at '{{ .Nmae }} A 192.0.2.1')"],
     ),
-    ("Corefile", ". {\n", ["Corefile:1: the block of `.` is never closed"]),
+    ("Corefile", ". {\n", ["Corefile:1: the block of `.` is not closed"]),
     (
         "c.conf",
         SETTINGS + "mode: x\niptables:\n  bit: 1\noomScoreAdj: 5000\n",
@@ -328,15 +328,15 @@ def test_files_that_a_corefile_names_are_read_and_nothing_is_started(folder: Pat
     os.mkfifo(folder / "zones" / "pipe")
     expected = [
         "Corefile:2: unknown directive `redy`; did you mean `ready`? (at 'redy')",
-        "Corefile:5: kube.conf: No such file or directory; expected a kubeconfig file that can be read",
-        "Corefile:12: zones/pipe: cannot be read: it is no regular file",
-        "Corefile:13: zones/none: cannot be read: No such file or directory",
-        "Corefile:15: zones/nowhere: cannot be read: No such file or directory",
-        "Corefile:19: no certificate and key in cert.pem and key.pem: No such file or directory (at 'tls')",
-        "zones/a.org:3: $INCLUDE pipe: cannot be read: it is no regular file",
-        "zones/names:1: 'a..b' is no name, and counts for nothing",
-        "zones/names:2: no name behind 192.0.2.2; wanted ADDRESS NAME..., else the line counts for nothing",
-        "zones/names:5: 'host' is no address; wanted ADDRESS NAME..., else the line counts for nothing",
+        "Corefile:5: kubernetes: kube.conf: No such file or directory; expected a kubeconfig file that can be read",
+        "Corefile:12: file: zones/pipe: cannot be read: it is not a regular file",
+        "Corefile:13: file: zones/none: cannot be read: No such file or directory",
+        "Corefile:15: auto: zones/nowhere: cannot be read: No such file or directory",
+        "Corefile:19: tls: no certificate and key in cert.pem and key.pem: No such file or directory",
+        "zones/a.org:3: $INCLUDE pipe: cannot be read: it is not a regular file",
+        "zones/names:1: expected a host name, got 'a..b'; this word is ignored",
+        "zones/names:2: expected a name after 192.0.2.2; the line is ignored",
+        "zones/names:5: expected ADDRESS NAME..., got 'host'; the line is ignored",
     ]
     assert run("check", "Corefile") == (2, expected)
     assert run("serve", "-conf", "Corefile", "-p", "1053", "-quiet", "-pidfile", "pid", "--validate") == (2, expected)

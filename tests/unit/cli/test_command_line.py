@@ -127,7 +127,7 @@ def test_a_token_file_is_text(tmp_path: Path) -> None:
 
 
 def test_a_duration_of_many_digits_is_refused() -> None:
-    with pytest.raises(CorefileError, match="not a duration"):
+    with pytest.raises(CorefileError, match="expected a duration"):
         duration_s(Token("Corefile", 1, "9" * 5000 + "s"))
 
 

@@ -121,6 +121,6 @@ def test_a_file_that_cannot_be_read_is_reported_where_it_is_imported(error: Exce
 
 
 def test_a_message_has_the_beginning_of_a_word_without_end() -> None:
-    with pytest.raises(CorefileError, match=r"^Corefile:1: a `\{` that opens") as caught:
+    with pytest.raises(CorefileError, match=r"^Corefile:1: expected a blank before the `\{`") as caught:
         parse("{" * 1_000_000, "Corefile")
     assert (len(str(caught.value)) < 1000, len(caught.value.token)) == (True, 1_000_000)

@@ -166,28 +166,28 @@ def test_every_mistake_is_told_at_its_line() -> None:
         ("a {\nbind ::1\n}\na {\nbind ::1,x\n}\na {\nview\n}\n", ["F:5: ", "F:8: "]),
         ("tls://a {\nreayd\n}\n", ["F:2: unknown directive `reayd`", "F:1: tls:// needs the directive `tls`"]),
         ("tls://a {\n}\ntls://b {\n}\n", ["F:1: tls:// needs the directive `tls`", "F:3: tls:// needs the directive"]),
-        ("tls://a {\n}\ntls://b {\ntls\n}\n", ["F:4: an argument is missing, as in: tls CERT KEY [CA]"]),
+        ("tls://a {\n}\ntls://b {\ntls\n}\n", ["F:4: tls: an argument is missing; expected `tls CERT KEY [CA]`"]),
         (
             "tls://a {\ntls c k\n}\ntls://b {\ntls c2 k\n}\ntls://c {\nbind 127.0.0.1\ntls c3 k\n}\n",
             [
                 "F:4: `tls` differs from that of the block at F:1, which listens at the same address",
-                "F:7: port 853 cannot be had on 127.0.0.1 beside every address, which the block at F:1 listens on; ",
+                "F:7: cannot listen on port 853 on 127.0.0.1 beside every address, which the block at F:1 listens on; ",
             ],
         ),
         ("tls://a {\ntls c k\nbind lo\n}\ntls://b {\ntls c2 k\n}\n", []),
         (
             "a:1 {\nbind ::1\n}\ntls://b:1 {\ntls c k\nbind ::1\n}\n",
-            ["F:4: port 1 cannot be had for tls:// beside dns://, which the block at F:1 listens with"],
+            ["F:4: port 1 cannot be shared by tls:// and dns://, which the block at F:1 listens with"],
         ),
         (
             "quic://a:1 {\ntls c k\nbind 127.0.0.2\n}\ntls://b:1 {\ntls c k\nbind 127.0.0.1 ::1\n}\nhttps://c:1 {\n}\n",
-            ["F:9: port 1 cannot be had for https:// beside tls://, which the block at F:5 listens with"],
+            ["F:9: port 1 cannot be shared by https:// and tls://, which the block at F:5 listens with"],
         ),
         (
             "a:1 {\nbind 127.0.0.1 ::1\n}\nb:1 {\nbind 0.0.0.0\n}\nc:1 {\nbind 127.0.0.2\n}\nd:1 {\nbind ::2\n}\n",
             [
-                "F:4: port 1 cannot be had on 0.0.0.0 beside 127.0.0.1, which the block at F:1 listens on; ",
-                "F:7: port 1 cannot be had on 127.0.0.2 beside 0.0.0.0, which the block at F:4 listens on; ",
+                "F:4: cannot listen on port 1 on 0.0.0.0 beside 127.0.0.1, which the block at F:1 listens on; ",
+                "F:7: cannot listen on port 1 on 127.0.0.2 beside 0.0.0.0, which the block at F:4 listens on; ",
             ],
         ),
     ],

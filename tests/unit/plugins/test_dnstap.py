@@ -121,7 +121,7 @@ def test_frames() -> None:
     ("content", "reason"),
     [
         (b"\0\0", "without a type"),
-        (frames.control_frame(frames.FINISH)[8:], "of type 5 where 1"),
+        (frames.control_frame(frames.FINISH)[8:], "of type 1, got type 5"),
         (b"\0\0\0\1\0\0\0\1\0\0\0\3abc", "wants b'abc'"),
     ],
 )

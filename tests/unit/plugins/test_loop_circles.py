@@ -62,7 +62,7 @@ async def test_an_upstream_in_a_circle_is_asked_no_more_until_the_circle_is_gone
     await block.setup.pass_time(1.0)
     assert (block.usable(), block.looping()) == ([GOOD], [CIRCLE])
     (line,) = block.setup.lines
-    assert (line["log_level"], line["event"], line["upstream"]) == ("error", "upstream in a circle", CIRCLE)
+    assert (line["log_level"], line["event"], line["upstream"]) == ("error", "forwarding loop detected", CIRCLE)
     assert [(await answer(block.forward)).rcode for _ in range(5)] == [3] * 5
     await block.setup.pass_time(60.0, 60)
     assert block.usable() == [GOOD]
@@ -70,7 +70,7 @@ async def test_an_upstream_in_a_circle_is_asked_no_more_until_the_circle_is_gone
     block.is_circle = False
     await block.setup.pass_time(60.0, 60)
     assert (block.usable(), block.looping()) == ([CIRCLE, GOOD], [])
-    assert block.setup.lines[-1]["event"] == "upstream no longer in a circle"
+    assert block.setup.lines[-1]["event"] == "forwarding loop resolved"
     assert len(block.questions(GOOD)) == 1
     names = {*block.questions(CIRCLE), *block.questions(GOOD)}
     assert len(names) == len(block.questions(CIRCLE)) + 1, "each question has a name of its own"

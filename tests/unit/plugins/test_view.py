@@ -23,8 +23,8 @@ MISTAKES = [
     ("view a {\nexpr\n}", "expr", "an argument is missing"),
     ("view a {\nexpr invalid expression\n}", "invalid", "unknown name"),
     ("view a {\nexpr group(0) == ''\n}", "group(0)", "unknown name"),
-    ("view a {\nfoo bar\n}", "foo", "no option `foo`"),
-    ("view a\nview b", "view", "may stand only once"),
+    ("view a {\nfoo bar\n}", "foo", "unknown option `foo`"),
+    ("view a\nview b", "view", "may occur only once"),
 ]
 
 

@@ -110,7 +110,7 @@ REPLICAS: Final = Printer(
 DEPLOYMENTS: Final = Printer(
     (
         NAME,
-        Column("Ready", "Pods that are ready, of the wanted ones."),
+        Column("Ready", "Ready Pods and the desired number of Pods."),
         Column("Up-to-date", "status.updatedReplicas", type="integer"),
         Column("Available", "status.availableReplicas", type="integer"),
         AGE,
@@ -121,7 +121,7 @@ DEPLOYMENTS: Final = Printer(
     deployment_cells,
 )
 STATEFUL_SETS: Final = Printer(
-    (NAME, Column("Ready", "Pods that are ready, of the wanted ones."), AGE, _CONTAINERS, _IMAGES),
+    (NAME, Column("Ready", "Ready Pods and the desired number of Pods."), AGE, _CONTAINERS, _IMAGES),
     stateful_set_cells,
 )
 DAEMON_SETS: Final = Printer(

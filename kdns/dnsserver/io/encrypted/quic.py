@@ -371,8 +371,8 @@ class QuicClient:
         if stream not in self._streams and not data:
             return  # the end of a stream whose query was whole before
         received = self._streams.get(stream, b"") + data
-        wanted = 2 + int.from_bytes(received[:2], "big")
-        if len(received) < 2 or len(received) < wanted:
+        whole_bytes = 2 + int.from_bytes(received[:2], "big")
+        if len(received) < 2 or len(received) < whole_bytes:
             self._streams[stream] = received
             if is_end:
                 self.end(DoqError.PROTOCOL_ERROR)
@@ -380,7 +380,7 @@ class QuicClient:
                 self.end(DoqError.EXCESSIVE_LOAD)
             return
         self._streams.pop(stream, None)
-        if len(received) > wanted or not _is_allowed(received[2:]):
+        if len(received) > whole_bytes or not _is_allowed(received[2:]):
             self.end(DoqError.PROTOCOL_ERROR)
         elif self._is_ending:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)

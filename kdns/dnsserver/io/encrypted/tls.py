@@ -57,4 +57,4 @@ def refused(config: TlsConfig, what: str, reason: str) -> InputError:
     """The error at the directive."""
     if config.at is None:
         return InputError(f"tls: {what}: {reason}")
-    return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}")
+    return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}").of("tls")

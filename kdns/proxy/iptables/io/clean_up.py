@@ -84,7 +84,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
             if backend not in programs:
                 if stale:
                     log.warning(
-                        "rules of another proxy stay", backend=backend, wanted=f"the program iptables-{backend}"
+                        "rules of another proxy stay", backend=backend, expected=f"the program iptables-{backend}"
                     )
                 continue
             try:
@@ -167,7 +167,7 @@ async def remove_stale(
     if loopback and family == "IPv4":
         _, reason = set_sysctl(ROUTE_LOCALNET, 0)
         if reason:
-            log.warning("sysctl stays", reason=reason, wanted="/proc/sys/net to be writable here")
+            log.warning("sysctl stays", reason=reason, expected="a writable /proc/sys/net")
     return removed
 
 

@@ -177,8 +177,8 @@ class IptablesProxier:
         was_set, reason = set_sysctl(ROUTE_LOCALNET, 1)
         self._has_set_sysctl |= was_set
         if reason and reason != self._sysctl_reason:
-            wanted = "/proc/sys/net to be writable here, or localhostNodePorts: false"
-            log.warning("node ports are not at 127.0.0.1", reason=reason, wanted=wanted)
+            expected = "a writable /proc/sys/net, or localhostNodePorts: false"
+            log.warning("node ports are not at 127.0.0.1", reason=reason, expected=expected)
         self._sysctl_reason = reason
 
     async def sweep(self) -> bool:

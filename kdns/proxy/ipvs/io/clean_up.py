@@ -248,5 +248,5 @@ def _removed(left: Leftovers) -> list[str]:
         with ipsets() as kernel_of_sets:
             busy = [name for name in left.sets if not kernel_of_sets.destroy(name)]
     if busy:
-        log.warning("sets stay", sets=busy, reason="rules of iptables use them", wanted="that these are removed")
+        log.warning("sets stay", sets=busy, reason="rules of iptables use them", expected="the removal of these rules")
     return [each for each in found if each.removeprefix("set ") not in busy]

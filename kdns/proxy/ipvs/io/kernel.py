@@ -115,8 +115,8 @@ class VirtualServers:
         refused = change_link_addresses(link, addresses, ())
         off = {each for each, error in refused.items() if error == errno.EACCES}
         if off and not self.without_ipv6:
-            wanted = f"{_NO_IPV6} = 0, or Services of IPv4 only"
-            log.warning("IPv6 addresses not served: IPv6 is off", link=VIRTUAL_LINK, reason=reason, wanted=wanted)
+            expected = f"{_NO_IPV6} = 0, or Services of IPv4 only"
+            log.warning("IPv6 addresses not served: IPv6 is off", link=VIRTUAL_LINK, reason=reason, expected=expected)
         self.without_ipv6 |= off
         return {each: error for each, error in refused.items() if each not in off}
 

@@ -53,7 +53,7 @@ def apply_ipvs_sysctls(settings: IPVS) -> None:
         reason = f"sysctls not set: {', '.join(failures)}"
         raise ApplyError(("sysctl",), f"{reason}; {_WANTED}")
     if failures := _failures(useful_sysctls(settings, version_in(os.uname().release))):
-        log.warning("sysctls of IPVS not set", failures=failures, wanted="/proc/sys to be writable here")
+        log.warning("sysctls of IPVS not set", failures=failures, expected="a writable /proc/sys")
 
 
 def _failures(values: Mapping[str, int]) -> list[str]:

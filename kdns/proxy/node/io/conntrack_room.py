@@ -50,7 +50,7 @@ class ConntrackRoom:
                 "connection tracking nearly full: a full table loses new connections",
                 connections=count,
                 limit=limit,
-                wanted="a higher conntrack.maxPerCore, or net.netfilter.nf_conntrack_max",
+                expected="a higher conntrack.maxPerCore, or net.netfilter.nf_conntrack_max",
             )
         elif self._has_warned and count < CALM_SHARE * limit:
             self._has_warned = False

@@ -57,7 +57,7 @@ def apply_sysctls(conntrack: Conntrack) -> None:
         log.warning(
             "sysctls of connection tracking not set",
             failures=failures,
-            wanted="/proc/sys/net/netfilter to be writable here, or `kdns proxy --init-only` with all of root's rights",
+            expected="a writable /proc/sys/net/netfilter, or `kdns proxy --init-only` run as privileged root",
         )
 
 
@@ -68,7 +68,7 @@ def apply_oom_score(score: int) -> None:
         if int(path.read_text(encoding="ascii")) != score:
             path.write_text(str(score), encoding="ascii")
     except OSError as error:
-        log.info("oom_score_adj not set", score=score, reason=error.strerror, wanted="CAP_SYS_RESOURCE")
+        log.info("oom_score_adj not set", score=score, reason=error.strerror, expected="CAP_SYS_RESOURCE")
 
 
 def set_sysctl(name: str, value: int, *, is_lowered: bool = True) -> tuple[bool, str]:

@@ -119,7 +119,7 @@ def _log_failure(family: Family, error: OSError, retry_s: float) -> None:
             "stale UDP flows are not deleted",
             family=family,
             reason=f"connection tracking cannot be listed: {error.strerror}",
-            wanted="kernel module nf_conntrack_netlink, and the capability CAP_NET_ADMIN",
+            expected="kernel module nf_conntrack_netlink, and the capability CAP_NET_ADMIN",
         )
     else:
         log.info("stale UDP flows not deleted yet", family=family, reason=str(error), retry_in_s=retry_s)

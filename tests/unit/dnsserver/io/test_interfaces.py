@@ -51,7 +51,7 @@ async def test_bind_never_falls_back_to_every_address() -> None:
     assert server.addresses == []
 
 
-WANTED = ", which the block at Corefile:1 listens on; wanted: `bind` with addresses in both, or in neither"
+WANTED = ", which the block at Corefile:1 listens on; expected `bind` in both or in neither"
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ WANTED = ", which the block at Corefile:1 listens on; wanted: `bind` with addres
         ),
         (
             ".:1053 {\n}\na:1053 {\nbind lo\n}",
-            "Corefile:3: port 1053 cannot be had on 127.0.0.1 beside every address" + WANTED,
+            "Corefile:3: cannot listen on port 1053 on 127.0.0.1 beside every address" + WANTED,
         ),
         (
             "a:1053 {\nbind 127.0.0.1\n}\n.:1053 {\nbind 0.0.0.0\n}",
-            "Corefile:4: port 1053 cannot be had on 0.0.0.0 beside 127.0.0.1" + WANTED,
+            "Corefile:4: cannot listen on port 1053 on 0.0.0.0 beside 127.0.0.1" + WANTED,
         ),
         (".:1053 {\nbind lo\n}\na:1053 {\nbind 127.0.0.1\n}", ""),
         (".:1053 {\n}\na:1054 {\nbind 127.0.0.1\n}", ""),

@@ -291,12 +291,12 @@ async def test_a_file_of_upstreams_is_followed(setup: ForwardSetup) -> None:
     plugin = forward_of("forward . /resolv.conf 192.0.2.9", setup)
     group = plugin.forwarders[0].group
     assert [member.name for member in group.members] == ["192.0.2.1:53", "[fe80::1%eth0]:53", "192.0.2.9:53"]
-    assert [(line["event"], line["line"], line["found"]) for line in setup.lines] == [("no upstream", 4, "x")]
+    assert [(line["event"], line["line"], line["got"]) for line in setup.lines] == [("no upstream", 4, "x")]
     kept = group.members[0]
     setup.readers["/resolv.conf"]("nameserver 192.0.2.2\nnameserver 192.0.2.1")
     assert [member.name for member in group.members] == ["192.0.2.2:53", "192.0.2.1:53", "192.0.2.9:53"]
     assert group.members[1] is kept
-    with pytest.raises(CorefileError, match="no line `nameserver ADDRESS`"):
+    with pytest.raises(CorefileError, match="expected a line `nameserver ADDRESS`"):
         setup.readers["/resolv.conf"]("")
     assert len(group.members) == 3
     setup.wait(60)
@@ -306,11 +306,11 @@ async def test_a_file_of_upstreams_is_followed(setup: ForwardSetup) -> None:
 @pytest.mark.parametrize(
     ("files", "words", "message"),
     [
-        ({"/a": "# nothing"}, "/a", "no file has a line `nameserver ADDRESS`"),
+        ({"/a": "# nothing"}, "/a", "expected a line `nameserver ADDRESS` in one of the files"),
         (
             {"/a": "\n".join(f"nameserver 192.0.2.{last}" for last in range(1, 16))},
             "/a ::1",
-            "16 upstreams; wanted are at most 15",
+            "expected at most 15 upstreams, got 16",
         ),
     ],
 )
