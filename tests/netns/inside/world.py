@@ -19,7 +19,6 @@ import os
 import socket
 import struct
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -108,6 +107,7 @@ class World:
     protocols: Sequence[str] = ("TCP", "UDP")
     versions: Sequence[int] = VERSIONS
     names: dict[str, str] = field(default_factory=dict)
+    _entrances: dict[str, int] = field(default_factory=dict)
     _servers: list[asyncio.Server] = field(default_factory=list)
     _datagrams: list[socket.socket] = field(default_factory=list)
     _later: asyncio.Task[Answer] | None = None
@@ -138,6 +138,8 @@ class World:
         for name, commands in inside.items():
             _ip(commands, name)
         _ip(routes)
+        paths = {"node": "/proc/thread-self/ns/net"} | {each: f"/run/netns/{self.names[each]}" for each in self.names}
+        self._entrances = {space: os.open(path, os.O_RDONLY) for space, path in paths.items()}
         if "SCTP" in self.protocols:
             for space in self.names:
                 self.inside(space, self._tune_sctp)
@@ -191,6 +193,8 @@ class World:
         for datagrams in self._datagrams:
             asyncio.get_running_loop().remove_reader(datagrams)
             datagrams.close()
+        for entrance in self._entrances.values():
+            os.close(entrance)
 
     async def settle(self) -> None:
         """Use every path once, so that neighbours know each other and no first packet is lost."""
@@ -224,25 +228,12 @@ class World:
         return make() if space == "node" else self.inside(space, make)
 
     def inside(self, space: str, call: Callable[[], T]) -> T:
-        """What `call` returns in another namespace: a thread goes there for it."""
-        result: list[T] = []
-        failure: list[BaseException] = []
-
-        def there() -> None:
-            with open(f"/run/netns/{self.names[space]}", "rb") as namespace:  # noqa: PTH123 - its number is wanted
-                if _LIBC.setns(namespace.fileno(), _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "setns")
-            try:
-                result.append(call())
-            except BaseException as error:  # noqa: BLE001 - handed over to the caller
-                failure.append(error)
-
-        thread = threading.Thread(target=there)
-        thread.start()
-        thread.join()
-        if failure:
-            raise failure[0]
-        return result[0]
+        """What `call` returns in another namespace: this thread is there meanwhile."""
+        _enter(self._entrances[space])
+        try:
+            return call()
+        finally:
+            _enter(self._entrances["node"])
 
     async def probe(
         self, source: str, destination: str, protocol: str, port: int, patience_s: float | None = None
@@ -331,6 +322,11 @@ def _answer_datagram(server: socket.socket) -> None:
         server.sendto(f"{own[0]} {own[1]} {peer[0]} {peer[1]}".encode(), peer)
     except OSError:  # a client that is gone already
         return
+
+
+def _enter(namespace: int) -> None:
+    if _LIBC.setns(namespace, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _alone(address: str) -> str:
