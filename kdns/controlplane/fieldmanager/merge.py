@@ -13,7 +13,7 @@ from kdns.controlplane.fieldmanager.structure import (
     items_by_path,
     path_element,
 )
-from kdns.controlplane.meta import gotext
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.schema import SCALARS, Field
@@ -120,13 +120,13 @@ def _object_errors(type_name: str, value: Json, structure: Structure) -> Iterato
 def _field_errors(field: Field, value: Any, structure: Structure) -> Iterator[tuple[tuple[str, ...], str]]:
     if field.map_of:
         if not isinstance(value, dict):
-            yield (), f"expected map, got &{{{gotext.plain(value)}}}"
+            yield (), expected("an object", value)
             return
         for name, inner in value.items():
             yield from (((f"f:{name}", *path), why) for path, why in _value_errors(field.type, inner))
     elif field.list_of:
         if not isinstance(value, list):
-            yield (), f"expected list, got &{{{gotext.plain(value)}}}"
+            yield (), expected("a list", value)
             return
         yield from _list_errors(field, value, structure)
     else:
@@ -156,35 +156,23 @@ def _value_errors(type_name: str, value: Any) -> Iterator[tuple[tuple[str, ...],
         if isinstance(value, dict):
             yield from _object_errors(type_name, value, Structure("struct", type_name))
         else:
-            yield (), f"expected map, got &{{{gotext.plain(value)}}}"
+            yield (), expected("an object", value)
         return
-    expected, accepted = _SCALARS.get(type_name, ("any scalar", (str, int, float, bool)))
+    what, accepted = _SCALARS.get(type_name, ("a scalar", (str, int, float, bool)))
     is_bool = isinstance(value, bool)
     if type_name in {"fieldsv1", "rawextension", "strings"}:
         return
     if not isinstance(value, accepted) or (is_bool and bool not in accepted):
-        yield (), f"expected {expected}, got {_value_text(expected, value)}"
+        yield (), expected(what, value, is_shown=what != "a string")
 
 
-def _value_text(expected: str, value: Any) -> str:
-    """Returns the value in the form that the message for an expected type has: its type, its Go syntax, or plain."""
-    if expected == _NUMERIC:
-        return gotext.type_name(value)
-    return (
-        f"&value.valueUnstructured{{Value:{gotext.syntax(value)}}}"
-        if expected == "string"
-        else f"&{{{gotext.plain(value)}}}"
-    )
-
-
-_NUMERIC = "numeric (int or float)"
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "string": ("string", (str,)),
-    "bytes": ("string", (str,)),
-    "time": ("string", (str,)),
-    "microtime": ("string", (str,)),
-    "bool": ("boolean", (bool,)),
-    "int32": (_NUMERIC, (int, float)),
-    "int64": (_NUMERIC, (int, float)),
+    "string": ("a string", (str,)),
+    "bytes": ("a string", (str,)),
+    "time": ("a string", (str,)),
+    "microtime": ("a string", (str,)),
+    "bool": ("a boolean", (bool,)),
+    "int32": ("a number", (int, float)),
+    "int64": ("a number", (int, float)),
 }
 """Scalar → its name in messages and the Python types it accepts. All other scalars accept any scalar."""

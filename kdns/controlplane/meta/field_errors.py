@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kdns.controlplane.meta.errors import Cause
 
@@ -14,6 +15,33 @@ from kdns.controlplane.meta.errors import Cause
 def quoted(value: object) -> str:
     """The value as JSON without spaces, as messages quote it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def json_type(value: object) -> str:
+    """Returns the JSON type of a value in words, such as "a string"."""
+    return _JSON_TYPES.get(type(value), "an object")
+
+
+_JSON_TYPES: Final[Mapping[type, str]] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    type(None): "null",
+}
+
+
+def expected(what: str, value: object, *, is_shown: bool = True) -> str:
+    """Returns the text of a value of another type, such as `expected an integer, got "eighty"`.
+
+    The value itself is in it if it is a short scalar and `is_shown`.
+    """
+    text = "" if isinstance(value, dict | list) or not is_shown else quoted(value)
+    return f"expected {what}, got {text if 0 < len(text) <= _SHOWN_MAX else json_type(value)}"
+
+
+_SHOWN_MAX: Final = 60
 
 
 def invalid_value(path: str, value: object, detail: str) -> Cause:

@@ -146,4 +146,4 @@ def _new_finalizers(before: Json, after: Json) -> list[Cause]:
         return []
     found = ", ".join(f'"{finalizer}"' for finalizer in sorted(more))
     why = "no new finalizers can be added if the object is being deleted, found new finalizers"
-    return [forbidden("metadata.finalizers", f"{why} []string{{{found}}}")]
+    return [forbidden("metadata.finalizers", f"{why} {found}")]

@@ -1,7 +1,7 @@
 """Objects against the schema: unknown fields, values of the wrong JSON type, and pruning to known fields.
 
-Error texts are those of kube-apiserver's decoders (Kubernetes documentation, "Field validation"; Go's encoding/json).
-Differs: errors of malformed times and quantities name the field, which those of kube-apiserver do not.
+Kubernetes documentation, "Field validation".
+Differs: each error has the path of its field, where kube-apiserver names the type of a Go struct or nothing.
 """
 
 from __future__ import annotations
@@ -10,26 +10,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.gotext import json_name, kind_name, syntax, unmarshal_error
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.meta.quantities import canonical
-from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_at, type_of
+from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
-_INT_RANGE = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
 _ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0}
-_GO_NAMES = {
-    "bytes": "[]uint8",
-    "fieldsv1": "v1.FieldsV1",
-    "rawextension": "runtime.RawExtension",
-    "strings": "v1.ExtraValue",
-}
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -167,182 +159,107 @@ def _pruned_element(type_name: TypeName, element: Any) -> Any:
     return _pruned(type_name, element)
 
 
-class TypeMismatch(NamedTuple):
-    """A value of the wrong JSON type: the errors of encoding/json and of the converter of merged patches."""
-
-    text: str
-    converted: str
-
-
-def type_mismatches(kind: Kind, obj: Json) -> Iterator[TypeMismatch]:
-    """Returns the values of the wrong JSON type, in the order of the object; null matches any type."""
-    return (each for _, each in _type_mismatches(type_of(kind), obj, ""))
-
-
 def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
-    """Returns the decoder's errors, each with the path of its field, such as `spec.ports[0].port`."""
-    return [(path.removeprefix("."), each.text) for path, each in _type_mismatches(type_of(kind), obj, "")]
+    """Returns the values of the wrong type, in the order of the object; null matches any type.
+
+    Each is the path of its field, such as `spec.ports[0].port`, and its error.
+    """
+    return list(_mistyped(type_of(kind), obj))
 
 
-def delete_options_errors(options: Json) -> list[str]:
-    """Returns the decoder's errors for values of the wrong JSON type in a DeleteOptions."""
-    return [each.text for _, each in _type_mismatches(f"{META}.DeleteOptions", options, "")]
+def first_mistyped(kind: Kind, obj: Json) -> str:
+    """Returns path and error of the first value of the wrong type, or ""."""
+    return next((f"{path}: {why}" for path, why in _mistyped(type_of(kind), obj)), "")
 
 
-def _type_mismatches(type_name: TypeName, obj: Json, path: str) -> Iterator[tuple[str, TypeMismatch]]:
-    """Yields type mismatches with their paths below `obj`, with a leading dot. Paths are built for mismatches only."""
-    struct = type_name.rpartition(".")[2]
+def mistyped_delete_options(options: Json) -> list[tuple[str, str]]:
+    """Returns the same of a DeleteOptions."""
+    return list(_mistyped(f"{META}.DeleteOptions", options))
+
+
+def _mistyped(type_name: TypeName, obj: Json) -> Iterator[tuple[str, str]]:
+    return ((path.removeprefix("."), why) for path, why in _mismatches(type_name, obj))
+
+
+def _mismatches(type_name: TypeName, obj: Json) -> Iterator[tuple[str, str]]:
+    """Yields paths below `obj`, each with a leading dot, and their errors. Paths are built for mismatches only."""
     type_fields = fields(type_name)
     for name, value in obj.items():
         field = type_fields.get(name)
         if field is None or value is None:
             continue
-        where = f"{struct}.{path}{name}"
         container = list if field.list_of else dict if field.map_of else None
         if container and not isinstance(value, container):
-            text = _unmarshal_error(json_name(value), where, _go_name(field))
-            shape = "slice" if field.list_of else "map"
-            yield f".{name}", TypeMismatch(text, f"cannot restore {shape} from {kind_name(value)}")
+            yield f".{name}", expected("a list" if field.list_of else "an object", value)
             continue
         elements = enumerate(value) if field.list_of else value.items() if field.map_of else ((None, value),)
         for key, element in elements:
-            if element is None:
-                continue
-            for below, each in _element_mismatches(field, element, where, f"{path}{name}."):
-                yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", each
+            if element is not None:
+                for below, why in _element_mismatches(field.type, element):
+                    yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", why
 
 
-def _element_mismatches(field: Field, element: Any, where: str, path: str) -> Iterator[tuple[str, TypeMismatch]]:
-    if field.type in SCALARS:
-        for each in _CHECKS[field.type](element, where, field.type):
-            yield "", each
+def _element_mismatches(type_name: TypeName, element: Any) -> Iterator[tuple[str, str]]:
+    if type_name in SCALARS:
+        what, matches = _VALUES[type_name]
+        if not matches(element):
+            yield "", expected(what, element, is_shown=type_name not in _CONCEALED)
     elif isinstance(element, dict):
-        yield from _type_mismatches(field.type, element, path)
+        yield from _mismatches(type_name, element)
     else:
-        text = _unmarshal_error(json_name(element), where, _go_element(field.type))
-        yield "", TypeMismatch(text, f"cannot restore struct from: {kind_name(element)}")
+        yield "", expected("an object", element)
 
 
-def _unmarshal_error(value: str, where: str, go_type: str) -> str:
-    return f"json: cannot unmarshal {value} into Go struct field {where} of type {go_type}"
+def _is_base64(value: Any) -> bool:
+    """Returns whether Go decodes the text, which skips line breaks."""
+    return isinstance(value, str) and _BASE64.fullmatch(re.sub(r"[\r\n]", "", value)) is not None
 
 
-def _mismatch(value: Any, where: str, go_type: str, found: str = "") -> TypeMismatch:
-    """Returns the mismatch of a scalar.
-
-    In strategic merge patches, a number given for a string, or the reverse, has its own message.
-    """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_near = is_number and go_type in {"string", *_INT_RANGE}
-    converted = f"cannot convert {kind_name(value)} to {go_type}" if is_near else f"unrecognized type: {go_type}"
-    return TypeMismatch(_unmarshal_error(found or json_name(value), where, go_type), converted)
+def _is_integer(value: Any, bits: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
 
 
-def _decoder_mismatch(value: Any, where: str, go_type: str) -> TypeMismatch:
-    """Returns a value of the wrong type for a Go type that decodes itself."""
-    return TypeMismatch(
-        _unmarshal_error(json_name(value), where, go_type), unmarshal_error(value, f"value of type {go_type}")
-    )
+def _is_quantity(value: Any) -> bool:
+    return not isinstance(value, bool | list | dict) and _QUANTITY.fullmatch(str(value)) is not None
 
 
-def _go_element(type_name: TypeName) -> str:
-    return _GO_NAMES.get(type_name, type_name) if type_name in SCALARS else f"v1.{type_name.rpartition('.')[2]}"
-
-
-def _go_name(field: Field) -> str:
-    if field.map_of and field.type == "quantity":
-        return "v1.ResourceList"
-    element = _go_element(field.type)
-    return f"[]{element}" if field.list_of else f"map[string]{element}" if field.map_of else element
-
-
-def _check_string(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
+def _is_time(value: Any) -> bool:
     if not isinstance(value, str):
-        yield _mismatch(value, where, _go_element(type_name))
-
-
-def _check_bytes(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
-    """Checks base64 as Go decodes it: line breaks are skipped; an error has the first illegal offset."""
-    yield from _check_string(value, where, type_name)
-    text = re.sub(r"[\r\n]", "", value) if isinstance(value, str) else ""
-    if not _BASE64.fullmatch(text):
-        illegal = _NOT_BASE64.search(text)
-        why = f"illegal base64 data at input byte {illegal.start() if illegal else len(text) // 4 * 4}"
-        yield TypeMismatch(why, why)
-
-
-def _check_bool(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
-    if not isinstance(value, bool):
-        yield _mismatch(value, where, type_name)
-
-
-def _check_int(value: Any, where: str, type_name: str) -> Iterator[TypeMismatch]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        yield _mismatch(value, where, type_name)
-        return
-    low, high = _INT_RANGE[type_name]
-    if isinstance(value, float) or not low <= value <= high:
-        yield _mismatch(value, where, type_name, f"number {value}")
-
-
-def _check_quantity(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
-    if isinstance(value, bool | list | dict):
-        yield _decoder_mismatch(value, where, "resource.Quantity")
-    elif not _QUANTITY.fullmatch(str(value)):
-        why = (
-            f"{where}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', "
-            f"found {syntax(value)}"
-        )
-        yield TypeMismatch(why, why)
-
-
-def _check_int_or_string(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
-    if isinstance(value, bool | list | dict):
-        yield _decoder_mismatch(value, where, "int32")
-    elif not isinstance(value, str):
-        yield from _check_int(value, where, "int32")
-
-
-def _check_time(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
-    if not isinstance(value, str):
-        yield _decoder_mismatch(value, where, "string")
-        return
+        return False
     try:
-        valid = "T" in value and datetime.fromisoformat(value).tzinfo is not None
+        return not value or ("T" in value and datetime.fromisoformat(value).tzinfo is not None)
     except ValueError:
-        valid = False
-    if value and not valid:
-        why = f'{where}: parsing time "{value}" as "2006-01-02T15:04:05Z07:00": not a date and time in that form'
-        yield TypeMismatch(why, why)
+        return False
 
 
-def _check_strings(value: Any, where: str, _: str) -> Iterator[TypeMismatch]:
-    if not isinstance(value, list):
-        yield _decoder_mismatch(value, where, "[]string")
-        return
-    for each in value:
-        if each is not None:
-            yield from _check_string(each, where, "string")
+def _is_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str | None) for each in value)
 
 
-def _check_json(_value: Any, _where: str, _type_name: str) -> Iterator[TypeMismatch]:
-    yield from ()
+def _is_any(_value: Any) -> bool:
+    return True
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any, str, str], Iterator[TypeMismatch]]]] = {
-    "string": _check_string,
-    "bytes": _check_bytes,
-    "bool": _check_bool,
-    "int32": _check_int,
-    "int64": _check_int,
-    "quantity": _check_quantity,
-    "intorstr": _check_int_or_string,
-    "time": _check_time,
-    "microtime": _check_time,
-    "fieldsv1": _check_json,
-    "rawextension": _check_json,
-    "strings": _check_strings,
+_is_int32, _is_int64 = partial(_is_integer, bits=32), partial(_is_integer, bits=64)
+_TIME: Final = ("a time such as 2006-01-02T15:04:05Z", _is_time)
+_VALUES: Final[Mapping[TypeName, tuple[str, Callable[[Any], bool]]]] = {
+    "string": ("a string", lambda value: isinstance(value, str)),
+    "bytes": ("base64", _is_base64),
+    "bool": ("a boolean", lambda value: isinstance(value, bool)),
+    "int32": ("an integer of 32 bits", _is_int32),
+    "int64": ("an integer of 64 bits", _is_int64),
+    "quantity": ("a quantity such as 500m or 1Gi", _is_quantity),
+    "intorstr": ("a string or an integer of 32 bits", lambda value: isinstance(value, str) or _is_int32(value)),
+    "time": _TIME,
+    "microtime": _TIME,
+    "fieldsv1": ("", _is_any),
+    "rawextension": ("", _is_any),
+    "strings": ("a list of strings", _is_strings),
 }
+"""Type of a scalar → its name in errors, and whether a value has it."""
+
+_CONCEALED: Final = frozenset({"string", "bytes", "strings"})
+"""Types whose values may be secret; errors do not show them."""
 
 
 def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
@@ -350,19 +267,11 @@ def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {reason}')
 
 
-_SCHEME: Final = 'scheme "pkg/api/legacyscheme/scheme.go:30"'
-
-
 def another_type(kind: Kind, obj: Json) -> str:
     """Returns why apiVersion and kind of an object do not match a kind; "" if they match, and if both are absent."""
     api_version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
-    if (api_version, name) == (kind.api_version, kind.kind):
+    if (api_version, name) == (kind.api_version, kind.kind) or not (
+        isinstance(api_version, str) and isinstance(name, str)  # `mistyped_fields` names others
+    ):
         return ""
-    if not (isinstance(api_version, str) and isinstance(name, str)):
-        return ""  # `type_mismatches` names them
-    version, group = api_version.rpartition("/")[2], kind.group.partition(".")[0] or "core"
-    if type_at(api_version, name.removesuffix("List")):
-        why = f"converting ({version}.{name}) to ({group}.{kind.kind}): unknown conversion"
-    else:
-        why = f'no kind "{name}" is registered for version "{api_version}" in {_SCHEME}'
-    return f'{name} in version "{version}" cannot be handled as a {kind.kind}: {why}'
+    return f"expected kind {kind.kind} of {kind.api_version}, got kind {name} of {api_version}"

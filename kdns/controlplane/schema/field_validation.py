@@ -28,8 +28,7 @@ class FieldValidator:
     """Validates the fields of one request's object and collects `warnings`.
 
     `duplicates` are the errors that the decoder of the body reports; `pairs` is a body whose duplicates are reported
-    among the unknown fields. `patch` is, for a patch, the text that an error quotes, or "" if the error quotes the
-    patched object.
+    among the unknown fields. The errors of a patch (`is_patch`) quote the patched object.
     """
 
     def __init__(
@@ -37,10 +36,11 @@ class FieldValidator:
         kind: Kind,
         policy: Policy,
         duplicates: tuple[str, ...] = (),
-        patch: str | None = None,
         pairs: Pairs | None = None,
+        *,
+        is_patch: bool = False,
     ) -> None:
-        self.kind, self.policy, self.duplicates, self.patch, self.pairs = kind, policy, duplicates, patch, pairs
+        self.kind, self.policy, self.duplicates, self.pairs, self.is_patch = kind, policy, duplicates, pairs, is_patch
         self.warnings: list[str] = []
 
     def __call__(self, obj: Json) -> Json:
@@ -50,9 +50,9 @@ class FieldValidator:
         Without a `kind` or an `apiVersion` it is of this kind.
         """
         if why := check.another_type(self.kind, obj):
+            raise self._refusal(obj, why) if self.is_patch else bad_request(why)
+        if why := check.first_mistyped(self.kind, obj):
             raise self._refusal(obj, why)
-        if wrong := next(check.type_mismatches(self.kind, obj), None):
-            raise self._refusal(obj, wrong.converted if self.patch else _unhandled(self.kind, wrong.text))
         if self.policy != "Ignore":
             strict = check.strict_errors(self.kind, obj if self.pairs is None else self.pairs)
             self._report(obj, strict if self.pairs is not None else [*self.duplicates, *strict])
@@ -60,33 +60,15 @@ class FieldValidator:
 
     def _report(self, obj: Json, errors: list[str]) -> None:
         if errors and self.policy == "Strict":
-            message = f"strict decoding error: {', '.join(errors[:ERRORS_MAX])}"
-            raise self._refusal(obj, message if self.patch is not None else _unhandled(self.kind, message))
+            raise self._refusal(obj, f"strict decoding error: {', '.join(errors[:ERRORS_MAX])}")
         self.warnings += errors
 
     def _refusal(self, obj: Json, message: str) -> StatusError:
-        if self.patch is None:
-            return bad_request(message)
-        text = self.patch or msgspec.json.encode(obj).decode()
-        cause = invalid_value("patch", text, message)
+        if not self.is_patch:
+            return check.cannot_be_handled(self.kind, message)
+        cause = invalid_value("patch", msgspec.json.encode(obj).decode(), message)
         row = {"reason": cause.reason, "message": cause.message, "field": "patch"}
         return StatusError(422, "Invalid", f' "" is invalid: patch: {cause.message}', {"causes": [row]})
-
-
-class ApplyFieldValidator(FieldValidator):
-    """Validates an applied configuration. Unknown fields have been refused before, by the merge."""
-
-    def __init__(self, kind: Kind, policy: Policy, duplicates: tuple[str, ...]) -> None:
-        super().__init__(kind, policy, tuple(f"error converting YAML to JSON: {each}" for each in duplicates))
-
-    def _report(self, obj: Json, errors: list[str]) -> None:
-        if self.duplicates and self.policy == "Strict":
-            raise bad_request(f"error strict decoding YAML: {self.duplicates[0]}")
-        super()._report(obj, errors)
-
-
-def _unhandled(kind: Kind, reason: str) -> str:
-    return check.cannot_be_handled(kind, reason).message
 
 
 def with_duplicates(text: bytes) -> Pairs | None:

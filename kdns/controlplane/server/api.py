@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
-from kdns.controlplane.meta.errors import conflict, not_found
+from kdns.controlplane.meta.errors import not_found
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.schema.omitempty import filled
@@ -186,7 +186,7 @@ class Api:
         creates = self.kinds[kind].allow_create_on_update and not subresource
         if version is None and not creates:
             raise not_found(kind, name)
-        object_meta.check_uid(kind, namespace, name, uid, version.obj if version else None)
+        object_meta.check_uid(kind, name, uid, version.obj if version else None)
         if version is None:
             new = _without_revision(obj)
             return self.create(
@@ -230,7 +230,7 @@ class Api:
             )
         )
         object_meta.check_address(namespace, name, shown)
-        object_meta.check_uid_of_view(kind, subresource, name, shown["metadata"].get("uid") or "", version.obj)
+        object_meta.check_uid(kind, name, shown["metadata"].get("uid") or "", version.obj)
         sent = conversion.write(copied(version.obj), object_meta.typed(conversion.kind, shown))
         return conversion.read(self._writes.update(version, sent, writer, dry_run=dry_run))
 
@@ -291,9 +291,7 @@ class Api:
 
 
 def _new_by_apply(kind: Kind, name: str, obj: Json) -> Json:
-    if uid := obj["metadata"].get("uid"):
-        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise conflict(kind, name, why)
+    object_meta.check_uid(kind, name, obj["metadata"].get("uid") or "", None)
     return _without_revision(obj)
 
 

@@ -16,8 +16,8 @@ import jsonpatch
 import msgspec
 from jsonpointer import JsonPointerException, resolve_pointer, unescape
 
-from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal, unprocessable
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Json
 
 JSON_PATCH = "application/json-patch+json"
@@ -26,7 +26,6 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
-_OPERATION = "handlers.jsonPatchOp"
 _OPERATIONS_MAX = 10_000
 _COPIED_BYTES_MAX = 3 * 1024 * 1024
 _ORDER = "$setElementOrder"
@@ -58,8 +57,7 @@ def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | Non
     if patch is None and patch_type == STRATEGIC_MERGE_PATCH:
         patch = {}  # to Go, null is a map without entries
     if not isinstance(patch, dict):
-        where = "error decoding patch: " if patch_type == MERGE_PATCH else ""
-        raise bad_request(where + gotext.unmarshal_error(patch, f"value of type {gotext.type_name({})}"))
+        raise bad_request(f"the patch: {expected('an object', patch)}")
     if patch_type == MERGE_PATCH:
         return merge_patched(original, patch)
     if patch_type == STRATEGIC_MERGE_PATCH:
@@ -76,14 +74,10 @@ def json_patched(original: Json, operations: Any) -> Json:
     if operations is None:
         return original  # to Go, null is a list without elements
     if not isinstance(operations, list):
-        raise bad_request(
-            f"error decoding patch: {gotext.unmarshal_error(operations, f'value of type []{_OPERATION}')}"
-        )
-    for operation in operations:
+        raise bad_request(f"the patch: {expected('a list of operations', operations)}")
+    for index, operation in enumerate(operations):
         if not isinstance(operation, dict):
-            raise bad_request(
-                f"error decoding patch: {gotext.unmarshal_error(operation, f'value of type {_OPERATION}')}"
-            )
+            raise bad_request(f"the patch: operation {index}: {expected('an object', operation)}")
     if len(operations) > _OPERATIONS_MAX:
         message = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_MAX}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
@@ -143,7 +137,7 @@ def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Js
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise _unknown_directive(directive, patch)
+        raise _unknown_directive(directive)
     _retain_keys(original, patch)
     for name, value in patch.items():
         if name.startswith("$"):
@@ -158,8 +152,8 @@ def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Js
     return original
 
 
-def _unknown_directive(directive: Any, patch: Json) -> StatusError:
-    return StatusError(500, "", f"unknown patch type: {gotext.plain(directive)} in map: {gotext.plain(patch)}")
+def _unknown_directive(directive: Any) -> StatusError:
+    return StatusError(500, "", f"the patch: $patch: {expected('replace, merge or delete', directive)}")
 
 
 def _child(node: PatchNode | None, field: str) -> PatchNode | None:
@@ -235,7 +229,7 @@ def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, 
         if directive == "delete":
             deleted |= set(map(id, by_identity.pop(identity, ())))
         elif directive not in (None, "merge"):
-            raise _unknown_directive(directive, item)
+            raise _unknown_directive(directive)
         elif same is None:
             elements.append(_Element(identity, _plain(item)))
             by_identity[identity] = elements[-1:]

@@ -47,8 +47,8 @@ class ListResult:
         return [version.obj for version in self.stored]
 
 
-_NOT_VALID: Final = "invalid continue token: continue key is not valid"
-_NO_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_VALID: Final = "continue: expected a token of an earlier list of this server"
+_BASE64 = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Continue(msgspec.Struct, frozen=True):
@@ -63,14 +63,12 @@ class _Continue(msgspec.Struct, frozen=True):
 
 
 def _continued(text: str) -> _Continue:
-    odd = _NO_BASE64.search(text)
-    if odd or len(text) % 4 == 1:
-        why = f"illegal base64 data at input byte {odd.start() if odd else len(text) - 1}"
-        raise bad_request(f"{_NOT_VALID}: {why}")
     try:
+        if not _BASE64.fullmatch(text):
+            raise bad_request(_NOT_VALID)
         return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Continue)
     except ValueError as error:
-        raise bad_request(f"{_NOT_VALID}: {error}") from error
+        raise bad_request(_NOT_VALID) from error
 
 
 def filter_of(

@@ -8,14 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
-from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, invalid
-from kdns.controlplane.meta.field_errors import invalid_value
-from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.meta.field_errors import expected, invalid_value
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.check import another_type
 from kdns.controlplane.schema.omitempty import filled_differences
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
@@ -52,7 +50,7 @@ def typed(kind: Kind, obj: Json) -> Json:
         raise bad_request(why)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise bad_request(gotext.unmarshal_error(metadata, f"struct field {kind.kind}.metadata of type v1.ObjectMeta"))
+        raise bad_request(f"metadata: {expected('an object', metadata)}")
     for field in ("labels", "annotations"):
         values = metadata.get(field) or {}
         if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):
@@ -143,53 +141,27 @@ def check_revision(kind: Kind, name: str, obj: Json, old: Json, *, unconditional
         raise conflict(kind, name, MODIFIED)
 
 
-def check_uid(kind: Kind, namespace: str, name: str, wanted: str, old: Json | None) -> None:
-    """Raises 409 for a PUT with another uid than the stored object's, which need not exist."""
-    if wanted and (found := old["metadata"]["uid"] if old else "") != wanted:
-        key = "/".join(("/registry", _STORED.get(kind.resource, kind.plural), *filter(None, (namespace, name))))
-        why = _precondition_failed("UID", wanted, found)
-        where = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0"
-        raise conflict(kind, name, f"{where}, AdditionalErrorMsg: {why}")
-
-
-_STORED: Final = {
-    "endpoints": "services/endpoints",
-    "ingresses.networking.k8s.io": "ingress",
-    "nodes": "minions",
-    "replicationcontrollers": "controllers",
-    "services": "services/specs",
-}
-"""Resource → its name in kube-apiserver's keys in etcd, if that is not its plural."""
-
-
-def check_uid_of_view(kind: Kind, subresource: str, name: str, wanted: str, old: Json) -> None:
-    """Raises 409 for a patch of a subresource, or of another form, with another uid than the stored object's."""
-    if wanted and (found := old["metadata"]["uid"]) != wanted:
-        shown = replace(kind, plural=f"{kind.plural}/{subresource}") if subresource else kind
-        raise conflict(shown, name, _precondition_failed("UID", wanted, found))
+def check_uid(kind: Kind, name: str, wanted: str, old: Json | None) -> None:
+    """Raises 409 for a write with another uid than the stored object's, which need not exist."""
+    if wanted:
+        _check_precondition(kind, name, "UID", wanted, old["metadata"]["uid"] if old else "")
 
 
 def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
     """Raises 409 if an object that is to be deleted is not the one that the preconditions name.
 
-    The message names the kind; other messages name the resource. The text for a Namespace differs.
+    The error names the kind; other errors name the resource.
     """
-    found = obj["metadata"]
-    for field, what, why in (
-        ("uid", "UID", "deleted and then recreated"),
-        ("resourceVersion", "ResourceVersion", "modified"),
-    ):
-        wanted = preconditions.get(field)
-        if wanted is not None and wanted != found[field]:
-            if kind is NAMESPACE:
-                raise conflict(kind, found["name"], _precondition_failed(what, wanted, found[field]))
-            mismatch = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found[field]})"
-            by_kind = replace(kind, plural=kind.kind)
-            raise conflict(by_kind, found["name"], f"{mismatch}. The object might have been {why}")
+    found, by_kind = obj["metadata"], replace(kind, plural=kind.kind)
+    for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        _check_precondition(by_kind, found["name"], what, preconditions.get(field), found[field])
 
 
-def _precondition_failed(what: str, wanted: str, found: str) -> str:
-    return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+def _check_precondition(kind: Kind, name: str, what: str, wanted: str | None, found: str) -> None:
+    if wanted is not None and wanted != found:
+        happened = "modified" if what == "ResourceVersion" else "deleted and then recreated"
+        why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})"
+        raise conflict(kind, name, f"{why}. The object might have been {happened}")
 
 
 def content(obj: Json) -> Json:

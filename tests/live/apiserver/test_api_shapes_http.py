@@ -111,7 +111,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
         monkeypatch.setattr(module, name, called)
 
     watch(yaml, "documents")
-    watch(check, "type_mismatches")
+    watch(check, "first_mistyped")
     watch(response, "dumped")
     watch(representation, "table")
     path = "/api/v1/namespaces/default/configmaps"
@@ -121,7 +121,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
     for url in (path, f"{path}/large"):
         for accept in (TABLE, "application/yaml"):
             assert (await client("GET", url, Accept=accept))[0] == 200
-    assert in_loop == dict.fromkeys(("documents", "type_mismatches", "dumped", "table"), False)
+    assert in_loop == dict.fromkeys(("documents", "first_mistyped", "dumped", "table"), False)
 
 
 async def test_protobuf(client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -124,7 +125,7 @@ async def test_options_that_cannot_be(
 
 
 PORT, TYPE = 'duplicate field "spec.ports[0].port"', 'duplicate field "spec.type"'
-LINE = 'yaml: unmarshal errors:\n  line 8: key "ports" already set in map'
+LINE = 'line 8: duplicate field "ports"'
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ async def test_fields_given_twice(client: Client, body: Any, content_type: str, 
     client.api.delete(SERVICE, "default", "web")
     status, made, warnings = await client("POST", SERVICES, body, Content_Type=content_type)
     assert (status, made["spec"]["ports"][0]["port"]) == (201, 81), "the last one counts"
-    shown = [each.replace("\n", "\N{REPLACEMENT CHARACTER}").replace('"', '\\"') for each in told]
+    shown = [each.replace('"', '\\"') for each in told]
     assert warnings == [f'299 - "{each}"' for each in shown]
 
 
@@ -148,12 +149,10 @@ async def test_fields_given_twice(client: Client, body: Any, content_type: str, 
 async def test_fields_given_twice_in_a_configuration(client: Client, text: str) -> None:
     path = f"{SERVICES}/web?fieldManager=me"
     status, refusal, _ = await client("PATCH", f"{path}&fieldValidation=Strict", text, **APPLY)
-    assert (status, refusal["message"].splitlines()[0]) == (
-        400,
-        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:",
-    )
+    assert status == 400
+    assert re.search(r'strict decoding error: line \d+: duplicate field "\w+"', refusal["message"])
     status, _, warnings = await client("PATCH", path, text, **APPLY)
-    assert (status, len(warnings), "already set in map" in warnings[0]) == (201, 1, True)
+    assert (status, "duplicate field" in warnings[0]) == (201, True)
 
 
 @pytest.mark.parametrize(

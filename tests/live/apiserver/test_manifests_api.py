@@ -219,7 +219,7 @@ async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
         (
             "port: 80",
             "port: many",
-            "web.yaml:9: spec.ports[0].port: json: cannot unmarshal string into Go struct field",
+            'web.yaml:9: spec.ports[0].port: expected an integer of 32 bits, got "many"',
         ),
     ],
 )

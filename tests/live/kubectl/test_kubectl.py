@@ -150,7 +150,10 @@ async def test_refusals_are_readable(kubectl: Kubectl) -> None:
             SERVICE_YAML.replace("port: 80", "port: 0"),
             "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535",
         ),
-        (SERVICE_YAML.replace("port: 80", "port: eighty"), "cannot unmarshal string"),
+        (
+            SERVICE_YAML.replace("port: 80", "port: eighty"),
+            'spec.ports[0].port: expected an integer of 32 bits, got "eighty"',
+        ),
         (
             SERVICE_YAML.replace("  name: my-service", "  name: a\n  namespace: nowhere"),
             'namespaces "nowhere" not found',

@@ -128,7 +128,7 @@ async def test_validation_may_warn_instead(kubectl: Run) -> None:
 async def test_a_value_of_the_wrong_type_is_an_error(kubectl: Run) -> None:
     code, text = await kubectl("create", "-f", "-", stdin=SERVICE.replace("port: 80", 'port: "80"'))
     assert code == 1
-    assert "cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32" in text
+    assert 'spec.ports[0].port: expected an integer of 32 bits, got "80"' in text
 
 
 async def test_apply_merges_ports_by_their_key_and_dry_run_is_the_servers(kubectl: Run) -> None:

@@ -93,10 +93,10 @@ def test_a_service_without_cluster_ip_gets_one(tmp_path: Path, spec: str, ranges
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("{ports: [{port: '80'}]}", "{path}:4: spec.ports[0].port: json: cannot unmarshal string into Go struct field"),
+        ("{ports: [{port: '80'}]}", '{path}:4: spec.ports[0].port: expected an integer of 32 bits, got "80"'),
         (
             "\n  typ: x\n  ports: [{port: '80'}]",
-            "{path}:5: spec.typ: unknown field\n{path}:6: spec.ports[0].port: json: ",
+            "{path}:5: spec.typ: unknown field\n{path}:6: spec.ports[0].port: expected an integer",
         ),
         ("[", "{path}:4: not YAML: "),
         ("\n  clusterIP: 10.97.0.1\n  ports: [{port: 80}]", "(10.97.0.1) is not in the valid range. The range"),

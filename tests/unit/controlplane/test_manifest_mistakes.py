@@ -68,8 +68,8 @@ fields and types, and no rules behind them:
   says:
   - "a metadata.extra: unknown field"
   - "a spec.template.spec.containers[0].nam: unknown field"
-  - "a spec.replicas: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
-  - "a spec.template.spec.containers[1].ports[0].containerPort: json: cannot unmarshal string"
+  - "a spec.replicas: expected an integer of 32 bits, got \"many\""
+  - "a spec.template.spec.containers[1].ports[0].containerPort: expected an integer of 32 bits, got \"http\""
 every rule:
   object:
     apiVersion: apps/v1

@@ -67,14 +67,14 @@ def acting(user: User, headers: Iterable[tuple[str, str]]) -> User:
         unquote(name.removeprefix(_EXTRA)): tuple(by_name[name]) for name in by_name if name.startswith(_EXTRA)
     }
     (name, *_), (uid, *_) = by_name.get("user", [""]), by_name.get("uid", [""])
-    wanted = User(name, tuple(by_name.get("group", ())), uid, extra)
+    groups = tuple(by_name.get("group", ()))
     if not name:
-        raise bad_request(f"requested {_go_syntax(wanted)} without impersonating a user name")
+        raise bad_request("headers Impersonate-Group, -Uid and -Extra need Impersonate-User")
     if MASTERS not in user.groups:
         why = f'User {quoted(user.name)} cannot impersonate resource "users" in API group "" at the cluster scope'
         details = {"name": name, "kind": "users"}
         raise StatusError(403, "Forbidden", f"users {quoted(name)} is forbidden: {why}", details)
-    return authenticated(User(name, wanted.groups or _own_groups(name), uid, extra))
+    return authenticated(User(name, groups or _own_groups(name), uid, extra))
 
 
 def _own_groups(name: str) -> tuple[str, ...]:
@@ -85,16 +85,3 @@ def _own_groups(name: str) -> tuple[str, ...]:
     if not name.startswith(_ACCOUNT) or not (namespace and account_name):
         return ()
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-
-
-def _go_syntax(user: User) -> str:
-    """Returns the user as Go prints it with %#v."""
-    groups, extra = _list(user.groups), "map[string][]string(nil)"
-    if user.extra:
-        rows = ", ".join(f"{quoted(key)}:{_list(values)}" for key, values in sorted(user.extra.items()))
-        extra = f"map[string][]string{{{rows}}}"
-    return f'&user.DefaultInfo{{Name:"", UID:{quoted(user.uid)}, Groups:{groups}, Extra:{extra}}}'
-
-
-def _list(values: tuple[str, ...]) -> str:
-    return f"[]string{{{', '.join(map(quoted, values))}}}" if values else "[]string(nil)"

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
 from kdns.controlplane.server.io.threads import in_thread
-from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES
 from kdns.controlplane.server.protobuf import messages
 from kdns.controlplane.server.protobuf.decoding import decoded as decoded_protobuf
 from kdns.controlplane.server.protobuf.wire import ProtobufError
@@ -32,9 +32,6 @@ READ_TIMEOUT_S = 60.0
 _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml", APPLY_PATCH})
 _JSON_TYPES = frozenset({JSON, "", *PATCH_TYPES})
 _READ = f"{JSON}, {YAML}, {messages.MEDIA_TYPE}"
-_KIND_STRUCT = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
-_NO_KIND = "couldn't get version/kind; json parse error"
-_SUMMARY_BYTES = 30
 _SURROGATES = re.compile(r"(?P<whole>\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 """Escapes of pairs, and of halves. A backslash that is escaped begins no other escape."""
 
@@ -43,7 +40,7 @@ _SURROGATES = re.compile(r"(?P<whole>\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\
 class Body:
     """A decoded body. `duplicates` names the fields that occur twice, each as the API's warning or error says it.
 
-    `pairs` is a JSON object with such fields. Errors name the `kind` that is wanted, and how the bytes begin.
+    `pairs` is a JSON object with such fields. Errors name the expected `kind`.
     """
 
     value: Any
@@ -51,7 +48,6 @@ class Body:
     size_bytes: int = 0
     pairs: Pairs | None = None
     kind: str = ""
-    summary: str = ""
 
     @property
     def obj(self) -> Json:
@@ -59,35 +55,16 @@ class Body:
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
-            raise self._untyped(gotext.unmarshal_error(self.value, f"value of type {_KIND_STRUCT}"))
+            raise _unreadable(self.kind, expected("an object", self.value))
         for name in ("apiVersion", "kind"):
             if not isinstance(self.value.get(name, ""), str | None):
-                raise self._untyped(gotext.unmarshal_error(self.value[name], f"struct field .{name} of type string"))
+                raise _unreadable(self.kind, f"{name}: {expected('a string', self.value[name])}")
         return self.value
 
-    def _untyped(self, why: str) -> StatusError:
-        return bad_request(_unrecognized(f"{_NO_KIND}: {why}", self.kind, self.summary))
 
-    @property
-    def configuration(self) -> Json:
-        """The body of a server-side apply as an object; its 400 differs in the text, which `kubectl apply` shows."""
-        if self.value is None or isinstance(self.value, dict):
-            return self.obj
-        why = gotext.unmarshal_error(self.value, f"value of type {gotext.type_name({})}")
-        raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
-
-
-def _unrecognized(why: str, kind: str, summary: str) -> str:
-    """Returns the text of a 400 for bytes that are not an object. Options of deletions have no kind to name."""
-    return f"the object provided is unrecognized (must be of type {kind}): {why} ({summary})" if kind else why
-
-
-def _summary(body: bytes) -> str:
-    """Returns how a body begins, in hexadecimal unless it is a JSON object."""
-    if not body:
-        return "<empty>"
-    start, more = body[:_SUMMARY_BYTES], " ..." if len(body) > _SUMMARY_BYTES else ""
-    return f"{start.decode(errors='replace') if start.startswith(b'{') else start.hex()}{more}"
+def _unreadable(kind: str, why: str) -> StatusError:
+    """Returns 400: the body is not an object of the kind, or, if `kind` is "", not an object."""
+    return bad_request(f"the body is not a {kind or 'JSON object'}: {why}")
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
@@ -130,20 +107,20 @@ def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
 
 def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
     if media_type in _YAML_TYPES:
-        return _from_yaml(body, media_type, strictly=strictly, kind=kind)
+        return _from_yaml(body, strictly=strictly, kind=kind)
     if media_type == messages.MEDIA_TYPE:
         try:
             return Body(decoded_protobuf(body), size_bytes=len(body))
         except ProtobufError as error:
-            raise bad_request(_unrecognized(str(error), kind, _summary(body))) from error
+            raise _unreadable(kind, str(error)) from error
     if media_type not in _JSON_TYPES:
         message = f"the body of the request was in an unknown format - accepted media types include: {_READ}"
         raise StatusError(415, "UnsupportedMediaType", message)
     try:
         body, value = _from_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise bad_request(_not_json(body, media_type, kind)) from error
-    made = partial(Body, value, size_bytes=len(body), kind=kind, summary=_summary(body))
+        raise _unreadable("patch" if media_type in PATCH_TYPES else kind, str(error)) from error
+    made = partial(Body, value, size_bytes=len(body), kind=kind)
     if not strictly or msgspec.json.encode(value) == body.rstrip():  # decoding lost nothing, so there was no duplicate
         return made()
     pairs = with_duplicates(body)
@@ -159,21 +136,12 @@ def _from_json(body: bytes) -> tuple[bytes, Any]:
         return whole, msgspec.json.decode(whole)
 
 
-def _not_json(body: bytes, media_type: str, kind: str) -> str:
-    why = gotext.json_error(body.decode(errors="replace"))
-    if media_type == STRATEGIC_MERGE_PATCH:
-        return why
-    if media_type in PATCH_TYPES:
-        return f"error decoding patch: {why}"
-    return _unrecognized(f"{_NO_KIND}: {why}", kind, _summary(body))
-
-
-def _from_yaml(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
+def _from_yaml(body: bytes, *, strictly: bool, kind: str) -> Body:
     """Returns the value of a YAML body.
 
     JSON is tried first: it is valid YAML, and most clients send it under this type.
     """
-    made = partial(Body, size_bytes=len(body), kind=kind, summary=_summary(body))
+    made = partial(Body, size_bytes=len(body), kind=kind)
     try:
         value = msgspec.json.decode(body)
         if not strictly or with_duplicates(body) is None:
@@ -184,12 +152,9 @@ def _from_yaml(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Bo
     try:
         documents = yaml.documents("body", body.decode(), repeated)
     except (ManifestError, UnicodeDecodeError) as error:
-        why = f"yaml: line {error.line}: {error.reason}" if isinstance(error, ManifestError) else f"yaml: {error}"
-        if media_type == APPLY_PATCH:
-            raise bad_request(f"error decoding YAML: error converting YAML to JSON: {why}") from error
-        raise bad_request(_unrecognized(why, kind, _summary(body))) from error
+        why = f"line {error.line}: {error.reason}" if isinstance(error, ManifestError) else str(error)
+        raise _unreadable(kind, why) from error
     if len(documents) > 1:
-        raise bad_request(_unrecognized(f"expected one YAML document, got {len(documents)}", kind, _summary(body)))
-    lines = [f'line {line}: key "{key}" already set in map' for line, key in repeated[:ERRORS_MAX]]
-    duplicates = ("\n  ".join(["yaml: unmarshal errors:", *lines]),) if lines and strictly else ()
-    return made(documents[0].value if documents else None, duplicates)
+        raise _unreadable(kind, f"expected one YAML document, got {len(documents)}")
+    lines = (f'line {line}: duplicate field "{key}"' for line, key in repeated[:ERRORS_MAX])
+    return made(documents[0].value if documents else None, tuple(lines) if strictly else ())

@@ -11,14 +11,14 @@ from time import monotonic
 from aiohttp import web
 
 from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.meta import gotext
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import SIGNING_REQUEST, Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.generic.signing_requests import requested_by
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema import check
-from kdns.controlplane.schema.field_validation import ApplyFieldValidator, FieldValidator
+from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import User
@@ -32,7 +32,7 @@ from kdns.controlplane.server.io.response import add_warnings, object_response, 
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread, made_in_thread
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
 from kdns.controlplane.server.options import WriteOptions, checked_policy
-from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
@@ -45,7 +45,6 @@ _DELETED_AT_ONCE = 20
 TURN_S = 0.005
 UNSENT_BYTES_MAX = 256 * 1024 * 1024
 """How much large responses may hold together until their clients have read them."""
-_OPTIONS_SCHEME = 'scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -239,11 +238,10 @@ class Verbs:
             raise _unsupported_patch()
         body = await call.body(strictly=options.policy != "Ignore")
         in_json_patch = tuple(f"json patch {each}" for each in body.duplicates)
-        quoted = gotext.plain(body.value) if call.media_type == STRATEGIC_MERGE_PATCH else ""
         duplicates = in_json_patch if call.media_type == JSON_PATCH else body.duplicates
 
         def write() -> _Result:
-            validator = FieldValidator(call.kind, options.policy, duplicates, quoted)
+            validator = FieldValidator(call.kind, options.policy, duplicates, is_patch=True)
             changed = self.api.patch(
                 target.kind,
                 target.space,
@@ -264,13 +262,13 @@ class Verbs:
         target, body = call.target, await call.body(strictly=options.policy != "Ignore")
 
         def write() -> _Result:
-            validator = ApplyFieldValidator(target.kind, options.policy, body.duplicates)
+            validator = FieldValidator(target.kind, options.policy, body.duplicates)
             status = 200 if self._exists(target) else 201
             made = self.api.apply(
                 target.kind,
                 target.space,
                 target.name,
-                _authored(call, body.configuration),
+                _authored(call, body.obj),
                 field_manager=options.manager,
                 force=options.force,
                 subresource=target.subresource,
@@ -357,10 +355,9 @@ class Verbs:
         body = await read_body(call.request)
         options = (await decoded_body(body, call.media_type, strictly=False)).obj if body.strip() else {}
         if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
-            version = options.get("apiVersion") or "meta.k8s.io/v1"
-            raise bad_request(f'no kind "{kind}" is registered for version "{version}" in {_OPTIONS_SCHEME}')
-        if wrong := check.delete_options_errors(options):
-            raise bad_request(wrong[0])
+            raise bad_request(f"the body: kind: {expected('DeleteOptions', kind)}")
+        for path, why in check.mistyped_delete_options(options):
+            raise bad_request(f"DeleteOptions: {path}: {why}")
         query = call.request.query
         if (policy := call.text("propagationPolicy")) and "propagationPolicy" not in options:
             options["propagationPolicy"] = policy

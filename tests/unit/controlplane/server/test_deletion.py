@@ -143,7 +143,7 @@ def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
         api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}})
     assert refused.value.message == (
         'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
-        'being deleted, found new finalizers []string{"b.c/d"}'
+        'being deleted, found new finalizers "b.c/d"'
     )
     api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
     api.delete(POD, "default", "p")
@@ -388,7 +388,7 @@ def test_a_dry_run_shows_what_a_deletion_begins_with(api: Api) -> None:
     assert (shown["status"]["phase"], "deletionTimestamp" in shown["metadata"]) == ("Terminating", True)
     assert api.get(NAMESPACE, "", "x")["status"] == {"phase": "Active"}
     for field, value in (("uid", "other"), ("resourceVersion", "1")):
-        with pytest.raises(StatusError, match='on namespaces "x": Precondition failed: ') as caught:
+        with pytest.raises(StatusError, match='on Namespace "x": the ') as caught:
             api.delete(NAMESPACE, "", "x", options={"preconditions": {field: value}})
         assert caught.value.code == 409
 

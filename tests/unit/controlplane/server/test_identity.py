@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from verbs_api import HEADLESS, new_api, refused
@@ -103,28 +104,26 @@ def test_a_put_or_an_apply_creates_whatever_the_revision_is(api: Api, revision: 
 
 
 def test_a_put_with_another_uid_is_a_conflict(api: Api) -> None:
-    found = api.get(SERVICE, "default", "a")["metadata"]["uid"]
-    storage = "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: "
-    why = "Precondition failed: UID in precondition: other, UID in object meta: "
-    sent = obj(SERVICE, uid="other")
-    for text, call in {
-        f'services "a": {storage.format("services/specs/default/a")}{why}{found}': lambda: api.update(
-            SERVICE, "default", "a", sent
+    service, deployment = (api.get(kind, "default", "a")["metadata"]["uid"] for kind in (SERVICE, DEPLOYMENT))
+    sent, sent_scale = obj(SERVICE, uid="other"), {"metadata": {"uid": "other"}}
+    for name, found, call in (
+        ('services "a"', service, lambda: api.update(SERVICE, "default", "a", sent)),
+        ('services "b"', "", lambda: api.update(SERVICE, "default", "b", obj(SERVICE, "b", uid="other"))),
+        (
+            'deployments.apps "a"',
+            deployment,
+            lambda: api.patch(DEPLOYMENT, "default", "a", MERGE_PATCH, sent_scale, subresource="scale"),
         ),
-        f'services "b": {storage.format("services/specs/default/b")}{why}': lambda: api.update(
-            SERVICE, "default", "b", obj(SERVICE, "b", uid="other")
+        (
+            'configmaps "b"',
+            "",
+            lambda: api.apply(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other"), field_manager="me"),
         ),
-        f'deployments.apps "a": {storage.format("deployments/default/a")}{why}': lambda: api.update(
-            DEPLOYMENT, "default", "a", scale(uid="other"), subresource="scale"
-        ),
-        f'deployments/scale.apps "a": {why}': lambda: api.patch(
-            DEPLOYMENT, "default", "a", MERGE_PATCH, {"metadata": {"uid": "other"}}, subresource="scale"
-        ),
-        'configmaps "b": uid mismatch: the provided object specified uid other, and no existing object': lambda: (
-            api.apply(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other"), field_manager="me")
-        ),
-    }.items():
-        refused(409, f"Operation cannot be fulfilled on {text}", call)
+    ):
+        why = f"the UID in the precondition (other) does not match the UID in record ({found})"
+        refused(409, f"Operation cannot be fulfilled on {name}: {why}", call)
+    update_scale = partial(api.update, DEPLOYMENT, "default", "a", scale(uid="other"), subresource="scale")
+    refused(409, f"the UID in the precondition (other) does not match the UID in record ({deployment})", update_scale)
     refused(404, '"b" not found', lambda: api.update(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other")))
 
 
@@ -142,7 +141,7 @@ def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Api) -> None:
     why = "no new finalizers can be added if the object is being deleted, found new finalizers"
     error = refused(
         422,
-        f'metadata.finalizers: Forbidden: {why} []string{{"a.b/d", "a.b/e"}}',
+        f'metadata.finalizers: Forbidden: {why} "a.b/d", "a.b/e"',
         lambda: api.patch(CONFIG_MAP, "default", "held", MERGE_PATCH, more),
     )
     assert [row["field"] for row in (error.details or {})["causes"]] == ["metadata.finalizers"] * 2
@@ -189,28 +188,21 @@ def test_a_put_without_a_name(api: Api) -> None:
     refused(404, '"b" not found', lambda: api.update(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b")))
 
 
-def handled(name: str, why: str, version: str = "v1") -> str:
-    return f'{name} in version "{version}" cannot be handled as a ConfigMap: {why}'
-
-
-def unregistered(kind: str, version: str) -> str:
-    return f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
-
-
 @pytest.mark.parametrize(
-    ("api_version", "kind", "message"),
+    ("api_version", "kind"),
     [
-        ("v1", "Secret", handled("Secret", "converting (v1.Secret) to (core.ConfigMap): unknown conversion")),
-        ("apps/v1", "DeploymentList", "converting (v1.DeploymentList) to (core.ConfigMap): unknown conversion"),
-        ("v2", "ConfigMap", handled("ConfigMap", unregistered("ConfigMap", "v2"), "v2")),
-        ("apps/v1", "ConfigMap", handled("ConfigMap", unregistered("ConfigMap", "apps/v1"))),
-        ("v1", "configmap", handled("configmap", unregistered("configmap", "v1"))),
+        ("v1", "Secret"),
+        ("apps/v1", "DeploymentList"),
+        ("v2", "ConfigMap"),
+        ("apps/v1", "ConfigMap"),
+        ("v1", "configmap"),
     ],
 )
-def test_another_kind(api: Api, api_version: str, kind: str, message: str) -> None:
+def test_another_kind(api: Api, api_version: str, kind: str) -> None:
     sent = {**obj(CONFIG_MAP), "apiVersion": api_version, "kind": kind}
+    message = f"expected kind ConfigMap of v1, got kind {kind} of {api_version}"
     refused(400, message, lambda: FieldValidator(CONFIG_MAP, "Warn")(sent))
-    validator = FieldValidator(CONFIG_MAP, "Warn", patch="")
+    validator = FieldValidator(CONFIG_MAP, "Warn", is_patch=True)
     error = refused(422, message, lambda: api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, sent, validate=validator))
     assert error.message.startswith(' "" is invalid: patch: Invalid value: "{')
     patched = api.patch(CONFIG_MAP, "default", "a", STRATEGIC_MERGE_PATCH, sent, validate=validator)
