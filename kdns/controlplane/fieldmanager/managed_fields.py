@@ -22,7 +22,7 @@ from kdns.controlplane.fieldmanager.field_sets import (
 )
 from kdns.controlplane.fieldmanager.structure import StructureError, structure_of
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.omitempty import filled_differences
+from kdns.controlplane.schema.serialization import zero
 
 Entries: TypeAlias = list[Json]
 """metadata.managedFields: ManagedFieldsEntry objects in the API's order."""
@@ -61,30 +61,26 @@ def entries_of_new(kind: Kind, obj: Json, writer: Writer) -> Entries:
     """Returns the entries of a new object."""
     if not writer.name:
         return []
-    return _after_write(kind, {}, obj, valid_entries(obj) or [], writer)
+    return _after_write(kind, zero(kind), obj, valid_entries(obj) or [], writer)
 
 
 def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Entries:
     """Returns the entries after an update of the live object to `obj`.
 
-    The writer may change the entries themselves, or remove all with an empty list or a single empty entry, but not
-    through a subresource.
+    The writer may change the entries themselves, or remove all with a single empty entry, but not through a
+    subresource.
     """
     entries: Entries = live["metadata"].get("managedFields") or []
     sent = obj["metadata"].get("managedFields")
     if sent is not None and not writer.subresource and sent != entries:
-        entries = [] if sent in ([], [{}]) else valid_entries(obj) or entries
+        entries = [] if sent == [{}] else valid_entries(obj) or entries
     return _after_write(kind, live, obj, entries, writer) if entries else []
 
 
 def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Writer) -> Entries:
-    """Returns the entries after a write.
-
-    Values that Go writes for absent fields are compared too: a new container has resources.
-    """
-    before, after = map(managed_content, filled_differences(kind, live, obj))
+    """Returns the entries after a write."""
     try:
-        change = compare_managed(kind, before, after, writer.subresource)
+        change = compare_managed(kind, managed_content(live), managed_content(obj), writer.subresource)
     except StructureError:  # list items cannot be identified: validation refuses the object
         return entries
     result = entries_without(kind, entries, union(change.written, change.removed))

@@ -20,7 +20,6 @@ from kdns.controlplane.resources.catalogue import Catalogue, built_in
 from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
-from kdns.controlplane.schema.omitempty import lean
 from kdns.controlplane.storage.watch import StoredObject
 
 _TRUSTS: Final = ContextVar("trusts", default=False)
@@ -60,7 +59,7 @@ class Registry:
     def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> PreparedObject:
         """Prepares a new object; raises 422, or 500 for a full range."""
         strategy, txn = self.kinds[kind], Transaction()
-        new = strategy.prepare(strategy.prepare_create(lean(kind, strategy.defaults(obj))), None)
+        new = strategy.prepare(strategy.prepare_create(strategy.defaults(obj)), None)
         try:
             self._allocate(kind, new, None, txn, dry_run=dry_run)
             if strategy.first_status:
@@ -79,7 +78,7 @@ class Registry:
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
         strategy, txn = self.kinds[kind], Transaction()
-        new = lean(kind, strategy.defaults(new), old)
+        new = strategy.defaults(new)
         if subresource:
             causes = _common(kind, old, new) + validate_meta_update(old, new)
             if rules := strategy.validate_subresource.get(subresource):

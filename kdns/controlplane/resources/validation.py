@@ -114,7 +114,8 @@ def _owners(owners: list[Json]) -> list[Cause]:
             if not owner.get(key)
         ]
         if (group_version, owner.get("kind")) == ("v1", "Event"):
-            causes.append(invalid_value(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+            shown = {"apiVersion": group_version, **owner}  # in the order of Go's struct
+            causes.append(invalid_value(path, shown, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             this = f"{owner.get('kind') or ''}/{owner.get('name') or ''}"
             found = f'Found "true" in references for {first} and {this}'

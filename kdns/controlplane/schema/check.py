@@ -19,7 +19,7 @@ from kdns.controlplane.meta.quantities import canonical
 from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
 _ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0}
 
@@ -104,7 +104,7 @@ def _pruned(type_name: TypeName, obj: Any) -> Any:
     if type_name == "strings" and isinstance(obj, list):
         return [_pruned_element("string", each) for each in obj]
     if not isinstance(obj, dict) or type_name in SCALARS:
-        write = _WRITTEN.get(type_name)
+        write = WRITTEN.get(type_name)
         return write(obj) if write and obj is not None else obj
     type_fields = fields(type_name)
     return {
@@ -128,7 +128,7 @@ def _time_written(value: object, timespec: str, characters: int) -> object:
     return f"{utc.replace(tzinfo=None).isoformat(timespec=timespec)}Z"
 
 
-_WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
+WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
     "quantity": canonical,
     "time": partial(_time_written, timespec="seconds", characters=len("2006-01-02T15:04:05Z")),
     "microtime": partial(_time_written, timespec="microseconds", characters=len("2006-01-02T15:04:05.000000Z")),
@@ -138,8 +138,9 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
 
 def _is_serialized(field: Field, value: Any) -> bool:
     """Returns whether Go serializes a value that is null, empty or zero."""
-    zero: object = [] if field.list_of else {} if field.map_of else _ZEROS.get(field.type)
-    return value is not None and (field.writes_zero or value != zero)
+    if field.list_of or field.map_of:
+        return field.pointer and value is not None
+    return value is not None and (field.writes_zero or value != _ZEROS.get(field.type))
 
 
 def _pruned_field(field: Field, value: Any) -> Any:
@@ -201,7 +202,7 @@ def _mismatches(type_name: TypeName, obj: Json) -> Iterator[tuple[str, str]]:
 
 def _element_mismatches(type_name: TypeName, element: Any) -> Iterator[tuple[str, str]]:
     if type_name in SCALARS:
-        what, matches = _VALUES[type_name]
+        what, matches = VALUES[type_name]
         if not matches(element):
             yield "", expected(what, element, is_shown=type_name not in _CONCEALED)
     elif isinstance(element, dict):
@@ -212,7 +213,7 @@ def _element_mismatches(type_name: TypeName, element: Any) -> Iterator[tuple[str
 
 def _is_base64(value: Any) -> bool:
     """Returns whether Go decodes the text, which skips line breaks."""
-    return isinstance(value, str) and _BASE64.fullmatch(re.sub(r"[\r\n]", "", value)) is not None
+    return isinstance(value, str) and re.fullmatch(BASE64, re.sub(r"[\r\n]", "", value)) is not None
 
 
 def _is_integer(value: Any, bits: int) -> bool:
@@ -242,7 +243,7 @@ def _is_any(_value: Any) -> bool:
 
 _is_int32, _is_int64 = partial(_is_integer, bits=32), partial(_is_integer, bits=64)
 _TIME: Final = ("a time such as 2006-01-02T15:04:05Z", _is_time)
-_VALUES: Final[Mapping[TypeName, tuple[str, Callable[[Any], bool]]]] = {
+VALUES: Final[Mapping[TypeName, tuple[str, Callable[[Any], bool]]]] = {
     "string": ("a string", lambda value: isinstance(value, str)),
     "bytes": ("base64", _is_base64),
     "bool": ("a boolean", lambda value: isinstance(value, bool)),

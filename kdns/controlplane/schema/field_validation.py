@@ -16,6 +16,7 @@ from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.check import Pairs
+from kdns.controlplane.schema.serialization import matching, serialized, typed
 
 Policy: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 """Drop unknown and duplicate fields silently, drop them with a warning, or refuse the write."""
@@ -44,19 +45,21 @@ class FieldValidator:
         self.warnings: list[str] = []
 
     def __call__(self, obj: Json) -> Json:
-        """Returns the object without unknown fields. Raises an error for values of the wrong type, and for such fields
+        """Returns the object as Go serializes it. Raises an error for values of the wrong type, and for such fields
         if strict.
 
         Without a `kind` or an `apiVersion` it is of this kind.
         """
         if why := check.another_type(self.kind, obj):
             raise self._refusal(obj, why) if self.is_patch else bad_request(why)
+        if self.pairs is None and not self.duplicates and (exact := matching(self.kind, typed(self.kind, obj))):
+            return exact
         if why := check.first_mistyped(self.kind, obj):
             raise self._refusal(obj, why)
         if self.policy != "Ignore":
             strict = check.strict_errors(self.kind, obj if self.pairs is None else self.pairs)
             self._report(obj, strict if self.pairs is not None else [*self.duplicates, *strict])
-        return check.prune(self.kind, obj)
+        return serialized(self.kind, obj)
 
     def _report(self, obj: Json, errors: list[str]) -> None:
         if errors and self.policy == "Strict":

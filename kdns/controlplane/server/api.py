@@ -13,8 +13,8 @@ from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_struct
 from kdns.controlplane.meta.errors import not_found
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.schema.omitempty import filled
 from kdns.controlplane.schema.patch import patch_schema
+from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.conversions import conversion_of
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.object_store import ObjectStore
@@ -219,11 +219,11 @@ class Api:
         version, conversion = self.find(kind, namespace, name), conversion_of(self.kinds, subresource, served_version)
         writer = self._writes.writer(field_manager, subresource)
         if conversion is None:
-            changed = patched(copied(filled(kind, version.obj)), patch_type, patch, patch_schema(kind))
+            changed = patched(copied(version.obj), patch_type, patch, patch_schema(kind))
             return self._writes.update(version, validate(changed), writer, dry_run=dry_run)
         shown = validate(
             patched(
-                copied(filled(conversion.kind, conversion.read(version.obj))),
+                serialized(conversion.kind, conversion.read(version.obj)),
                 patch_type,
                 patch,
                 patch_schema(conversion.kind),
@@ -260,7 +260,7 @@ class Api:
             check_structure(conversion.kind, config)
             config = conversion.configuration(kind, config)
         writer = self._writes.writer(field_manager, subresource)
-        obj = apply(kind, copied(version.obj) if version else None, config, writer, force=force)
+        obj = apply(kind, version.obj if version else None, config, writer, force=force)
         object_meta.check_address(namespace, name, obj)
         if version is None:
             obj = _new_by_apply(kind, name, obj)

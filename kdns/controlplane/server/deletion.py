@@ -261,8 +261,8 @@ class Deletion:
     def _unblock(self, version: StoredObject) -> StoredObject:
         """The object with references that do not block its owners, since they may form a circle."""
         obj = _with_own_metadata(version.obj)
-        for reference in references(obj):
-            reference.pop("blockOwnerDeletion", None)
+        unblocked = [{**reference, "blockOwnerDeletion": None} for reference in references(obj)]
+        obj["metadata"]["ownerReferences"] = unblocked
         changed = self._objects.put(self._objects.draft(version.kind, obj), version)
         self.released(version.obj)
         return changed

@@ -17,7 +17,7 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.columns import Printer
-from kdns.controlplane.schema.omitempty import filled
+from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.conversions import printer_of_kind
 from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
@@ -154,7 +154,7 @@ def table(
     for obj in objects:
         row = _row(printer, conversion.stored(obj) if conversion else obj, now_s)
         if include_object == "Object":
-            row["object"] = filled(kind, obj)
+            row["object"] = serialized(kind, obj)
         elif include_object == "Metadata":
             row["object"] = _partial(obj, api_version)
         rows.append(row)
@@ -183,7 +183,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 encoded = msgspec.json.encode
 
 
-def serialized(obj: Json, media_type: str) -> bytes:
+def encoded_as(obj: Json, media_type: str) -> bytes:
     """Returns an object of any kind for a media type; YAML is made of the JSON."""
     return encoding.encoded(obj) if media_type == PROTOBUF else encoded(obj)
 
@@ -274,7 +274,7 @@ class Renderer:
         return encoded({"type": event_type, "object": obj}) + b"\n"
 
     def _serialized(self, obj: Json) -> bytes:
-        return serialized(obj, self.shape.media_type)
+        return encoded_as(obj, self.shape.media_type)
 
     def _formed(self, obj: Json, now_s: float) -> Json:
         """Returns an object of the kind in the form of the representation."""
@@ -286,7 +286,7 @@ class Renderer:
             case "PartialObjectMetadataList":
                 raise _no_form(_PARTIAL_LIST, f"is not a list ({_go_type(self.kind)})")
             case _:
-                return obj if self.shape.media_type == PROTOBUF else filled(self.kind, obj)
+                return obj if self.shape.media_type == PROTOBUF else serialized(self.kind, obj)
 
     def _list(
         self, list_type: tuple[str, str], metadata: Json, item_type: tuple[str, str], items: Iterable[Json]
@@ -300,7 +300,7 @@ class Renderer:
 
     def _item(self, obj: Json) -> Json:
         """Returns an object as an item of a list of its kind, which has neither kind nor apiVersion."""
-        return {name: value for name, value in filled(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
+        return {name: value for name, value in serialized(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
 
     def _table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
         return table(

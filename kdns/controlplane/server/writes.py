@@ -19,7 +19,7 @@ from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.defaults import without_nulls
 from kdns.controlplane.resources.strategy import Strategy
-from kdns.controlplane.schema.omitempty import filled_differences, lean
+from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion
 from kdns.controlplane.server.object_store import ObjectStore
@@ -71,7 +71,7 @@ class Writes:
         """Stores a new object; `entries` are its managedFields if they are known."""
         store, strategy = self._objects.store, self._objects.kinds[kind]
         check_size(obj)
-        obj = object_meta.typed(kind, obj)
+        obj = serialized(kind, object_meta.typed(kind, obj))
         object_meta.place(kind, namespace, obj)
         if kind.namespaced:
             name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
@@ -129,8 +129,8 @@ class Writes:
         kind, (namespace, name) = version.kind, version.key
         strategy = self._objects.kinds[kind]
         check_size(obj)
-        old = copied(version.obj)
-        new = object_meta.typed(kind, obj)
+        old = version.obj
+        new = serialized(kind, object_meta.typed(kind, obj))
         object_meta.place(kind, namespace, new)
         object_meta.check_address(namespace, name, new)
         object_meta.check_revision(kind, name, new, old, unconditional=strategy.allow_unconditional_update)
@@ -142,15 +142,14 @@ class Writes:
             new = {**new, "spec": old.get("spec") or {}}  # its finalizers have a manager, but do not change
         _manage(new, entries)
         prepared = self._objects.registry.update(kind, old, new, subresource=writer.subresource, dry_run=dry_run)
-        new = lean(kind, prepared.obj, version.obj)
-        object_meta.bump(kind, version.obj, new, strategy.generation)
-        new["metadata"]["resourceVersion"] = version.obj["metadata"]["resourceVersion"]
-        _keep_times(new, version.obj)
+        new = serialized(kind, prepared.obj)
+        object_meta.bump(old, new, strategy.generation)
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        _keep_times(new, old)
         if dry_run:
             prepared.revert()
             return copied(new)
-        before, after = filled_differences(kind, version.obj, new)
-        may_go, is_same = _may_go(strategy, new), before == after
+        may_go, is_same = _may_go(strategy, new), new == old
         draft = version if may_go or is_same else self._objects.draft(kind, new)
 
         def commit() -> Json:

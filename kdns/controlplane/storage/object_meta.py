@@ -15,7 +15,6 @@ from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, in
 from kdns.controlplane.meta.field_errors import expected, invalid_value
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.check import another_type
-from kdns.controlplane.schema.omitempty import filled_differences
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 
 _GENERATED_BASE_MAX = 58
@@ -174,12 +173,9 @@ def content_and_labels(obj: Json) -> Json:
     return {**content(obj), "labels": obj["metadata"].get("labels") or {}}
 
 
-def bump(kind: Kind, old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
-    """Increments metadata.generation if the part of the object that is `counted` changed, as it is sent."""
-    if not counted or counted(old) == counted(new):
-        return
-    before, after = filled_differences(kind, old, new)
-    if counted(before | {"metadata": old["metadata"]}) != counted(after | {"metadata": new["metadata"]}):
+def bump(old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
+    """Increments metadata.generation if the part of the object that is `counted` changed."""
+    if counted and counted(old) != counted(new):
         new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 

@@ -16,7 +16,7 @@ from kdns.cluster import selectors
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.omitempty import filled, lean
+from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldSelector
 
@@ -26,21 +26,22 @@ QUEUE_BYTES = 64 * 1024 * 1024
 class StoredObject:
     """One version of an object. All readers share `obj`, so it must not be changed.
 
-    `encoded` is `obj` as JSON with Go's values of absent fields, the bytes that are sent and written to disk. `obj`
-    is decoded from it on first use: after a restart few objects are ever decoded, and hardly any of the history.
+    `encoded` is `obj` as JSON, as Go serializes it: the bytes that are sent and written to disk. `obj` is decoded
+    from it on first use: after a restart few objects are ever decoded, and hardly any of the history.
     """
 
     __slots__ = ("_obj", "encoded", "key", "kind", "revision")
 
-    def __init__(self, kind: Kind, key: Key, revision: int, obj: Json | None, encoded: bytes) -> None:
-        self.kind, self.key, self.revision, self._obj, self.encoded = kind, key, revision, obj, encoded
+    def __init__(self, kind: Kind, key: Key, revision: int, encoded: bytes) -> None:
+        self.kind, self.key, self.revision, self.encoded = kind, key, revision, encoded
+        self._obj: Json | None = None
 
     @property
     def obj(self) -> Json:
         """The object."""
         obj = self._obj
         if obj is None:  # also while another thread calls `rest`
-            obj = self._obj = lean(self.kind, msgspec.json.decode(self.encoded))
+            obj = self._obj = msgspec.json.decode(self.encoded)
         return obj
 
     @property
@@ -57,17 +58,13 @@ class StoredObject:
         before, after = (b'"resourceVersion":"%d"' % each for each in (self.revision, revision))
         if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
             return stored_object_of(self.kind, self.key, self.obj, revision)
-        obj = self._obj
-        if obj is not None:
-            obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-        return StoredObject(self.kind, self.key, revision, obj, self.encoded.replace(before, after))
+        return StoredObject(self.kind, self.key, revision, self.encoded.replace(before, after))
 
     def with_metadata(self, metadata: Json) -> StoredObject:
         """A draft of the same content with other metadata, which takes no look at the rest."""
-        obj = lean(self.kind, {**self.obj, "metadata": {**metadata, "resourceVersion": "0"}}, self.obj)
         parts = msgspec.json.decode(self.encoded, type=dict[str, msgspec.Raw])
-        shown = filled(self.kind, {"metadata": obj["metadata"]})["metadata"]
-        return StoredObject(self.kind, self.key, 0, obj, msgspec.json.encode({**parts, "metadata": shown}))
+        shown = serialized(self.kind, {"metadata": {**metadata, "resourceVersion": "0"}})["metadata"]
+        return StoredObject(self.kind, self.key, 0, msgspec.json.encode({**parts, "metadata": shown}))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredObject):
@@ -83,12 +80,9 @@ class StoredObject:
 
 
 def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
-    """Returns `obj` with its resourceVersion, encoded.
-
-    The values of top-level fields are shared with `obj`, not copied.
-    """
-    versioned = lean(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
-    return StoredObject(kind, key, revision, versioned, msgspec.json.encode(filled(kind, versioned)))
+    """Returns `obj` with its resourceVersion, encoded."""
+    versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+    return StoredObject(kind, key, revision, msgspec.json.encode(serialized(kind, versioned)))
 
 
 def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
@@ -98,7 +92,7 @@ def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
     head = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
     encoded = [version.encoded for version in versions]
     if not all(each.startswith(head) for each in encoded):  # written by an older release
-        encoded = [msgspec.json.encode(filled(kind, version.obj)) for version in versions]
+        encoded = [msgspec.json.encode(serialized(kind, version.obj)) for version in versions]
     return b"{" + b",{".join([each.removeprefix(head) for each in encoded])
 
 

@@ -11,7 +11,7 @@ import pytest
 from rest_client import SERVICES, TABLE, Client, service, serving
 from served_kinds import REVIEWS, SERVED
 
-from kdns.controlplane.schema import check
+from kdns.controlplane.schema import field_validation
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.discovery import CUSTOM_KIND
 from kdns.controlplane.server.io import response
@@ -111,7 +111,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
         monkeypatch.setattr(module, name, called)
 
     watch(yaml, "documents")
-    watch(check, "first_mistyped")
+    watch(field_validation, "matching")
     watch(response, "dumped")
     watch(representation, "table")
     path = "/api/v1/namespaces/default/configmaps"
@@ -121,7 +121,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
     for url in (path, f"{path}/large"):
         for accept in (TABLE, "application/yaml"):
             assert (await client("GET", url, Accept=accept))[0] == 200
-    assert in_loop == dict.fromkeys(("documents", "first_mistyped", "dumped", "table"), False)
+    assert in_loop == dict.fromkeys(("documents", "matching", "dumped", "table"), False)
 
 
 async def test_protobuf(client: Client) -> None:

@@ -17,7 +17,7 @@ from kdns.controlplane.controllers.controller import Action
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.workloads.replicas import count
 from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, Json, Kind
-from kdns.controlplane.schema.omitempty import filled
+from kdns.controlplane.schema.serialization import serialized
 
 REVISION_HASH = "controller-revision-hash"
 _HASH = "controller.kubernetes.io/hash"
@@ -38,7 +38,7 @@ def template_data(kind: Kind, owner: Json) -> Json:
     It has Go's values of absent fields, and its keys are sorted: clients compare the bytes with those that Go makes
     of the template, and a controller that finds others makes a revision of its own.
     """
-    template = {**((filled(kind, owner).get("spec") or {}).get("template") or {}), "$patch": "replace"}
+    template = {**((serialized(kind, owner).get("spec") or {}).get("template") or {}), "$patch": "replace"}
     data: Json = msgspec.json.decode(_encode({"spec": {"template": template}}))
     return data
 

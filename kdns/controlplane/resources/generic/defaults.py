@@ -12,7 +12,6 @@ from typing import Any, Final
 from kdns.controlplane.meta.kinds import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, VOLUME, Json, Kind
 from kdns.controlplane.resources.apps.defaults import default_template
 from kdns.controlplane.resources.generic.autoscaler_v1 import cpu_metric
-from kdns.controlplane.schema import omitempty
 from kdns.controlplane.storage.object_meta import copied
 
 _CPU_PERCENT: Final = 80
@@ -188,7 +187,7 @@ RETURNED: Final = frozenset(
 
 def defaults_of(kind: Kind) -> Callable[[Json], Json]:
     """Fills in the defaults of a generic kind's objects, also in a spec that is absent: in Go it is always there."""
-    return partial(_filled, kind, _VALUES.get(kind.resource, {}), _RULES.get(kind.resource, ()))
+    return partial(_filled, _VALUES.get(kind.resource, {}), _RULES.get(kind.resource, ()))
 
 
 def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
@@ -198,8 +197,7 @@ def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
     return lambda _: copied(_STATUS.get(kind.resource, {}))
 
 
-def _filled(kind: Kind, values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
-    obj = omitempty.filled(kind, obj)
+def _filled(values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
     for path, value in values.items():
         obj = _with_value(obj, path.split("."), value)
     for rule in rules:

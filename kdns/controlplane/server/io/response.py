@@ -16,8 +16,8 @@ from kdns.controlplane.server.representation import (
     JSON,
     YAML,
     Representation,
+    encoded_as,
     plain_representation,
-    serialized,
 )
 from kdns.runtime.files.yaml import dumped
 
@@ -78,7 +78,7 @@ def object_response(
 ) -> web.Response:
     """Returns a response with an object without other forms, such as a Status, or raises 406."""
     shape = plain_representation(request.headers.get("Accept", ""), obj)
-    return response_to(request, serialized(obj, shape.media_type), status=status, shape=shape, warnings=warnings)
+    return response_to(request, encoded_as(obj, shape.media_type), status=status, shape=shape, warnings=warnings)
 
 
 def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
@@ -86,7 +86,7 @@ def error_response(request: web.BaseRequest, error: StatusError) -> web.Response
     try:
         return object_response(request, error.body(), status=error.code)
     except StatusError:
-        return response_to(request, serialized(error.body(), JSON), status=error.code)
+        return response_to(request, encoded_as(error.body(), JSON), status=error.code)
 
 
 async def send(request: web.BaseRequest, response: web.Response, body: bytes) -> None:

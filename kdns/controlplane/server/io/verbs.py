@@ -295,7 +295,7 @@ class Verbs:
             shown, size_bytes = _Result(call.renderer.shown(last), warnings), len(before.encoded) if before else 0
             return await in_thread(lambda: self._object(call, shown), size_bytes)
         shape = call.renderer.shape
-        body = representation.serialized(representation.deleted(call.kind, last), shape.media_type)
+        body = representation.encoded_as(representation.deleted(call.kind, last), shape.media_type)
         return response_to(call.request, body, shape=shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:

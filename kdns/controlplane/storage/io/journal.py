@@ -256,7 +256,7 @@ def _objects_and_history(
         where, new = (resource, namespace, name), None
         old = latest.pop(where, None)
         if body is not None:
-            new = latest[where] = StoredObject(kind, where[1:], revision, None, body)
+            new = latest[where] = StoredObject(kind, where[1:], revision, body)
         elif old is None:
             raise LookupError(f"revision {revision} deletes an object that is missing")
         if revision > floors[kind]:

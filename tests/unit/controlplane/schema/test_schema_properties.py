@@ -12,6 +12,8 @@ from served_kinds import CATALOGUE, SERVED
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
 from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
+from kdns.controlplane.schema.serialization import matching as matching_object
+from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.representation import table
 
 SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
@@ -40,6 +42,7 @@ ANY_JSON = st.recursive(
 KIND = st.sampled_from(SERVED)
 
 
+ANY_OBJECT = st.dictionaries(st.sampled_from(["metadata", "spec", "status", "subsets", "x"]), ANY_JSON)
 NONZERO_VALUES = SCALAR_VALUES | {
     "string": st.sampled_from(["a", "Ready", "True"]),
     "bool": st.just(True),
@@ -72,7 +75,7 @@ NONZERO = KIND.flatmap(lambda kind: st.tuples(st.just(kind), matching(type_of(ki
 """As MATCHING, without the values that omitempty drops: empty lists and maps, false, 0 and ""."""
 
 
-@given(KIND, st.dictionaries(st.sampled_from(["metadata", "spec", "status", "subsets", "x"]), ANY_JSON))
+@given(KIND, ANY_OBJECT)
 def test_any_json_is_validated_and_pruning_leaves_no_unknown_field(kind: Kind, obj: Json) -> None:
     mistyped_fields(kind, obj)
     pruned = prune(kind, obj)
@@ -101,3 +104,16 @@ def test_matching_objects_can_be_printed(case: tuple[Kind, Json]) -> None:
     printed = table(CATALOGUE, kind, [obj], now_s=1_714_564_800.0)
     assert len(printed["rows"][0]["cells"]) == len(printed["columnDefinitions"])
     assert all(isinstance(cell, str | int) for cell in printed["rows"][0]["cells"])
+
+
+@given(MATCHING)
+def test_compiled_types_and_the_walk_agree(case: tuple[Kind, Json]) -> None:
+    kind, obj = case
+    made = serialized(kind, obj)
+    assert made == serialized(kind, prune(kind, obj)) == matching_object(kind, made)
+
+
+@given(KIND, ANY_OBJECT)
+def test_objects_that_match_have_no_errors(kind: Kind, obj: Json) -> None:
+    errors = [*mistyped_fields(kind, obj), *unknown_fields(kind, obj)]
+    assert errors == [] or matching_object(kind, obj) is None

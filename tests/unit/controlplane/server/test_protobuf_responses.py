@@ -134,7 +134,7 @@ def test_items_of_a_json_list_have_no_type() -> None:
         "metadata": {"resourceVersion": "9"},
         "items": [item] * 2,
     }
-    older = type(version)(SERVICE, ("", "a"), 7, None, msgspec.json.encode(obj | {"metadata": item["metadata"]}))
+    older = type(version)(SERVICE, ("", "a"), 7, msgspec.json.encode(obj | {"metadata": item["metadata"]}))
     body = msgspec.json.decode(renderer.many(ListResult((older,), "9"), 0.0))
     assert body["items"] == [item]
     assert msgspec.json.decode(renderer.many(ListResult((), "9"), 0.0))["items"] == []

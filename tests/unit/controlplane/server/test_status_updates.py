@@ -17,6 +17,7 @@ from kdns.controlplane.meta.kinds import (
     Kind,
 )
 from kdns.controlplane.resources.generic.strategy import API_SERVICE
+from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 
@@ -85,7 +86,7 @@ def test_a_new_label_leaves_the_conditions_of_a_service(type_: str) -> None:
     status = {"loadBalancer": {}, "conditions": [{"type": "a.test/B", "status": "True"}]}
     api.update(SERVICE, "default", "web", made | {"status": status}, subresource="status")
     patched = api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
-    assert patched["status"] == {"conditions": status["conditions"]}
+    assert patched["status"] == serialized(SERVICE, {"status": status})["status"]
 
 
 def _refused(api: Api, kind: Kind, obj: Json, patch: Json) -> StatusError:
@@ -123,7 +124,8 @@ def test_a_request_for_a_certificate_is_approved_and_signed_but_never_changed() 
     revision = made["metadata"]["resourceVersion"]
     undecided = api.update(SIGNING_REQUEST, "", "a", made, subresource="approval")
     assert (undecided["status"], undecided["metadata"]["resourceVersion"]) == ({}, revision)
-    approved: Json = {"conditions": [{"type": "Approved", "status": "True"}]}
+    times: Json = {"lastTransitionTime": None, "lastUpdateTime": None}
+    approved: Json = {"conditions": [{"type": "Approved", "status": "True", **times}]}
     sent = made | {"spec": {}, "status": {**approved, "certificate": "Yg=="}}
     found = api.update(SIGNING_REQUEST, "", "a", sent, subresource="approval")
     assert (found["spec"], found["status"]) == (made["spec"], approved)

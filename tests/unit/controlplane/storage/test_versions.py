@@ -32,7 +32,7 @@ def test_a_revision_is_written_as_by_encoding_everything(draft: StoredObject) ->
     for revision in (7, 12345, 0):
         wanted = stored_object_of(draft.kind, draft.key, draft.obj, revision)
         at_once = draft.at(revision)
-        undecoded = StoredObject(draft.kind, draft.key, 0, None, draft.encoded).at(revision)
+        undecoded = StoredObject(draft.kind, draft.key, 0, draft.encoded).at(revision)
         assert at_once == wanted
         assert msgspec.json.decode(undecoded.encoded) == msgspec.json.decode(wanted.encoded)
         assert at_once.obj == wanted.obj
@@ -49,7 +49,6 @@ def test_other_metadata_are_written_as_by_encoding_everything(draft: StoredObjec
 
 def test_a_commit_and_a_deletion_take_no_look_at_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
     store, draft = Store(), drafts()[0]
-    monkeypatch.setattr(watch, "filled", None)
-    monkeypatch.setattr(watch, "lean", None)
+    monkeypatch.setattr(watch, "serialized", None)
     last = store.delete(store.commit(draft, None))
     assert last.obj["metadata"]["resourceVersion"] == str(store.revision) == "3"

@@ -24,7 +24,7 @@ T = TypeVar("T")
     ("others", "in_threads"), [(0, [True]), (1, [True, True]), (4, [True] * 5), (9, [True] * 5 + [False])]
 )
 async def test_a_write_is_made_again_where_another_one_was_faster(others: int, in_threads: list[bool]) -> None:
-    versions = [StoredObject(SERVICE, ("default", "a"), revision, {}, b"") for revision in range(others + 1)]
+    versions = [StoredObject(SERVICE, ("default", "a"), revision, b"") for revision in range(others + 1)]
     made: list[bool] = []
 
     def make() -> str:

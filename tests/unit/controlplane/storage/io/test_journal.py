@@ -482,7 +482,9 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
     store = journal.store()
     execute = journal._connection.execute  # noqa: SLF001 - the disk
     execute(refuse)
-    store.put(SERVICE, ("x", "a"), {**service("a"), "long": "x" * 100_000}, None)
+    annotations = {"long": "x" * 100_000}
+    large = {**service("a"), "metadata": {"name": "a", "namespace": "x", "annotations": annotations}}
+    store.put(SERVICE, ("x", "a"), large, None)
     waiters = [asyncio.create_task(journal.durable()) for _ in range(3)]
     for outcome in await asyncio.gather(*waiters, return_exceptions=True):
         assert isinstance(outcome, StatusError)

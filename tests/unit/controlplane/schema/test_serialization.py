@@ -1,11 +1,11 @@
-"""What Go writes of absent fields, and that objects in memory do not have it."""
+"""What Go writes of absent fields, and how other values are written."""
 
 from __future__ import annotations
 
 import pytest
 
 from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind
-from kdns.controlplane.schema.omitempty import filled, lean
+from kdns.controlplane.schema.serialization import matching, serialized, typed, zero
 from kdns.controlplane.server.conversions import SCALE
 
 EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None}
@@ -65,19 +65,32 @@ EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime":
     ],
 )
 def test_what_go_writes(kind: Kind, obj: Json, wanted: Json) -> None:
-    shown = filled(kind, obj)
+    shown = serialized(kind, obj)
     assert list(shown)[:2] == ["kind", "apiVersion"]
     assert {"metadata": {}, **shown} == {"metadata": {}, "kind": kind.kind, "apiVersion": kind.api_version, **wanted}
-    assert filled(kind, shown) == shown
-    assert filled(kind, lean(kind, shown)) == shown
+    assert serialized(kind, shown) == shown
 
 
-def test_objects_in_memory_lack_it() -> None:
-    container = {"name": "c", "resources": {}, "securityContext": {}}
-    obj: Json = {"metadata": {}, "spec": {"containers": [container]}, "status": {}}
-    kept = {"name": "c", "securityContext": {}}
-    assert lean(POD, obj) == {"metadata": {}, "spec": {"containers": [kept]}, "status": {}}
-    assert lean(POD, {"metadata": {}, "spec": {"containers": None}}) == {"metadata": {}, "spec": {}}
-    assert lean(ENDPOINT_SLICE, {"metadata": {}, "endpoints": [], "ports": None}) == {"metadata": {}}
-    same = lean(POD, obj)
-    assert lean(POD, same) is same
+def test_what_needs_a_closer_look_is_the_same() -> None:
+    """Nulls and empty lists in the place of absent values, unknown fields, and values of the wrong type, which stay."""
+    sent: Json = {"metadata": None, "spec": {"containers": [], "nodeName": None, "x": 1, "hostname": 7}, "status": {}}
+    assert matching(POD, typed(POD, sent)) is None
+    assert serialized(POD, sent) == {**typed(POD, {}), "spec": {"hostname": 7}, "status": {}}
+    del sent["spec"]["hostname"]
+    wanted = {**typed(POD, {}), "metadata": {}, "spec": {"containers": None}, "status": {}}
+    assert serialized(POD, sent) == matching(POD, wanted) == wanted
+    empty: Json = {"metadata": {}, "endpoints": [], "addressType": ""}
+    assert serialized(ENDPOINT_SLICE, empty) == zero(ENDPOINT_SLICE)
+
+
+def test_values_that_are_written_in_one_way() -> None:
+    limits = {"cpu": "1000m", "memory": 1024}
+    sent: Json = {"metadata": {"creationTimestamp": "2026-01-01T01:00:00+01:00"}}
+    sent["spec"] = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    made = matching(POD, sent) or {}
+    assert made["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
+    assert made["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", "memory": "1024"}
+    assert limits == {"cpu": "1000m", "memory": 1024}
+    for wrong in ({"cpu": "x"}, {"cpu": True}, {"cpu": None}):
+        limits.update(wrong)
+        assert matching(POD, sent) is None

@@ -1,0 +1,154 @@
+"""Objects as Go serializes them, by a msgspec type compiled for each type of the schema.
+
+encoding/json drops the empty values of fields with omitempty. It writes a field without omitempty whatever its value
+is, and a struct even with omitempty, unless it is a pointer: `ports: null` of an EndpointSlice, `status:
+{"loadBalancer": {}}` of a Service, `resources: {}` of a container. A compiled type has these values as defaults:
+msgspec omits a default that is a plain value, and writes one that a factory makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.schema import check
+from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
+
+
+class _Written:
+    """A value that is written in one of several ways, such as a quantity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+def _integer(bits: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]
+
+
+_WRITTEN: Final[Mapping[str, type[_Written]]] = {
+    name: type(name, (_Written,), {"__slots__": ()}) for name in check.WRITTEN
+}
+_TYPES: Final[Mapping[TypeName, Any]] = {
+    "string": str,
+    "bytes": Annotated[str, msgspec.Meta(pattern=rf"^{check.BASE64}\Z")],
+    "bool": bool,
+    "int32": _integer(32),
+    "int64": _integer(64),
+    "intorstr": _integer(32) | str,
+    "fieldsv1": Any,
+    "rawextension": Any,
+    "strings": list[str],
+    **_WRITTEN,
+}
+_ZEROS: Final[Mapping[TypeName, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
+"""Scalars → their empty values; those of bytes and of JSON are null."""
+
+_STRUCTS: Final[Mapping[TypeName, Any]] = {
+    "time": None,
+    "microtime": None,
+    "rawextension": None,
+    "quantity": _WRITTEN["quantity"]("0"),
+    "intorstr": 0,
+}
+"""Scalars that are structs in Go → their empty values."""
+
+
+def serialized(kind: Kind, obj: Json) -> Json:
+    """Returns the object as Go serializes it: a new value, without unknown fields, with kind and apiVersion first.
+
+    Values of the wrong type stay as they are.
+    """
+    whole = typed(kind, obj)
+    if (exact := matching(kind, whole)) is not None:
+        return exact
+    pruned = check.prune(kind, whole)
+    exact = matching(kind, pruned)
+    return pruned if exact is None else exact
+
+
+def typed(kind: Kind, obj: Json) -> Json:
+    """Returns the object with the type of a kind."""
+    return {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
+
+
+@cache
+def zero(kind: Kind) -> Json:
+    """Returns an object without any values, which is shared."""
+    return serialized(kind, {})
+
+
+def matching(kind: Kind, obj: Json) -> Json | None:
+    """Returns the object as Go serializes it; None if a value needs a closer look.
+
+    That is an unknown field, a value of the wrong type, a null in the place of an empty value, or an empty list in the
+    place of a null.
+    """
+    try:
+        typed = msgspec.convert(obj, _compiled(type_of(kind)), dec_hook=_decoded)
+    except msgspec.ValidationError:
+        return None
+    exact: Json = msgspec.to_builtins(typed, enc_hook=_encoded)
+    return exact
+
+
+def _decoded(written: type[Any], value: object) -> object:
+    return written(_text(written.__name__, value))
+
+
+@lru_cache(maxsize=4096)
+def _text(name: str, value: Any) -> object:
+    """Returns a scalar in its canonical form. Raises ValueError for a value of the wrong type."""
+    is_valid = check.VALUES[name][1]
+    if not is_valid(value):
+        raise ValueError(name)
+    return check.WRITTEN[name](value)
+
+
+def _encoded(written: _Written) -> object:
+    return written.value
+
+
+@cache
+def _compiled(type_name: TypeName) -> Any:
+    known = sorted(fields(type_name).values(), key=_place)
+    names = {f"f{index}": field.name for index, field in enumerate(known)}
+    rows = [(name, *_field(field)) for name, field in zip(names, known, strict=True)]
+    return msgspec.defstruct(type_name, rows, rename=names, omit_defaults=True, forbid_unknown_fields=True, gc=False)
+
+
+def _place(field: Field) -> tuple[tuple[int, ...], bool]:
+    """Returns the sort key of a field: its number, mostly as in Go's struct. kind has none and is first."""
+    return field.number, field.name != "kind"
+
+
+def _field(field: Field) -> tuple[Any, Any]:
+    """Returns a field's type and its default."""
+    one: Any = _TYPES[field.type] if field.type in SCALARS else _compiled(field.type)
+    container: Any = list[one] if field.list_of else dict[str, one]
+    if field.list_of or field.map_of:
+        if not field.writes_zero:
+            return container, msgspec.field(default_factory=list if field.list_of else dict)
+        if not field.pointer:  # what is empty is null
+            container = Annotated[container, msgspec.Meta(min_length=1)]
+        return container | None, _written(None) if field.always else None
+    if field.pointer:
+        return one | None, _written(None) if field.always else None
+    if field.type not in SCALARS:
+        return (one | None, None) if field.omitzero else (one, msgspec.field(default_factory=one))
+    if field.type in _STRUCTS:
+        return one | None, None if field.omitzero else _written(_STRUCTS[field.type])
+    zero = _ZEROS.get(field.type)
+    optional = one | None if zero is None else one
+    return optional, _written(zero) if field.always else zero
+
+
+def _written(zero: object) -> Any:
+    """Returns a default that is written."""
+    return msgspec.field(default_factory=lambda: zero)
