@@ -50,11 +50,6 @@ class Block:
     logs_stacks: bool = False
     udp_bytes: int = MAX_UDP_BYTES
 
-    @property
-    def view(self) -> str:
-        """Its name among blocks of one zone, "" as a rule."""
-        return self.chain.view.view_name if self.chain.view else ""
-
 
 class Exchange(NamedTuple):
     """A response on its way to the client, and whose it is.
@@ -124,7 +119,7 @@ class Server:
         if request.query.qtype == DS:
             return self._block_of_delegation(request)
         for zone, block in self._by_zone:
-            if is_below(labels, zone):
+            if not zone or labels[-len(zone) :] == zone:
                 only = block.chain.view
                 if only is None:
                     return block, is_of_packet
@@ -183,10 +178,12 @@ class Server:
             return NOT_SERVED if is_of_packet else for_one_client(NOT_SERVED)
         if request.depth >= MAX_DEPTH:
             return UNHANDLED
-        reply = block.chain.serve(request._replace(zone=block.zone, view=block.view, depth=request.depth + 1))
+        chain = block.chain
+        reply = chain.serve(request._replace(zone=block.zone, view=chain.view_name, depth=request.depth + 1))
+        reply = then(reply, chain.ordered)
         if not is_of_packet:
             return then(reply, for_one_client)
-        return reply if block.chain.is_cacheable else then(reply, _for_once)
+        return reply if chain.is_cacheable else then(reply, _for_once)
 
     def _received(
         self, query: Query, client: Client, lane: Lane, received_s: float
@@ -197,7 +194,7 @@ class Server:
         )
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):
-            request = request._replace(zone=block.zone, view=block.view)
+            request = request._replace(zone=block.zone, view=block.chain.view_name)
         return request, block, is_of_packet
 
     def failed(
@@ -225,11 +222,15 @@ class Server:
         self, request: Request, reply: Reply, block: Block, lane: Lane, key: bytes | None, epoch: int
     ) -> Exchange:
         """The bytes of a reply, kept in the table where every plugin and the reply allow it."""
+        chain = block.chain
+        reply = chain.ordered(reply)
         if reply is None:
             return Exchange(b"", None, request, block)
         query = request.query
         reuse = reply.reuse
-        is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and block.chain.is_cacheable
+        is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and chain.is_cacheable
+        if chain.observers and (reply.rcode == SERVFAIL or reply.error):  # they see every failure
+            is_reusable = False
         if reuse.repeat and not reply.wire:  # records of a message that was taken apart have this client's spelling
             is_reusable = False
         # an answer that was begun before something was forgotten may be made of that
@@ -262,7 +263,14 @@ class Server:
         response = with_room(query, response, limit_bytes)
         turn = self._next_turn(query, once=once) if is_rotated(response) else 0
         return compile_answer(
-            query, response, limit_bytes, block.zone, turn, once=once, now_s=request.received_s, view=block.view
+            query,
+            response,
+            limit_bytes,
+            block.zone,
+            turn,
+            once=once,
+            now_s=request.received_s,
+            view=block.chain.view_name,
         )
 
     def _next_turn(self, query: Query, *, once: bool) -> int:

@@ -15,6 +15,7 @@ from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
 from kdns.named_tuples import quick_replace
 
@@ -79,8 +80,11 @@ class Plugin(Protocol):
     takes_notify: bool = False
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - the name it has in CoreDNS
-        """The response to a request, or what `next` says to it, or to another one in its place."""
-        ...
+        """The response to a request, or what `next` says to it, or to another one in its place.
+
+        A plugin without a `serve` of its own is left out of the chain.
+        """
+        return next(request)
 
 
 @runtime_checkable
@@ -90,6 +94,13 @@ class Observer(Protocol):
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """These bytes were sent as the response, `took_s` seconds after the query was received."""
         ...
+
+
+@runtime_checkable
+class Orderer(Protocol):
+    """A plugin that says which addresses come first in the answers of its block."""
+
+    order: Order
 
 
 @runtime_checkable
@@ -171,10 +182,10 @@ class Chain:
 
     `is_cacheable` says whether the table may stand in front of it. `observers` are called with what was sent.
     `parents` are the plugins that may have the parent's side of a delegation. `view` says which queries it is for, None
-    for all.
+    for all; `view_name` is its name, "" for none.
     """
 
-    __slots__ = ("is_cacheable", "notify", "observers", "parents", "plugins", "serve", "view")
+    __slots__ = ("_orderer", "is_cacheable", "notify", "observers", "parents", "plugins", "serve", "view", "view_name")
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
@@ -182,14 +193,23 @@ class Chain:
         self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
         self.parents = tuple(plugin for plugin in self.plugins if isinstance(plugin, ParentSide))
         self.view = next((plugin for plugin in self.plugins if isinstance(plugin, View)), None)
+        self.view_name = self.view.view_name if self.view else ""
+        self._orderer = next((plugin for plugin in self.plugins if isinstance(plugin, Orderer)), None)
         self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
+
+    def ordered(self, reply: Reply) -> Reply:
+        """A reply with its addresses in the order of the block; the messages of a zone transfer keep theirs."""
+        if reply is None or self._orderer is None or reply.following:
+            return reply
+        return reply._replace(order=self._orderer.order)
 
 
 def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
     """The plugins as one function that ends in `serve`."""
     for plugin in reversed(plugins):
-        serve = partial(plugin.serve, next=serve)
+        if type(plugin).serve is not Plugin.serve:
+            serve = partial(plugin.serve, next=serve)
     return serve
 
 

@@ -5,17 +5,16 @@ REGEX is one of RE2, as Go's are: it takes a time linear in the text, which hold
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.types import SERVFAIL, type_name
-from kdns.dnsserver.answers.response import NEVER, Response
+from kdns.dns.types import type_name
+from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.block_options import BlockOptions
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.chain import Plugin, Request, Sees
 from kdns.dnsserver.directive import Directive, EventLog, Level, Tasks
 from kdns.dnsserver.patterns import Pattern, regex
 from kdns.dnsserver.stanza import Option, configured, count, duration_s, flag
@@ -86,23 +85,15 @@ class Needs(EventLog, Tasks, Protocol):
 
 
 class Errors(Plugin):
-    """Logs each response that has an `error`. Such a response, and SERVFAIL, is never reused: each one passes here.
+    """Logs each response that has an `error`. The table never has such a response: observers see each one.
 
     SERVFAIL of an upstream, fresh or cached, is its answer and not an error of this server, as in CoreDNS.
     """
 
     sees = Sees.PACKET
-    takes_notify = True
 
     def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
         self.log = ErrorLog(config, setup)
-
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply."""
-        reply = next(request)
-        if isinstance(reply, Response) and reply.rcode != SERVFAIL and not reply.error:
-            return reply
-        return then(reply, _once)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """Writes or counts a failed query."""
@@ -110,11 +101,6 @@ class Errors(Plugin):
         if response.error:
             query = request.query
             self.log.report(f"{wire[3] & 15} {query.name} {type_name(query.qtype)}", response.error)
-
-
-def _once(reply: Reply) -> Reply:
-    is_error = reply is not None and (reply.rcode == SERVFAIL or reply.error)
-    return reply._replace(reuse=NEVER.and_then(reply.reuse)) if reply is not None and is_error else reply
 
 
 @dataclass(slots=True)

@@ -1,11 +1,10 @@
 """loadbalance [round_robin | weighted FILE] { prefer CIDR… | reload DURATION }: the order of addresses in an answer.
 
-It acts on the answers of every directive behind it.
+It acts on the answers of all directives of its block, except zone transfers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Literal, Protocol
@@ -14,8 +13,8 @@ from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.order import Order, Weights
-from kdns.dnsserver.answers.response import EVERYTHING, Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.dnsserver.answers.response import EVERYTHING
+from kdns.dnsserver.chain import Plugin, Sees
 from kdns.dnsserver.directive import Answers, Directive, Files, Repeat
 from kdns.dnsserver.stanza import Option, adds, configured, count, duration_s, integer, sets
 from kdns.net import Network, packed
@@ -105,7 +104,7 @@ class Needs(Answers, Files, Protocol):
 
 
 class Loadbalance(Plugin):
-    """Sets the order of the addresses of each answer. A new order drops all kept answers."""
+    """Has the order of the addresses of the block's answers. A new order drops all kept answers."""
 
     sees = Sees.PACKET
 
@@ -122,16 +121,6 @@ class Loadbalance(Plugin):
     def _use(self, order: Order) -> None:
         self.order = order
         self._setup.forget((EVERYTHING,))
-
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, its addresses in this order."""
-        reply = next(request)
-        if isinstance(reply, Response):
-            return reply._replace(order=self.order) if reply.answer or reply.additional or reply.wire else reply
-        return reply if reply is None else then(reply, self._ordered)
-
-    def _ordered(self, reply: Reply) -> Reply:
-        return reply and reply._replace(order=self.order)
 
 
 def build(config: LoadbalanceConfig, setup: Needs) -> Loadbalance:

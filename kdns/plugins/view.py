@@ -6,12 +6,12 @@ comes before those of the zones around it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import Plugin, Request, Sees
 from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.expressions.functions import QUERY_FUNCTIONS, Environment
 from kdns.dnsserver.expressions.parser import Expression, expression
@@ -51,10 +51,6 @@ class ViewPlugin(Plugin):
         self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
         self._conditions = config.conditions
         self._block = block
-
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply."""
-        return next(request)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""

@@ -80,19 +80,17 @@ class Poller:
         for call in calls:
             call()
 
-    def _handle(self, handler: Handler, events: int) -> None:
-        try:
-            handler(events)
-        except Exception:  # events of other sockets come only once, and have to be handled
-            log.exception("handler of a socket failed")
-
     def _poll(self) -> None:
         self._is_polling = True
         try:
             for number, events in self._epoll.poll(0, _MAX_EVENTS):
                 handler = self._handlers.get(number)
-                if handler is not None:
-                    self._handle(handler, events)
+                if handler is None:
+                    continue
+                try:
+                    handler(events)
+                except Exception:  # events of other sockets come only once, and have to be handled
+                    log.exception("handler of a socket failed")
         finally:
             self._is_polling = False
             closing, self._closing = self._closing, []

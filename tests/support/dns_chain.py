@@ -18,7 +18,7 @@ from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.answers.table import Lane, packet_key
 from kdns.dnsserver.blocks import Block, Client, Exchange, Server
-from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.directive import Chance, Config, Directive, FileReader, Level, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
@@ -26,7 +26,6 @@ from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.loadbalance import Loadbalance, LoadbalanceConfig
 from kdns.runtime.metrics import Counters, Histograms
 from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
@@ -290,11 +289,7 @@ class Ordered(Plugin):
     sees = Sees.PACKET
 
     def __init__(self, order: Order) -> None:
-        self.plugin = Loadbalance(LoadbalanceConfig(), FakeSetup())
-        self.plugin.order = order
-
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        return self.plugin.serve(request, next)
+        self.order = order
 
 
 def only(config: ServerConfig, directive: Directive[Config, Any]) -> Config:

@@ -174,13 +174,13 @@ def compile_answer(
     """Returns the answer to `query`, at most `limit_bytes` long.
 
     `block_zone` and `view` are the server block's, for metrics. Additional records are left out first, silently; then
-    answers, with TC set (RFC 2181 §9). An upstream's bytes have to be such that `fits` says so. `turn` is the first of
+    answers, with TC set (RFC 2181 §9). An upstream's bytes have to be those of `with_room`. `turn` is the first of
     the orders that the addresses take; `once` makes a body for that one only. `now_s` is the time to which TTLs are
     counted down, on the clock of `Response.aged_from_s`.
     """
-    if response.wire and response.order.rotate and moving_of(response.wire) is None:
+    if response.wire and is_rotated(response) and moving_of(response.wire) is None:
         response = from_wire(response)
-    is_mixed = response.order.mixes(response.answer)
+    is_mixed = response.answer and response.order.mixes(response.answer)
     answer = (_compiled_mixed if is_mixed else _compiled)(
         query, response, limit_bytes, (block_zone, view), turn, once=once
     )
@@ -371,11 +371,6 @@ def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: b
     return tuple(made[one] for one in used)
 
 
-def fits(query: Query, response: Response, limit_bytes: int) -> bool:
-    """Returns whether an upstream's bytes can be sent unchanged: for the same question, and small enough."""
-    return _is_about(query, response.wire) and len(response.wire) + _opt_bytes(query, response) <= limit_bytes
-
-
 def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     """Returns the same response as far as it can be compiled for this client.
 
@@ -384,23 +379,18 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     """
     options = response.options
     if options and sum(4 + len(data) for _, data in options) > limit_bytes // OPTIONS_SHARE:
-        response = response._replace(options=())
-    if not response.wire or fits(query, response, limit_bytes):
+        options = ()
+        response = response._replace(options=options)
+    wire = response.wire
+    if not wire:
         return response
-    if not _is_about(query, response.wire):
-        return from_wire(response)
-    return response._replace(wire=cut(response.wire, limit_bytes - _opt_bytes(query, response)))
-
-
-def _is_about(query: Query, wire: bytes) -> bool:
     end = query.question_end
-    return wire[4:6] == b"\0\1" and wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
-
-
-def _opt_bytes(query: Query, response: Response) -> int:
-    if not query.edns:
-        return 0
-    return OPT_BYTES + (sum(4 + len(data) for _, data in response.options) if response.options else 0)
+    if wire[4:6] != b"\0\1" or wire[HEADER_BYTES:end].lower() != query.packet[HEADER_BYTES:end].lower():
+        return from_wire(response)
+    room_bytes = limit_bytes
+    if query.edns:
+        room_bytes -= OPT_BYTES + (sum(4 + len(data) for _, data in options) if options else 0)
+    return response if len(wire) <= room_bytes else response._replace(wire=cut(wire, room_bytes))
 
 
 def _bodies(

@@ -59,7 +59,7 @@ class Answering:
             if not isinstance(outcome, Exchange) and not self.pending.take(client[0]):
                 _discard(outcome)
                 outcome = self.server.overloaded(packet, self.lane)
-        self.requests.observe(1, time.monotonic() - received_s)  # the clock of asyncio's loops
+        self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
 
     async def completed(

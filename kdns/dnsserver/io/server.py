@@ -243,7 +243,7 @@ class DnsServer:
         for setup, zone in parts:
             if server not in setup.servers:
                 setup.servers.append(server)
-            self._enabled.append(Enabled(server.label, zone, setup.block(zone).view, setup.config))
+            self._enabled.append(Enabled(server.label, zone, setup.chain.view_name, setup.config))
 
     def _pages(self, setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
         """The pages of these blocks, by address and path."""

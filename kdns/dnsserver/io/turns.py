@@ -15,17 +15,17 @@ SLICE_S: Final = 0.001
 
 
 class Turns(Generic[T]):
-    """Up to `max_items` that wait, in a fair queue; `work` gets each of them when it is its client's turn."""
+    """Up to `max_items` that wait, in a fair queue; `work` gets each of them when it is its client's turn.
+
+    `put` is that of the queue.
+    """
 
     def __init__(self, max_items: int, work: Callable[[T], object]) -> None:
         self._queue = FairQueue[T](max_items)
+        self.put = self._queue.put
         self._work = work
         self._slice_end_s = 0.0
         self._is_scheduled = False
-
-    def put(self, address: str, item: T) -> bool:
-        """Have an item of the client at `address` wait; False where its client has too many waiting."""
-        return self._queue.put(address, item)
 
     @property
     def has_time(self) -> bool:
@@ -36,12 +36,7 @@ class Turns(Generic[T]):
         """Begin a slice in the next iteration of the loop, if none is scheduled."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def begin(self) -> None:
-        """Begin a slice now, if none is scheduled."""
-        if not self._is_scheduled:
-            self._run()
+            asyncio.get_running_loop().call_soon(self._continue)
 
     def finish(self) -> None:
         """Work on everything that waits."""
@@ -49,7 +44,14 @@ class Turns(Generic[T]):
         while waiting:
             self._work(self._queue.take())
 
-    def _run(self) -> None:
+    def _continue(self) -> None:
+        self._is_scheduled = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a slice now, if none is scheduled."""
+        if self._is_scheduled:
+            return
         loop = asyncio.get_running_loop()
         waiting = self._queue.by_client
         self._slice_end_s = loop.time() + SLICE_S
@@ -62,4 +64,4 @@ class Turns(Generic[T]):
         finally:
             self._is_scheduled = bool(waiting)
             if self._is_scheduled:
-                loop.call_soon(self._run)
+                loop.call_soon(self._continue)

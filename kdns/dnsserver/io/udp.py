@@ -133,7 +133,8 @@ class UdpListener:
                 send(answer.wire(packet), client)
             except OSError:
                 self._requests.unsent += 1
-        self._requests.observe(hits, self._loop.time() - started_s)
+        if hits:
+            self._requests.observe(hits, self._loop.time() - started_s)
         self._misses.begin()
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:

@@ -353,6 +353,21 @@ async def test_a_transfer_is_several_messages_on_a_stream() -> None:
     assert sum(times for _, times in lane.totals()) == 3
 
 
+def test_the_records_of_a_transfer_keep_their_order() -> None:
+    """It begins with the SOA (RFC 5936 §2.2), also where `loadbalance` puts addresses first."""
+    soa = RRset("x.", SOA, 60, (Soa("m.", "r.", 1, 2, 3, 4, 5),))
+    address = RRset("x.", A, 60, (b"\xc0\0\2\1", b"\xc0\0\2\2"))
+    message = Response(NOERROR, AA, (soa, address))
+    for transfer, types in (
+        (message, [A, A, SOA]),
+        (message._replace(following=(Response(NOERROR, AA, (soa,)),)), [SOA, A, A]),
+    ):
+        server = server_of(dns_chain.Ordered(Order(rotate=True)), Behind({"x.": transfer}, waits=False))
+        outcome = server.respond(query("x.", AXFR), server.table.lane("tcp", 4))
+        assert isinstance(outcome, Exchange)
+        assert [rrset.rtype for rrset in decode(outcome.wire).answer] == types
+
+
 def test_every_response_is_counted_once_for_its_block() -> None:
     zones = cluster("10.0.0.1", "cluster.local.")
     server = Server("dns://:53", (Block("cluster.local.", Chain((zones,))), Block("example.org.", Chain())))
