@@ -33,7 +33,7 @@ MD, MF, MB, MG, MR, MINFO, RP, AFSDB, RT, SIG, PX, NXT, KX, TALINK and LP have n
 
 ONLY_A_NAME: Final = frozenset((NS, CNAME, PTR, DNAME))
 _NOTHING_BEHIND: Final = ONLY_A_NAME | {SRV, MX, SOA}
-_ADDRESS_BYTES: Final = MappingProxyType({A: 4, AAAA: 16})
+ADDRESS_BYTES: Final = MappingProxyType({A: 4, AAAA: 16})
 MAX_POINTERS: Final = 127
 """Pointers that one name may pass: a name has at most 127 labels."""
 
@@ -129,7 +129,7 @@ def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt)
 
     `names` are those of the message: names that end alike are read once.
     """
-    if rtype in _ADDRESS_BYTES and end - start != _ADDRESS_BYTES[rtype]:
+    if rtype in ADDRESS_BYTES and end - start != ADDRESS_BYTES[rtype]:
         raise ValueError("an address of the wrong length")
     position = start
     for part in LAYOUTS.get(rtype, ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
 
@@ -44,13 +45,11 @@ def records(packet: bytes) -> tuple[Record, ...]:
     ValueError for a message that is shorter than it says.
     """
     found = _known.get(packet)
-    return _remembered(packet, _scanned(packet)) if found is None else found
-
-
-def _remembered(packet: bytes, found: tuple[Record, ...]) -> tuple[Record, ...]:
-    if len(_known) >= CACHED_MESSAGES:
-        _known.clear()
-    _known[packet] = found
+    if found is None:
+        found = _scanned(packet)
+        if len(_known) >= CACHED_MESSAGES:
+            _known.clear()
+        _known[packet] = found
     return found
 
 
@@ -113,19 +112,18 @@ def owner_of(packet: bytes, record: Record) -> Labels:
     return name_at(packet, record.owner_at)[0]
 
 
-def without_opt(packet: bytes) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
+def without_opt(packet: bytes, found: Sequence[Record]) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
     """Returns the message without its OPT, the options of that, and the upper bits of the rcode.
 
-    ValueError for no message. An OPT in front of other records stays, because pointers depend on its position; as a
-    rule it is the last one.
+    `found` are its records. An OPT in front of other records stays, because pointers depend on its position; as a rule
+    it is the last one.
     """
-    found = records(packet)
     opt = found[-1] if found else None
     if opt is None or opt.rtype != OPT or opt.section != ADDITIONAL:
         return packet, (), 0
     (additionals,) = unpack_from("!H", packet, 10)
     bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : opt.owner_at]
     if opt.end == len(packet):  # bytes behind it are not part of the message, and are dropped
-        _remembered(bare, found[:-1])
+        _known[bare] = tuple(found[:-1])
     options = options_of(packet[opt.rdata_at : opt.end]) if opt.end > opt.rdata_at else ()
     return bare, options, opt.ttl >> 24 << 4

@@ -17,7 +17,7 @@ from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
-from kdns.dns.wire import without_opt
+from kdns.dns.wire import records, without_opt
 from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Block, Exchange, Server
@@ -136,7 +136,7 @@ def meaning(wire: bytes) -> object:
     """Returns a response without the order of its records."""
     got = decode(wire)
     parts = map(Counter, (got.answer, got.authority, got.additional))
-    return got.rcode, got.flags, *parts, without_opt(wire)[1]
+    return got.rcode, got.flags, *parts, without_opt(wire, records(wire))[1]
 
 
 def packet_of(name: str, qtype: int, flags: int, payload_bytes: int, *, do: bool) -> bytes:

@@ -53,6 +53,7 @@ TTL_BYTES: Final = _TTL.size
 """The memory of a TTL and its position."""
 _NO_ID: Final = bytes(2)
 _NO_QUESTION: Final = bytes(2)
+_ONE_ANSWER: Final = b"\0\1"
 _HEAD: Final = lru_cache(1024)(Struct("!HHHHH").pack)
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = OPCODE | RD | CD
@@ -95,7 +96,6 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     question_end: int
     bodies: tuple[bytes, ...] | list[bytes]
     kind: ResponseKind
-    count: int = 0
     hits: int = 0
     tallies: tuple[Tally, ...] = ()
     until_s: float = inf
@@ -108,14 +108,11 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     weight_bytes: int = 0
     generation: int = 0
 
-    def __post_init__(self) -> None:
-        self.count = len(self.bodies)
-
     def wire(self, packet: bytes) -> bytes:
         """Returns the whole response to `packet`, counted."""
         self.hits = hits = self.hits + 1
         bodies = self.bodies
-        return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % self.count]))
+        return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % len(bodies)]))
 
     def renew(self, now_s: float) -> bool:
         """Returns whether the answer may be used at this time, its TTLs counted down to it in whole seconds."""
@@ -178,12 +175,13 @@ def compile_answer(
     the orders that the addresses take; `once` makes a body for that one only. `now_s` is the time to which TTLs are
     counted down, on the clock of `Response.aged_from_s`.
     """
-    if response.wire and is_rotated(response) and moving_of(response.wire) is None:
+    if response.order.rotate and response.wire[6:8] > _ONE_ANSWER and moving_of(response.wire) is None:
         response = from_wire(response)
-    is_mixed = response.answer and response.order.mixes(response.answer)
-    answer = (_compiled_mixed if is_mixed else _compiled)(
-        query, response, limit_bytes, (block_zone, view), turn, once=once
-    )
+    if response.wire:
+        compiled = _compiled_wire
+    else:
+        compiled = _compiled_mixed if response.order.mixes(response.answer) else _compiled
+    answer = compiled(query, response, limit_bytes, (block_zone, view), turn, once=once)
     answer.tallies = response.tallies
     if response.header != (0, 0):
         (flags,) = unpack_from("!H", answer.head)
@@ -252,8 +250,6 @@ def _compiled(
         shared = soa.tail(at - 4, opt)
         head = _head(query, response, 0, 1, edns is not None)
         return Answer(head, at, shared, _kind(query, response, place, at + len(shared[0])))
-    if response.wire:
-        return _answer_of_wire(query, response, place, opt, turn, once=once)
     end = limit_bytes - len(opt)
     rrsets = response.answer
     answer = _own_addresses(query, response, end) if len(rrsets) == 1 else None
@@ -285,7 +281,7 @@ def is_rotated(response: Response) -> bool:
     if not response.order.rotate:
         return False
     if response.wire:
-        return response.wire[6:8] > b"\0\1"
+        return response.wire[6:8] > _ONE_ANSWER
     return sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
 
 
@@ -342,10 +338,12 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
     return [start + address for address in rdata]
 
 
-def _answer_of_wire(
-    query: Query, response: Response, place: tuple[str, str], opt: bytes, turn: int, *, once: bool
+def _compiled_wire(
+    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
 ) -> Answer:
-    """Returns an upstream's bytes behind the client's own id and question."""
+    """Returns an upstream's bytes behind the client's own id and question; `with_room` has cut them."""
+    del limit_bytes
+    opt = encode_opt(query.edns, response.rcode >> 4, response.options) if query.edns else b""
     wire, end = response.wire, query.question_end
     flags, _, answers, authorities, additionals = unpack_from("!HHHHH", wire, 2)
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
@@ -357,7 +355,7 @@ def _answer_of_wire(
 def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: bool) -> tuple[bytes, ...]:
     """Returns the bytes behind the question, in each order that its addresses take."""
     wire, order = response.wire, response.order
-    moving = moving_of(wire) if order.rotate else None
+    moving = moving_of(wire) if order.rotate and wire[6:8] > _ONE_ANSWER else None
     if not moving:
         return (wire[end:] + opt,)
     rdata = [wire[record.rdata_at : record.end] for record in moving]

@@ -6,16 +6,14 @@ key holds everything an answer depends on. A packet that differs in anything els
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Final
 
 from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
 from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
-
-Name = TypeVar("Name", bound=Hashable)
 
 MAX_TABLE_BYTES: Final = 64 << 20
 """Memory of the process that answers may take, all tables and indexes included."""
@@ -213,7 +211,11 @@ class AnswerTable:
         self.generations.size_bytes += answer.weight_bytes
         self.generations.add(answer, lane.shelf)
         for subject in subjects:
-            self._link(self._dependents, subject, answer)
+            group = self._dependents.get(subject)
+            if group is None:
+                group = self._dependents[subject] = {}
+                self.generations.size_bytes += _GROUP_BYTES
+            group[answer] = None
         if reuse.expires_s is not None:
             answer.expires_s = reuse.expires_s
             answer.until_s = min(answer.until_s, reuse.expires_s)
@@ -254,23 +256,13 @@ class AnswerTable:
             lane.shelves.remove(shelf)
         self.generations.size_bytes -= answer.weight_bytes
         for subject in answer.subjects:
-            self._unlink(self._dependents, subject, answer)
+            group = self._dependents.get(subject, {})
+            if group.pop(answer, self) is None and not group:  # a group of too many was forgotten as a whole
+                del self._dependents[subject]
+                self.generations.size_bytes -= _GROUP_BYTES
 
     def _drop(self, answer: Answer) -> None:
         self.unlink(answer, self.generations.remove(answer))
-
-    def _link(self, index: dict[Name, dict[Answer, None]], name: Name, answer: Answer) -> None:
-        group = index.get(name)
-        if group is None:
-            group = index[name] = {}
-            self.generations.size_bytes += _GROUP_BYTES
-        group[answer] = None
-
-    def _unlink(self, index: dict[Name, dict[Answer, None]], name: Name, answer: Answer) -> None:
-        group = index.get(name, {})
-        if group.pop(answer, self) is None and not group:  # a group of too many was forgotten as a whole
-            del index[name]
-            self.generations.size_bytes -= _GROUP_BYTES
 
     def __len__(self) -> int:
         return sum(len(lane.answers) for lane in self.lanes.values())

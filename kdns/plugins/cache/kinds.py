@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, labels_of
-from kdns.dns.query import HEADER_BYTES, TC, Query
+from kdns.dns.query import TC, Query
 from kdns.dns.rdata import NamesAt
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
@@ -200,13 +200,6 @@ def _folded(labels: Labels) -> Labels:
     return tuple(map(bytes.lower, labels))
 
 
-def answers_query(query: Query, response: Response) -> bool:
-    """Returns whether a reply's question is the query's."""
-    end = query.question_end
-    wire = response.wire
-    return not wire or wire[HEADER_BYTES:end].lower() == query.packet[HEADER_BYTES:end].lower()
-
-
 def without_flags(response: Response, flags: int) -> Response:
     """Returns the same response without these flags of its header."""
     if not response.wire:
@@ -224,8 +217,12 @@ def with_ttl(response: Response, ttl_s: int, found: Iterable[Record] = ()) -> Re
     `found` are those of its message, where that is known.
     """
     if response.wire:
-        wire = wire_with_ttl(response.wire, ttl_s, found or records(response.wire))
-        return response if wire is response.wire else response._replace(wire=wire)
+        ttl, changed = TTL_BYTES.pack(ttl_s), bytearray()
+        for _, _, rtype, _, was_s, ttl_at, _, _ in found or records(response.wire):
+            if was_s != ttl_s and rtype != OPT:
+                changed = changed or bytearray(response.wire)
+                changed[ttl_at : ttl_at + 4] = ttl
+        return response._replace(wire=bytes(changed)) if changed else response
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
@@ -257,15 +254,3 @@ def capped(response: Response, success_s: int, denial_s: int) -> Response:
 
 def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:
     return RRset(rrset.owner, rrset.rtype, ttl_s, rrset.rdata, rrset.rclass)
-
-
-def wire_with_ttl(packet: bytes, ttl_s: int, found: Iterable[Record]) -> bytes:
-    """Returns a message with the TTL of each record set, in place."""
-    changed: bytearray | None = None
-    ttl = TTL_BYTES.pack(ttl_s)
-    for _, _, rtype, _, was_s, ttl_at, _, _ in found:
-        if was_s != ttl_s and rtype != OPT:
-            if changed is None:
-                changed = bytearray(packet)
-            changed[ttl_at : ttl_at + 4] = ttl
-    return packet if changed is None else bytes(changed)

@@ -28,12 +28,18 @@ from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_AN
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
-from kdns.plugins.cache.config import OPTIONS, STALE_TTL_S, CacheConfig, PrefetchConfig, StaleConfig, parse
+from kdns.plugins.cache.config import (
+    OPTIONS,
+    STALE_TTL_S,
+    CacheConfig,
+    PrefetchConfig,
+    StaleConfig,
+    parse,
+)
 from kdns.plugins.cache.kinds import (
     OTHER,
     AnswerKind,
     Contents,
-    answers_query,
     capped,
     contents,
     with_ttl,
@@ -136,9 +142,13 @@ class Cache(Plugin):
         self._setup = setup
         self._zones = ZoneSet(config.zones)
         self._disabled = {
-            AnswerKind.SUCCESS: ZoneSet(config.disabled_success),
-            AnswerKind.DENIAL: ZoneSet(config.disabled_denial),
-            AnswerKind.FAILURE: ZoneSet(config.disabled_denial),
+            kind: ZoneSet(zones)
+            for kind, zones in (
+                (AnswerKind.SUCCESS, config.disabled_success),
+                (AnswerKind.DENIAL, config.disabled_denial),
+                (AnswerKind.FAILURE, config.disabled_denial),
+            )
+            if zones
         }
         self._zones_label = ",".join(config.zones)
         self._counts: dict[tuple[str, str], Counts] = {}
@@ -157,7 +167,7 @@ class Cache(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the item of the question, or what the next directive replies, which becomes an item."""
         query = request.query
-        if query.qtype in TRANSFERS or query.labels not in self._zones:
+        if query.qtype in TRANSFERS or self._zones.closest(query.labels) is None:
             return next(request)
         counts = self._counts.get((request.server, request.view)) or self._new_counts(request)
         question = Question(request, next, question_key(query), counts)
@@ -209,7 +219,8 @@ class Cache(Plugin):
             if _is_popular(item, self._config.prefetch, now_s) and now_s >= item.next_refresh_s:
                 counts.prefetches.count += self._refresh(item, question)
             end_s = min(end_s, now_s + REFRESH_GAP_S)
-        return _for_client(item.response, request.query, _hit(item, counts), item.reuse(end_s))
+        tallies = (counts.requests, counts.hits[item.kind], item.uses)
+        return _for_client(item.response, request.query, tallies, item.reuse(end_s))
 
     def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
         """Returns a stale answer, or with `verify` a new one if there is one in time."""
@@ -253,7 +264,7 @@ class Cache(Plugin):
         Returns the value that is `made` of the outcome.
         """
         request, later, key, _ = question
-        flight_key = key, request.is_stream
+        flight_key = key, request.transport != "udp"
         waiters = self._flights.get(flight_key)
         if waiters is not None:
             if len(waiters) >= MAX_WAITERS:
@@ -347,13 +358,14 @@ class Cache(Plugin):
 
     def _store_reply(self, question: Question, reply: Reply) -> FetchResult:
         """Returns a reply with the cache's TTL, and keeps it if it is cacheable."""
-        if reply is None or is_end(reply):
+        if reply is None or (not reply.wire and is_end(reply)):
             return FetchResult(reply)
         if reply.reuse is not NEVER:
             reply = capped(reply, self._config.success.max_ttl_s, self._config.denial.max_ttl_s)
             return FetchResult(reply, Contents(AnswerKind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
-        if not answers_query(query, reply):
+        end, wire = query.question_end, reply.wire
+        if wire and wire[HEADER_BYTES:end].lower() != query.packet[HEADER_BYTES:end].lower():  # another question's
             question.counts.drops.count += 1
             return FetchResult(reply)
         try:
@@ -362,10 +374,12 @@ class Cache(Plugin):
             return FetchResult(reply)
         if found.kind is AnswerKind.OTHER:
             return FetchResult(reply, found)
-        ttl_s = self._ttl_s(found)
+        config = self._config
+        limits = config.success if found.kind is AnswerKind.SUCCESS else config.denial
+        ttl_s = config.failure_ttl_s if found.kind is AnswerKind.FAILURE else limits.clamped(found.ttl_s)
         reply = with_ttl(reply, int(ttl_s), found.records)
-        disabled = self._disabled[found.kind]
-        if not ttl_s or query.labels in disabled:
+        disabled = self._disabled.get(found.kind)
+        if not ttl_s or (disabled is not None and query.labels in disabled):
             return FetchResult(reply, found)
         item = self._keep(question, found.kind, reply, ttl_s)
         is_repeated = item is not None and reply.wire and reply.options == item.response.options
@@ -376,15 +390,6 @@ class Cache(Plugin):
         self.success.remove(item.key)
         self.denial.remove(item.key)
         self._setup.forget((item.key,))
-
-    def _ttl_s(self, found: Contents) -> float:
-        match found.kind:
-            case AnswerKind.SUCCESS:
-                return self._config.success.clamped(found.ttl_s)
-            case AnswerKind.DENIAL:
-                return self._config.denial.clamped(found.ttl_s)
-            case _:
-                return self._config.failure_ttl_s
 
     def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
         """Returns the item that a reply became, None if another one stays.
@@ -425,7 +430,8 @@ class Cache(Plugin):
             )
         to, other = (self.success, self.denial) if kind is AnswerKind.SUCCESS else (self.denial, self.success)
         question.counts.evictions[kind].count += to.put(item)
-        other.remove(key)
+        if other.get(key):
+            other.remove(key)
         if old is not None and old.reused_until_s > now_s:
             self._setup.forget((key,))
         return item
@@ -481,13 +487,9 @@ def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
     if reply is None or item is None or request.depth:
         return _reply_for_client(reply, request.query, (counts.requests, counts.misses))
     tallies = (*reply.tallies, counts.requests, counts.misses)
-    repeat = Repeat(NAME, _hit(item, counts), len(tallies), item.response.aged_from_s)
+    hit = (counts.requests, counts.hits[item.kind], item.uses)
+    repeat = Repeat(NAME, hit, len(tallies), item.response.aged_from_s)
     return _for_client(reply, request.query, tallies, item.reuse(item.end_s, repeat))
-
-
-def _hit(item: Item, counts: Counts) -> tuple[Tally, ...]:
-    """Returns the tallies of an answer from a fresh item."""
-    return counts.requests, counts.hits[item.kind], item.uses
 
 
 def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
@@ -502,14 +504,13 @@ def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) ->
 def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse | None = None) -> Response:
     """Returns the response with the client's spelling, and AD if the query sets AD or DO (RFC 6840 §5.8)."""
     wire, end = response.wire, query.question_end
-    shows_ad = query.flags & AD or query.do
     if not wire:
-        response = response if shows_ad else without_flags(response, AD)
+        response = response if query.flags & AD or query.do else without_flags(response, AD)
     else:
         question = query.packet[HEADER_BYTES:end]
         if not wire.startswith(question, HEADER_BYTES):
             wire = wire[:HEADER_BYTES] + question + wire[end:]
-        if wire[3] & AD and not shows_ad:
+        if wire[3] & AD and not (query.flags & AD or query.do):
             wire = wire[:3] + bytes((wire[3] & ~AD,)) + wire[4:]
     return response._replace(wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
 

@@ -29,8 +29,8 @@ def question_key(query: Query) -> bytes:
     Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
     The answer to a question with RD answers the one without RD, see `recursive_key`.
     """
-    packet, end = query.packet, query.question_end
-    flags = (query.flags & (RD | CD)) >> 4 | query.do << 1
+    packet, end, edns = query.packet, query.question_end, query.edns
+    flags = (query.flags & (RD | CD)) >> 4 | (edns is not None and edns.do) << 1
     return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + _FLAGS[flags]
 
 
@@ -67,7 +67,9 @@ class Item:
         self.last_s = stored_s
         self.next_refresh_s = 0.0
         self.was_used = False
-        self.size_bytes = _ITEM_BYTES + len(key) + _size_of(response)
+        wire = response.wire
+        size_bytes = len(wire) if wire and not response.options else _size_of(response)
+        self.size_bytes = _ITEM_BYTES + len(key) + size_bytes
 
     def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
         """Returns the reuse of an answer that is made of it."""
@@ -76,11 +78,8 @@ class Item:
 
 
 def _size_of(response: Response) -> int:
-    options_bytes = sum(_OPTION_BYTES + len(data) for _, data in response.options) if response.options else 0
-    if response.wire:
-        return len(response.wire) + options_bytes
+    size_bytes = len(response.wire) + sum(_OPTION_BYTES + len(data) for _, data in response.options)
     sections = (response.answer, response.authority, response.additional)
-    size_bytes = options_bytes
     for rrset in (rrset for rrsets in sections for rrset in rrsets):
         texts = sum(len(rdata) for rdata in rrset.rdata if isinstance(rdata, bytes | str))
         size_bytes += _RECORD_BYTES * (1 + len(rrset.rdata)) + texts
@@ -102,9 +101,9 @@ class Store:
 
     def put(self, item: Item) -> int:
         """Keeps an item, in place of one with its key; returns how many were evicted."""
-        self.remove(item.key)
+        old = self._items.pop(item.key, None)
         self._items[item.key] = item
-        self.size_bytes += item.size_bytes
+        self.size_bytes += item.size_bytes - (old.size_bytes if old else 0)
         evictions = 0
         while len(self._items) > self.capacity or self.size_bytes > MAX_BYTES:
             self._evict()

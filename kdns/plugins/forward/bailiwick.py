@@ -14,7 +14,7 @@ from typing import Final
 from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query
-from kdns.dns.rdata import LAYOUTS, NamesAt, check_rdata
+from kdns.dns.rdata import ADDRESS_BYTES, LAYOUTS, NamesAt, check_rdata
 from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
 from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, without_opt
 from kdns.dnsserver.answers.decode import with_records
@@ -45,7 +45,8 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
     for record in every:
         if not wire.startswith(QUESTION_POINTER, record.owner_at):
             names.at(record.owner_at)
-        if record.rtype in CHECKED:
+        size_bytes = record.end - record.rdata_at
+        if record.rtype in CHECKED and size_bytes != ADDRESS_BYTES.get(record.rtype):
             check_rdata(record.rtype, wire, record.rdata_at, record.end, names)
     wire = wire[: every[-1].end if every else len(wire) if wire[4:6] != _ONE else query.question_end]
     if wire[4:6] != _ONE or not is_plain(wire, query, every):
@@ -54,7 +55,7 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
             if len(related) > MAX_TAKEN_APART:
                 raise ValueError(f"more than {MAX_TAKEN_APART} records beside some that do not concern the question")
             return with_records(Response(wire=wire, plugin=plugin), related)
-    bare, options, upper_rcode = without_opt(wire)
+    bare, options, upper_rcode = without_opt(wire, every)
     return Response(upper_rcode | wire[3] & 15, wire=bare, options=options, plugin=plugin)
 
 
@@ -72,7 +73,7 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
             continue
         if rclass != query.qclass or rtype == OPT:
             return False
-        start = _start(wire, owner_at)
+        start = HEADER_BYTES if wire.startswith(QUESTION_POINTER, owner_at) else _start(wire, owner_at)
         if section == ANSWER:
             if start not in owners:
                 return False

@@ -65,7 +65,9 @@ class Forwarder:
     def matches(self, labels: Labels) -> bool:
         """Returns whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
         zone = self.zones.closest(labels)
-        return zone is not None and (labels == zone or labels not in self._excluded)
+        if zone is None or not self._config.excluded:
+            return zone is not None
+        return labels == zone or labels not in self._excluded
 
     def falls_through(self, response: Response) -> bool:
         """Returns whether the next stanza replaces an upstream's response (`next`, `next_on_nodata`)."""

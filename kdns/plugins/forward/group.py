@@ -34,25 +34,21 @@ class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
 class Member:
     """One upstream of a stanza, and what is known of its health; `name` is how it may be written in a Corefile.
 
-    It is down after more than max_fails health checks failed in a row. They begin when
-    a question got no response, and end with the first response, whatever it says.
+    Others are asked in its place while it `is_down`: after more than max_fails health checks failed in a row. They
+    begin when a question got no response, and end with the first response, whatever it says.
     """
 
     def __init__(self, name: str, upstream: Upstream, config: ForwardConfig, tasks: Tasks, failures: Tally) -> None:
         self.name = name
         self.upstream = upstream
-        self.fails = 0
+        self.is_down = False
+        self._fails = 0
         self._labels: dict[int, tuple[str, str, str]] = {}
         self._check = config.health_check
         self._max_fails = config.max_fails
         self._tasks = tasks
         self._failures = failures
         self._is_checking = False
-
-    @property
-    def is_down(self) -> bool:
-        """Whether others are to be asked in its place."""
-        return self.fails > self._max_fails > 0
 
     def labels(self, rcode: int) -> tuple[str, str, str]:
         """Returns the labels of coredns_proxy_request_duration_seconds; rcodes without a name are "other"."""
@@ -80,14 +76,16 @@ class Member:
                 try:
                     await self.upstream.exchange(query, transport, CHECK_TIMEOUT_S)
                 except UpstreamError:
-                    self.fails += 1
+                    self._fails += 1
+                    self.is_down = self._fails > self._max_fails
                     self._failures.count += 1
                     await self._tasks.sleep(max(check.interval_s, SHORTEST_INTERVAL_S))
                 else:
                     break
         finally:
             self._is_checking = False
-        self.fails = 0
+        self._fails = 0
+        self.is_down = False
 
 
 Members: TypeAlias = tuple[Member, ...]

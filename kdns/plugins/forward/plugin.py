@@ -35,10 +35,13 @@ class Forward(Plugin):
         `next` for other names and zone transfers.
         """
         query = request.query
-        takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
-        if not takers or query.qtype in TRANSFERS:
+        if query.qtype in TRANSFERS:
             return next(request)
-        return takers[0].ask(request) if len(takers) == 1 else _first_that_knows(takers, request)
+        if len(self.forwarders) == 1:
+            (forwarder,) = self.forwarders
+            return forwarder.ask(request) if forwarder.matches(query.labels) else next(request)
+        takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
+        return _first_that_knows(takers, request) if takers else next(request)
 
 
 async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:

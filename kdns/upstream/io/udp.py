@@ -21,7 +21,6 @@ from kdns.upstream.message import (
     has_question,
     in_random_case,
     is_response,
-    question_of,
     repeats_question,
     response_to,
 )
@@ -71,7 +70,7 @@ class UdpSockets:
 
     async def exchange(self, query: Query, timeout_s: float, client: str) -> bytes:
         """Returns the response, which has the id and the question of the query."""
-        question, exchanges = question_of(query), self._exchanges
+        question, exchanges = query.packet[HEADER_BYTES : query.question_end], self._exchanges
         drawn = exchanges.entropy.take(_DRAWN_BYTES + len(question))
         body = query.packet[2:] if query.is_plain else body_of(query)
         sent = question
@@ -80,7 +79,11 @@ class UdpSockets:
             body = body[:_FLAGS_BYTES] + sent + body[_FLAGS_BYTES + len(question) :]
         pending = exchanges.begin(timeout_s, sent, client)
         try:
-            self._send(pending, body, drawn)
+            one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - timeout_s)
+            message_id = drawn[1:_DRAWN_BYTES]
+            while message_id in one.pending or message_id in one.late:
+                message_id = exchanges.entropy.take(2)
+            one.send(message_id, pending, body)
             response = await pending
         finally:
             exchanges.end(pending)
@@ -111,13 +114,6 @@ class UdpSockets:
         if self._slots[one.slot] is one:
             self._slots[one.slot] = None
             self._retired.add(one)
-
-    def _send(self, pending: Pending, body: bytes, drawn: bytes) -> None:
-        one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - pending.timeout_s)
-        message_id = drawn[1:_DRAWN_BYTES]
-        while message_id in one.pending or message_id in one.late:
-            message_id = self._exchanges.entropy.take(2)
-        one.send(message_id, pending, body)
 
     def _chosen(self, slot: int, now_s: float) -> UdpSocket:
         one = self._slots[slot]

@@ -108,8 +108,8 @@ async def test_a_forwarded_question() -> None:
                     found.append(calls)
         assert len(upstream.received) < 2 * RUNS, "the others were answered by the server"
     miss, hit = (min(found, key=Calls.total) for found in (first, second))
-    assert miss.total() < 159, shown(miss)
-    assert hit.total() < 8, shown(hit)
+    assert miss.total() < 111, shown(miss)
+    assert hit.total() < 7, shown(hit)
 
 
 async def test_a_changed_slice() -> None:
