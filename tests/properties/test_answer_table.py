@@ -203,8 +203,10 @@ def without_serial(rrset: RRset) -> RRset:
     return replace(rrset, rdata=(replace(rdata, serial=0),)) if isinstance(rdata, Soa) else rrset
 
 
-def assert_equal(server: Server, state: State, options: Options, asked: tuple[Asked, ...]) -> None:
-    fresh, _ = server_of(rebuilt(state), options)
+def assert_equal(server: Server, cluster: Kubernetes, options: Options, asked: tuple[Asked, ...]) -> None:
+    """Compares meanings only where bytes differ: by the order of records, as the serials are the same."""
+    fresh, fresh_cluster = server_of(rebuilt(cluster.zones.state), options)
+    fresh_cluster.renew(cluster.zones.serial)
     for one in asked:
         kept, new = answered(server, one), answered(fresh, one)
         assert kept == new or meaning(kept) == meaning(new), f"{one}: {decode(kept)}, from scratch {decode(new)}"
@@ -220,8 +222,8 @@ def test_the_table_after_any_events_is_the_table_built_from_scratch(
     server, cluster = server_of(state, options, rotate=rotate)
     for number, (event, asked) in enumerate(steps):
         apply(state, event, cluster, now_s=1000.0 + number)
-        assert_equal(server, state, options, tuple(asked))
-    assert_equal(server, state, options, QUESTIONS)
+        assert_equal(server, cluster, options, tuple(asked))
+    assert_equal(server, cluster, options, QUESTIONS)
 
 
 @given(OPTIONS, st.lists(st.one_of(puts, deletes), max_size=8), st.one_of(puts, deletes))
@@ -239,7 +241,7 @@ def test_one_change_leaves_no_stale_answer_among_all_questions(
         answered(server, question)
     assert len(server.table) > len(QUESTIONS) * 0.9
     apply(state, event, cluster, 3.0)
-    assert_equal(server, state, options, QUESTIONS)
+    assert_equal(server, cluster, options, QUESTIONS)
 
 
 @settings(max_examples=20, deadline=None)
