@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from rest_harness import path_of, server
 from served_kinds import KINDS
+from yaml_file import yaml_file
 
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
 
-OBSERVED = yaml.safe_load(Path(__file__).with_name("observed.yaml").read_text())
+OBSERVED = yaml_file(Path(__file__).with_name("observed.yaml"))
 SERVICES = path_of(SERVICE, "default")
 RANGES = ("10.0.0.0/16", "fd00::/108")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+from yaml_file import yaml_file
 from zone_text import zone_rrsets
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
@@ -124,11 +125,12 @@ class Case:
         ]
 
 
+@cache
 def cases() -> list[Case]:
     """Every case of every file."""
     found = []
     for path in sorted(FOLDER.glob("*.yaml")):
-        table = yaml.safe_load(path.read_text(encoding="utf-8"))
+        table = yaml_file(path)
         unused = table["objects"].keys() - {name for case in table["cases"] for name in case["objects"]}
         assert not unused, f"{path}: nobody asks about {unused}"
         found += [_case(path.stem, case, table["objects"]) for case in table["cases"]]

@@ -8,18 +8,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from served_kinds import KINDS
 from structlog.testing import capture_logs
 from test_controllers import Cluster
+from yaml_file import yaml_file
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 
-OBJECTS: Final = yaml.safe_load((Path(__file__).parents[2] / "golden/odd_objects.yaml").read_text())
+OBJECTS: Final = yaml_file(Path(__file__).parents[2] / "golden/odd_objects.yaml")
 BY_TYPE: Final = {(kind.api_version, kind.kind): kind for kind in KINDS}
 ODD: Final[tuple[Any, ...]] = (
     *(None, "", 0, -1, 1, True, [], {}, "x", "a" * 300, 2**31 - 1, [None], [{}], "None", "::1", "10.0.0.1", "a.b/c"),

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import nft_walk
 import pytest
-import yaml
 from click.testing import CliRunner, Result
+from yaml_file import yaml_file
 
 from kdns.cli.main import main
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CLUSTER = GOLDEN / "trace_cluster.yaml"
-TRACES: list[dict[str, str]] = yaml.safe_load((GOLDEN / "traces.yaml").read_text(encoding="utf-8"))
+TRACES: list[dict[str, str]] = yaml_file(GOLDEN / "traces.yaml")
 
 
 def run(*arguments: str, **environment: str) -> Result:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from yaml_file import yaml_file
 
 from kdns.cluster.source import Source
 from kdns.corefile.lexer import Token
@@ -20,9 +20,7 @@ from kdns.plugins import errors, log
 from kdns.plugins.directives import BY_NAME
 from kdns.plugins.kubernetes.options import Options
 
-GOLDEN: dict[str, Any] = yaml.safe_load(
-    (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
-)
+GOLDEN: dict[str, Any] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")
 ZONES = ("example.org.",)
 ACCEPTED = [(name, case) for name, cases in GOLDEN["accepted"].items() for case in cases]
 

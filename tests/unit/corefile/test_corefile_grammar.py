@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from yaml_file import yaml_file
 
 from kdns.corefile.address import is_reverse, reverse_zones
 from kdns.corefile.imports import MAX_NESTING, Reader
@@ -18,9 +18,7 @@ from kdns.corefile.lines import Line
 from kdns.corefile.parse import ServerBlock, parse
 from kdns.errors import CorefileError
 
-GOLDEN: dict[str, list[Any]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "golden" / "corefile.yaml").read_text(encoding="utf-8")
-)
+GOLDEN: dict[str, list[Any]] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile.yaml")
 
 
 def reader(files: dict[str, str]) -> Reader:

@@ -6,8 +6,8 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
-import yaml
 from dns_chain import only
+from yaml_file import yaml_file
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.advice import ADVICE, EXTERNAL
@@ -19,9 +19,7 @@ from kdns.net import HostPort
 from kdns.plugins import bind, health, loadbalance
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES, configure
 
-REFUSED: list[list[str]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "golden" / "corefile_directives.yaml").read_text(encoding="utf-8")
-)["servers"]
+REFUSED: list[list[str]] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")["servers"]
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)

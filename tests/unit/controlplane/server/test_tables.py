@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from served_kinds import CATALOGUE, GENERIC, KINDS, SERVED
+from yaml_file import yaml_file
 
 from kdns.controlplane.meta.human_duration import human_duration, since
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE
@@ -18,7 +19,7 @@ from kdns.controlplane.server.conversions import SCALE
 from kdns.controlplane.server.representation import IncludeObject, table
 
 NOW_S = datetime.fromisoformat("2024-05-01T12:00:00Z").timestamp()
-GOLDEN: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parents[3] / "golden" / "tables.yaml").read_text("utf-8"))
+GOLDEN: list[dict[str, Any]] = yaml_file(Path(__file__).parents[3] / "golden" / "tables.yaml")
 BY_KIND = {kind.kind: kind for kind in KINDS}
 ROWS = [(group, row) for group in GOLDEN for row in group["rows"]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import pytest
 from dns_chain import cluster_server
@@ -41,33 +41,35 @@ def server() -> Server:
     return cluster_server(state, Options(), order=Order(rotate=True))[0]
 
 
-SHAPES: dict[str, Iterable[bytes]] = {
-    "random names of a namespace": [query(f"{n:016x}.shop.svc.cluster.local.", A) for n in range(3000)],
-    "random names elsewhere": [query(f"{n:016x}.cluster.local.", A) for n in range(3000)],
-    "long names": [query(f"{n:050x}.{n:050x}.svc.cluster.local.", A) for n in range(3000)],
-    "addresses": [query(f"set-{n}.shop.svc.cluster.local.", A, payload_bytes=1232) for n in range(SERVICES)],
-    "a search path": [
+SHAPES: dict[str, Callable[[], list[bytes]]] = {
+    "random names of a namespace": lambda: [query(f"{n:016x}.shop.svc.cluster.local.", A) for n in range(3000)],
+    "random names elsewhere": lambda: [query(f"{n:016x}.cluster.local.", A) for n in range(3000)],
+    "long names": lambda: [query(f"{n:050x}.{n:050x}.svc.cluster.local.", A) for n in range(3000)],
+    "addresses": lambda: [query(f"set-{n}.shop.svc.cluster.local.", A, payload_bytes=1232) for n in range(SERVICES)],
+    "a search path": lambda: [
         query(f"set-{n}.shop.svc.cluster.local.shop.svc.cluster.local.", qtype)
         for n in range(SERVICES)
         for qtype in (A, AAAA)
     ],
-    "one name in many packets": [query("set-1.shop.svc.cluster.local.", A, payload_bytes=600 + n) for n in range(3000)],
+    "one name in many packets": lambda: [
+        query("set-1.shop.svc.cluster.local.", A, payload_bytes=600 + n) for n in range(3000)
+    ],
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_are_true(shape: str) -> None:
-    asked = server()
+    asked, packets = server(), SHAPES[shape]()
     lane, generations = asked.table.lane("udp", 4), asked.table.generations
     gc.collect()
     tracemalloc.start()
     try:
         before_bytes = tracemalloc.get_traced_memory()[0]
-        for packet in SHAPES[shape]:
+        for packet in packets:
             asked.respond(packet, lane)
         gc.collect()
         taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
     finally:
         tracemalloc.stop()
-    assert len(asked.table) == len(list(SHAPES[shape]))
+    assert len(asked.table) == len(packets)
     assert generations.size_bytes == pytest.approx(taken_bytes, rel=0.2)
