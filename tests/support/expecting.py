@@ -35,3 +35,4 @@ def until_as(wanted: Any, ask: Callable[[], Any], what: str) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while found := differs(wanted, ask(), what):
         assert time.monotonic() < deadline_s, found
+        time.sleep(0.02)

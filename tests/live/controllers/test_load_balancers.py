@@ -31,6 +31,7 @@ def external(running: Running, name: str, wanted: str) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while (got := running.kubectl("get", "service", name, "--no-headers").split()[3]) != wanted:
         assert time.monotonic() < deadline_s, f"{name}: EXTERNAL-IP is {got}, wanted {wanted}"
+        time.sleep(0.1)
 
 
 def told(running: Running, name: str) -> str:

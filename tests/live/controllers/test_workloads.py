@@ -68,6 +68,7 @@ def eventually(what: Callable[[], Any], wanted: Any) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while (found := what()) != wanted:
         assert time.monotonic() < deadline_s, f"{found}, wanted {wanted}"
+        time.sleep(0.1)
 
 
 def names(running: Running, *what: str) -> list[str]:

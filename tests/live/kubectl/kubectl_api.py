@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kdns_process import WITHOUT_COLLECTION
+
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE, Json
 from kdns.controlplane.resources.registry import Registry
@@ -56,6 +58,7 @@ class Kubectl:
         (home / "config").write_text(json.dumps(config))
         self.env = {
             **os.environ,
+            **WITHOUT_COLLECTION,
             "HOME": str(home),
             "TMPDIR": str(home),
             "KUBECONFIG": str(home / "config"),

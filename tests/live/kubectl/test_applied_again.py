@@ -21,6 +21,8 @@ APPLICATIONS = {
     "cleanup": ("-f", "deploy/proxy/cleanup.yaml"),
 }
 WORKLOADS = ("deployments", "daemonsets")
+GROUPS = {**dict.fromkeys(WORKLOADS, "apis/apps/v1"), "endpointslices": "apis/discovery.k8s.io/v1"}
+"""Plural → where its group is served; all others are of the core group."""
 KUBEADMS = ("services/kube-dns", "deployments/coredns", "daemonsets/kube-proxy")
 KUBE_DNS_PORTS = {("dns", "UDP", 53), ("dns-tcp", "TCP", 53), ("metrics", "TCP", 9153)}
 
@@ -42,7 +44,8 @@ def system(cluster: Running, *arguments: str) -> str:
 
 
 def items(cluster: Running, kind: str) -> list[Json]:
-    listed: list[Json] = json.loads(system(cluster, "get", kind, "-o", "json"))["items"]
+    """The objects of a kind, without the price of kubectl."""
+    listed: list[Json] = cluster.read(f"/{GROUPS.get(kind, 'api/v1')}/namespaces/kube-system/{kind}")["items"]
     return listed
 
 

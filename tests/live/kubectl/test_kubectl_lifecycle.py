@@ -79,6 +79,7 @@ def until(ask: Callable[[], Any], wanted: Any) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while (got := ask()) != wanted:
         assert time.monotonic() < deadline_s, f"{got!r}, wanted {wanted!r}"
+        time.sleep(0.1)
 
 
 def names(run: Callable[..., str], *args: str) -> list[str]:

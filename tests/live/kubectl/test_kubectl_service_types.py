@@ -13,6 +13,7 @@ import pytest
 from expecting import differs
 from kdns_process import Running, kdns_up
 
+Json = dict[str, Any]
 Spec = dict[str, Any]
 PORTS = [{"name": "http", "port": 80}]
 TYPES: dict[str, Spec] = {
@@ -105,25 +106,60 @@ INDECISIVE = [
 """(from, patch, what the refusal says): values that the new type cannot have are not cleared when they are sent."""
 
 
+WAYS = ("patch", "apply")
+
+
+def object_name(old: str, new: str) -> str:
+    return f"{old}-{new}".lower()
+
+
+def manifest(namespace: str, name: str, kind: str, *, dual: bool) -> Json:
+    policy = {"ipFamilyPolicy": "PreferDualStack"} if dual else {}
+    spec = {**TYPES[kind], **policy, "selector": {"app": "a"}, "ports": PORTS}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name}, "spec": spec}
+
+
+def changing(namespace: str, old: str, new: str, kind: str) -> Json:
+    """The Service that changes from `old` to `new`, at one of both."""
+    dual = not {old, new} & {"ExternalName", "Headless"}
+    return manifest(namespace, object_name(old, new), kind, dual=dual)
+
+
+def objects(items: list[Json]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def read(cluster: Running, namespace: str) -> dict[str, Json]:
+    """The Services of a namespace by name, without the price of kubectl."""
+    listed = cluster.read(f"/api/v1/namespaces/{namespace}/services")
+    return {item["metadata"]["name"]: item for item in listed["items"]}
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A dual-stack `kdns up` with addresses for load balancers, and a namespace for each way."""
+    """A dual-stack `kdns up` with addresses for load balancers, and a namespace for each way with what is changed."""
     ranges = ("--service-cidr", "10.96.0.0/16,fd00:10:96::/112", "--lb-pool", "192.0.2.0/24")
+    spaces = ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (*WAYS, "indecisive"))
+    changed = (changing(way, old, new, old) for way in WAYS for old, new in CHANGES)
+    rows = enumerate(old for old, _, _ in INDECISIVE)
+    undecided = (manifest("indecisive", f"row-{number}", old, dual=old == "ClusterIP") for number, old in rows)
     with kdns_up(tmp_path_factory.mktemp("types"), *ranges) as running:
-        for way in ("patch", "apply", "indecisive"):
-            running.kubectl("create", "namespace", way)
+        running.kubectl("apply", "-f", "-", stdin=objects([*spaces, *changed, *undecided]))
         yield running
 
 
-def manifest(name: str, kind: str, *, dual: bool) -> str:
-    policy = {"ipFamilyPolicy": "PreferDualStack"} if dual else {}
-    spec = {**TYPES[kind], **policy, "selector": {"app": "a"}, "ports": PORTS}
-    return json.dumps({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+@pytest.fixture(scope="module")
+def applied(cluster: Running) -> tuple[dict[str, Json], str, dict[str, Json]]:
+    """All changes by one `kubectl apply`: the Services before, what it said, and the Services after.
 
-
-def read(cluster: Running, way: str, name: str) -> Spec:
-    found: Spec = json.loads(cluster.kubectl("-n", way, "get", "service", name, "-o", "json"))
-    return found
+    Those that give addresses and node ports back come last: nobody else gets them.
+    """
+    before = read(cluster, "apply")
+    changes = sorted(CHANGES, key=lambda pair: pair[1] == "ExternalName")
+    out = cluster.kubectl(
+        "apply", "-f", "-", stdin=objects([changing("apply", old, new, new) for old, new in changes]), check=False
+    )
+    return before, out, read(cluster, "apply")
 
 
 def as_before(wanted: Any, before: Any) -> Any:
@@ -141,40 +177,57 @@ def test_every_pair_is_here() -> None:
     assert CHANGES.keys() == {(a, b) for a in TYPES for b in TYPES if a != b}
 
 
-@pytest.mark.parametrize("way", ["patch", "apply"])
-@pytest.mark.parametrize(("old", "new"), CHANGES, ids="-".join)
-def test_a_change_of_type(cluster: Running, way: str, old: str, new: str) -> None:
-    name = f"{old}-{new}".lower()
-    dual = not {old, new} & {"ExternalName", "Headless"}
-    cluster.kubectl("-n", way, "apply", "-f", "-", stdin=manifest(name, old, dual=dual))
-    before = read(cluster, way, name)
-    if way == "apply":
-        out = cluster.kubectl("-n", way, "apply", "-f", "-", stdin=manifest(name, new, dual=dual), check=False)
-    else:
-        patch = json.dumps({"spec": TYPES[new]})
-        out = cluster.kubectl("-n", way, "patch", "service", name, "--type=merge", "-p", patch, check=False)
-    after = read(cluster, way, name)
-    wanted = CHANGES[old, new]
+@pytest.mark.parametrize(("old", "new"), CHANGES, ids=["-".join(pair) for pair in CHANGES])
+def test_a_change_of_type_by_patch(cluster: Running, old: str, new: str) -> None:
+    before = read(cluster, "patch")[object_name(old, new)]
+    patch = json.dumps({"spec": TYPES[new]})
+    command = ("patch", "service", object_name(old, new), "--type=merge", "-p", patch)
+    out = cluster.kubectl("-n", "patch", *command, check=False)
+    after = read(cluster, "patch")[object_name(old, new)]
+    check(CHANGES[old, new], before, out, after)
+    check_address_is_free(cluster, before, after)
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES, ids=["-".join(pair) for pair in CHANGES])
+def test_a_change_of_type_by_apply(
+    cluster: Running, applied: tuple[dict[str, Json], str, dict[str, Json]], old: str, new: str
+) -> None:
+    all_before, out, all_after = applied
+    before, after = all_before[object_name(old, new)], all_after[object_name(old, new)]
+    check(BY_APPLY.get((old, new), CHANGES[old, new]), before, out, after)
+    check_address_is_free(cluster, before, after)
+
+
+def check(wanted: Spec | str, before: Json, out: str, after: Json) -> None:
+    """A Service is as wanted, or unchanged and its refusal is among what kubectl said."""
+    name = before["metadata"]["name"]
     if isinstance(wanted, str):
-        assert wanted in out
+        assert f'Service "{name}" is invalid: {wanted}' in out
         assert after["spec"] == before["spec"], "a refused change changes nothing"
         return
-    wanted = as_before(BY_APPLY.get((old, new), wanted) if way == "apply" else wanted, before["spec"])
-    assert not differs({"spec": wanted}, after, name), out
+    assert not differs({"spec": as_before(wanted, before["spec"])}, after, name), out
     if after["spec"]["type"] != "LoadBalancer":
         assert after["status"] == {"loadBalancer": {}}, "an address of a load balancer goes with it"
-    if new == "ExternalName" and old not in {"Headless", "ExternalName"}:
-        again = {"type": "NodePort", "clusterIP": before["spec"]["clusterIP"], "ports": before["spec"]["ports"]}
-        taker = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{name}-2"}, "spec": again}
-        cluster.kubectl("-n", way, "create", "-f", "-", stdin=json.dumps(taker))
+
+
+def check_address_is_free(cluster: Running, before: Json, after: Json) -> None:
+    """Another Service may have the address and node ports of one that became an ExternalName."""
+    address, ports = before["spec"].get("clusterIP", "None"), before["spec"]["ports"]
+    if after["spec"]["type"] != "ExternalName" or address == "None":
+        return
+    kind = "NodePort" if "nodePort" in ports[0] else "ClusterIP"
+    meta = {"namespace": before["metadata"]["namespace"], "name": f"{before['metadata']['name']}-2"}
+    taker = {"apiVersion": "v1", "kind": "Service", "metadata": meta}
+    cluster.kubectl(
+        "create", "-f", "-", stdin=json.dumps({**taker, "spec": {"type": kind, "clusterIP": address, "ports": ports}})
+    )
 
 
 @pytest.mark.parametrize("number", range(len(INDECISIVE)))
 def test_values_that_the_new_type_cannot_have(cluster: Running, number: int) -> None:
-    old, patch, says = INDECISIVE[number]
-    name, way = f"row-{number}", "indecisive"
-    cluster.kubectl("-n", way, "apply", "-f", "-", stdin=manifest(name, old, dual=old == "ClusterIP"))
-    before = read(cluster, way, name)["spec"]
+    _, patch, says = INDECISIVE[number]
+    name = f"row-{number}"
+    before = read(cluster, "indecisive")[name]["spec"]
     command = ("patch", "service", name, "--type=merge", "-p", json.dumps({"spec": patch}))
-    assert says in cluster.kubectl("-n", way, *command, check=False)
-    assert read(cluster, way, name)["spec"] == before
+    assert says in cluster.kubectl("-n", "indecisive", *command, check=False)
+    assert read(cluster, "indecisive")[name]["spec"] == before

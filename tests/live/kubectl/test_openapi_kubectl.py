@@ -11,6 +11,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from kdns_process import WITHOUT_COLLECTION
 from served_kinds import KINDS
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -71,7 +72,7 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, "KUBECONFIG": "/dev/null", "HOME": str(tmp_path)},
+            env={**os.environ, **WITHOUT_COLLECTION, "KUBECONFIG": "/dev/null", "HOME": str(tmp_path)},
         )
         async with asyncio.timeout(90):
             out, _ = await process.communicate(stdin.encode())

@@ -70,10 +70,10 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[Running]:
-    """`kdns up` with nothing in it."""
-    with kdns_up(tmp_path) as running:
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """`kdns up` with nothing in it, shared by tests that write objects of their own."""
+    with kdns_up(tmp_path_factory.mktemp("empty")) as running:
         yield running
 
 
