@@ -25,7 +25,7 @@ from fake_upstream import (
 )
 
 from kdns.net import HostPort
-from kdns.upstream.io import udp
+from kdns.upstream.io import exchanges, udp
 from kdns.upstream.io.upstreams import SocketUpstream
 from kdns.upstream.message import question_of
 from kdns.upstream.upstream import UpstreamSpec, UpstreamTimeoutError, UpstreamUnreachableError
@@ -53,6 +53,14 @@ async def test_ids_ports_and_cases_are_random_and_the_rest_is_the_clients() -> N
         assert changes > 500
         assert upstream.udp.counts.opened == len(uses)
         assert upstream.udp.counts.reused == 600 - len(uses)
+
+
+async def test_sockets_are_replaced_when_they_had_their_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "SOCKETS", 1)
+    async with fake_server() as server, upstream_of(server.spec) as upstream:
+        for _ in range(2 * udp.QUERIES_OF_SOCKET + 1):
+            await asked(upstream)
+        assert upstream.udp.counts.opened == 3
 
 
 async def test_sockets_are_replaced_when_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +208,33 @@ async def test_responses_that_come_too_late_are_no_guesses() -> None:
         assert await asked(upstream) == respond_to(QUERY)
         assert set(upstream.udp.counts.ignored) <= {"late"}
         assert server.streamed == []
+
+
+class FirstIdAgain:
+    """Draws the first socket and id 0 for each query, and other ids, from 1 on, where that one is taken."""
+
+    def __init__(self) -> None:
+        self.others = iter(range(1, 100))
+
+    def take(self, size: int) -> bytes:
+        return next(self.others).to_bytes(2, "big") if size == 2 else bytes(size)
+
+
+async def test_the_id_of_a_query_whose_answer_may_still_come_is_not_drawn_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchanges, "Entropy", FirstIdAgain)
+    silent = Silent()
+    async with fake_server(silent) as server, upstream_of(server.spec) as upstream:
+        with pytest.raises(UpstreamTimeoutError):
+            await asked(upstream, 0.05)
+        exchange = asyncio.create_task(asked(upstream))
+        await until(lambda: len(silent.queries) == 2)
+        late, waiting = silent.queries
+        server.sock.sendto(answer(late, FORGED), ("127.0.0.1", server.ports[0]))
+        server.sock.sendto(answer(waiting), ("127.0.0.1", server.ports[1]))
+        assert await exchange == respond_to(QUERY)
+        assert upstream.udp.counts.ignored == {"late": 1}
 
 
 @pytest.mark.parametrize("source", ["", "127.0.0.7"])
