@@ -165,6 +165,17 @@ def test_nothing_points_beyond_what_a_pointer_can_say() -> None:
     assert [len(record) for record in near] == [11 + 14, 2 + 14]
 
 
+def test_names_of_a_message_of_64_kib_are_read_again() -> None:
+    packet = query("big.example.", A)
+    asked = read_query(packet)
+    assert isinstance(asked, Query)
+    owners = tuple(f"a{number}.other.test." for number in range(1500)) * 2
+    response = Response(0, AA, tuple(RRset(owner, A, 5, (bytes(4),)) for owner in owners))
+    wire = compile_answer(asked, response, 1 << 16, ".").wire(packet)
+    assert len(wire) > 1 << 15
+    assert tuple(rrset.owner for rrset in decode(wire).answer) == owners
+
+
 def test_the_question_of_the_root() -> None:
     assert Names((), ".").offsets == {}
     assert Names((b"a",), "a.").offsets == {(b"a",): 12}

@@ -204,6 +204,19 @@ def test_an_answer_that_is_dropped_early_leaves_nothing() -> None:
     assert (kept.until_s, kept.renew(1000.6), kept.renew(1000.7)) == (1000.7, True, False)
 
 
+def test_an_answer_whose_ttls_count_down_expires_within_a_second() -> None:
+    answers = AnswerTable()
+    lane = answers.lane("udp", 4)
+    one = answer(bodies=(b"\x00\x00\x00\x3c",))
+    one.aged_from_s, one.ttls = 0.0, (b"\x00\x00\x00\x00\x00\x3c",)
+    answers.remember(lane, b"key", one, Reuse(expires_s=7.5))
+    assert [(one.renew(now_s), one.until_s, one.bodies) for now_s in (3.2, 7.1)] == [
+        (True, 4.0, (b"\x00\x00\x00\x39",)),
+        (True, 7.5, (b"\x00\x00\x00\x35",)),
+    ]
+    assert not one.renew(7.5)
+
+
 def test_the_garbage_collector_does_not_look_at_answers() -> None:
     _, lane = filled(Generations(), 100, (WEB,))
     assert not any(map(gc.is_tracked, (lane.answers, *lane.answers.values())))
