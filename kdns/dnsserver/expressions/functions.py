@@ -67,7 +67,7 @@ def _bufsize(request: Request) -> int:
     if request.transport != "udp":
         return MAX_MESSAGE_BYTES
     edns = request.query.edns
-    return max(edns.payload_bytes, PLAIN_PAYLOAD_BYTES) if edns else PLAIN_PAYLOAD_BYTES
+    return edns.payload_bytes if edns else PLAIN_PAYLOAD_BYTES
 
 
 def _metadata(environment: Environment, label: str) -> str:

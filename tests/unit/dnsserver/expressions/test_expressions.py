@@ -92,6 +92,15 @@ def test_values(text: str, value: object) -> None:
     assert (got, type(got)) == (value, type(value))
 
 
+@pytest.mark.parametrize(
+    ("transport", "payload_bytes", "value"),
+    [("udp", 100, 512), ("udp", 0, 512), ("udp", 4096, 4096), ("tcp", 100, 65535)],
+)
+def test_bufsize_is_what_the_client_can_receive(transport: str, payload_bytes: int, value: int) -> None:
+    request = REQUEST._replace(query=read(query("a.", AAAA, payload_bytes=payload_bytes)), transport=transport)
+    assert compiled("bufsize()").value(ENVIRONMENT._replace(request=request)) == value
+
+
 MISTAKES = [
     ("invalid expression", "invalid", "unknown name `invalid`"),
     ("nmae() == 'a'", "nmae()", "did you mean `name`"),
