@@ -13,10 +13,11 @@ from kdns.cluster.state import State
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rrset import Mx, RRset, Srv
-from kdns.dns.types import CNAME, MX, SRV, TXT, A
+from kdns.dns.types import CNAME, MX, NS, SRV, TXT, A
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
 from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Request, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
@@ -185,6 +186,22 @@ def test_the_directive_is_an_order() -> None:
     prefer = (ip_network("10.0.0.0/8"),)
     assert LoadbalanceConfig(prefer=prefer).order({}) == Order(rotate=True, prefer=prefer)
     assert LoadbalanceConfig("weighted", weight_path="w").order({NAME: {}}) == Order(rotate=True, weights={NAME: {}})
+
+
+class Referral(Plugin):
+    def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
+        del request, next
+        name_server = RRset(NAME, NS, 5, ("ns.test.",))
+        return Response(authority=(name_server,), additional=(addresses("10.1.0.1", "10.9.0.1", owner="ns.test."),))
+
+
+def test_the_directive_arranges_the_addresses_of_a_referral() -> None:
+    balance = build(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeSetup())
+    got = respond(server_of(balance, Referral()), query(NAME, A))
+    assert got
+    assert [one.rdata for one in decode(got).additional] == [
+        (ip_address(text).packed,) for text in ("10.9.0.1", "10.1.0.1")
+    ]
 
 
 def test_a_new_order_replaces_remembered_answers() -> None:
