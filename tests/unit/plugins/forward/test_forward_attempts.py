@@ -220,6 +220,18 @@ async def test_policies(setup: ForwardSetup) -> None:
     assert min(firsts[name] for name in "123") > 70
 
 
+async def test_an_upstream_is_down_after_more_than_max_fails_checks(setup: ForwardSetup) -> None:
+    scripts(setup, u1=TIMEOUT, u2=says(A))
+    plugin = forward_of("forward . 192.0.2.1 192.0.2.2 {\npolicy sequential\nmax_fails 3\n}", setup)
+    first, _ = plugin.forwarders[0].group.members
+    await answer(plugin)
+    seen = {}
+    while first.fails < 5:
+        seen[first.fails] = first.is_down
+        await setup.pass_time(0.1, 1)
+    assert seen == {0: False, 1: False, 2: False, 3: False, 4: True}
+
+
 async def test_upstreams_that_are_down_are_left_out_until_they_answer(setup: ForwardSetup) -> None:
     scripts(setup, u1=TIMEOUT, u2=says(A))
     plugin = forward_of("forward . 192.0.2.1 192.0.2.2 {\npolicy sequential\n}", setup)
