@@ -6,14 +6,14 @@ from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
-from dns_chain import FakeMetrics, respond
+from dns_chain import FakeMetrics, read, respond
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.dnsserver.blocks import Block, Exchange, Server
 from kdns.dnsserver.chain import Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
@@ -97,6 +97,18 @@ def test_the_first_rule_decides_and_is_counted() -> None:
         "blocked": {("dns://:53", "a.example.org.", ""): 1},
         "filtered": {("dns://:53", "example.org.", ""): 1},
     }
+
+
+@pytest.mark.parametrize("host", ["10.1.1.1", "192.0.2.9", "198.51.100.1"])
+@pytest.mark.parametrize(("rules", "is_for_all"), [("block net 192.0.2.0/24", False), ("block type TXT", True)])
+def test_what_networks_decide_about_a_target_is_for_one_client(host: str, rules: str, *, is_for_all: bool) -> None:
+    """The server asks for a CNAME's target in the client's name, and a cache in front of it serves all clients."""
+    (block,) = server(f"acl {{\n{rules}\n}}", FakeMetrics()).blocks
+    request = Request(read(query("a.example.org.", A)), (host, 53), "127.0.0.1", "udp")
+    for depth in (0, 1):
+        reply = block.chain.serve(request._replace(depth=depth))
+        assert isinstance(reply, Response)
+        assert (reply.reuse != PRIVATE) == (is_for_all or not depth)
 
 
 def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> None:
