@@ -97,6 +97,17 @@ async def test_mistakes_keep_the_zone_and_end_the_start() -> None:
     assert found.rcode == "NOERROR"
 
 
+@pytest.mark.parametrize("include", ["$INCLUDE", "$include"])
+async def test_a_change_of_an_included_file_is_a_change_of_the_zone(include: str) -> None:
+    setup = FakeSetup(files={"a": f"{include} records", "records": text(1)})
+    server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    setup.files["records"] = text(2, "www IN A 192.0.2.1")
+    await reloaded(setup)
+    found = await ask(server, "www.a.example.")
+    assert found
+    assert found.rcode == "NOERROR"
+
+
 async def test_a_file_that_is_not_there_is_servfail_until_it_is() -> None:
     setup = FakeSetup()
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))

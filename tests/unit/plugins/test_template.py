@@ -271,6 +271,11 @@ async def test_the_target_of_a_cname_is_looked_up(
     assert texts((await answered(server, "a.", CNAME)).answer) == ["a. 5 IN CNAME b."]
 
 
+async def test_a_target_that_the_template_has_itself_is_not_looked_up_however_it_is_spelled() -> None:
+    server = server_of('template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME B." "b. 5 IN A 10.0.0.1"\n}', FakeSetup())
+    assert texts((await answered(server, "a.")).answer) == ["a. 5 IN CNAME B.", "b. 5 IN A 10.0.0.1"]
+
+
 async def test_templates_that_lead_to_each_other_end() -> None:
     setup = FakeSetup()
     config = 'template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME a.{{ .Name }}" "x. 5 IN CNAME b.{{ .Name }}"\n}'
