@@ -120,6 +120,23 @@ def test_flows_to_a_service_that_is_gone_go_unless_they_were_never_its_own() -> 
     assert [is_stale(each, fronts, planner.plan.ipv4) for each in flows] == [True, True, False]
 
 
+def test_a_flow_to_an_external_ip_is_not_the_node_ports_of_the_same_number() -> None:
+    """A Service may have a port at an address of the node whose number is that of its own node port."""
+    ports = (ServicePort(53, "udp", "UDP", 30053), ServicePort(30053, "other", "UDP"))
+    spec = ServiceSpec(type="NodePort", cluster_ip=VIP, external_ips=(NODE_IP,), ports=ports)
+    meta = SliceMeta("dns-other", "d", SliceLabels("dns"))
+    others = EndpointSlice(meta, "IPv4", (Endpoint((B,)),), (EndpointPort("other", 5300, "UDP"),))
+    known = state(Service(ServiceMeta("dns", "d"), spec), endpoints((A, None)), others)
+    planner = Planner(known, NODE, CONFIG)
+    change = known.upsert(endpoints((LEAVING, None)))
+    assert change
+    difference = planner.changed([change])["IPv4"]
+    fronts = udp_fronts(planner.plan.ipv4, difference)
+    assert fronts.keys() == {FrontKey(address, "UDP", 53) for address in (VIP, NODE_IP)} | {FrontKey("", "UDP", 30053)}
+    flows = [flow(NODE_IP, 53, A), flow(NODE_IP, 30053, B, 5300)]
+    assert [is_stale(each, fronts, planner.plan.ipv4) for each in flows] == [True, False]
+
+
 def test_a_later_look_counts() -> None:
     key = FrontKey(VIP, "UDP", 53)
     assert merged({key: frozenset({(A, 53)})}, {key: None}) == {key: None}
