@@ -60,6 +60,12 @@ def planned(svc: Json, pods: list[Json], trigger: str = "") -> SlicePlan:
     return plan_slices(svc, endpoints, [], trigger)
 
 
+def test_a_service_that_is_being_deleted_gets_no_slice() -> None:
+    going = service()
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert [len(planned(svc, [pod(1)]).actions) for svc in (service(), going)] == [1, 0]
+
+
 SIDECAR = [{"name": "s", "restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 9090}]}]
 CASES = [
     # name, Service spec, Pod, Endpoints (ready, not ready, ports), slice (addresses, ready, serving, terminating)

@@ -215,6 +215,12 @@ def test_entries_can_be_rewritten_but_not_broken(cluster: Cluster) -> None:
     assert changed["metadata"]["managedFields"] == [moved]
 
 
+def test_other_times_of_entries_are_no_write(cluster: Cluster) -> None:
+    made = cluster.create("me")
+    (entry,) = made["metadata"]["managedFields"]
+    assert cluster.merge("me", {"metadata": {"managedFields": [{**entry, "time": at(30)}]}}) == made
+
+
 def test_entries_without_fields_are_removed(cluster: Cluster) -> None:
     entry = cluster.create("me")["metadata"]["managedFields"][0]
     empty = {name: value for name, value in entry.items() if name != "fieldsV1"}
@@ -328,6 +334,27 @@ def test_kubectl_takes_over_from_its_client_side_apply(cluster: Cluster) -> None
     assert noted["spec"]["ports"][0]["targetPort"] == 80, "client-side apply goes on from here"
     cluster.merge("editor", {"spec": {"selector": {"app": "edited"}}})
     refused(409, 'conflict with "editor"', lambda: cluster.apply("kubectl", changed))
+
+
+def test_an_apply_that_changes_only_what_it_owns_keeps_its_time(cluster: Cluster) -> None:
+    cluster.create("you")
+    more = WEB.replace("{app: web}}", "{app: web, a: b}}", 1)
+    cluster.apply("me", more)
+    before = cluster.owners()["me Apply"]
+    cluster.apply("me", more.replace("  selector: {app: web}\n", ""))
+    assert cluster.owners()["me Apply"] == [path for path in before if path != ".spec.selector"]
+    assert cluster.times() == {"you": at(1), "me": at(2)}
+
+
+def test_the_annotation_of_client_side_apply_goes_before_there_are_too_many_annotations(cluster: Cluster) -> None:
+    config = yaml.safe_load(WEB)
+    annotated = {**config["metadata"], "annotations": {LAST_APPLIED: json.dumps(config)}}
+    cluster.create("kubectl-client-side-apply", json.dumps({**config, "metadata": annotated}))
+    text = cluster.apply("kubectl")["metadata"]["annotations"][LAST_APPLIED]
+    large = "x" * (256 * 1024 - len("large") - len(LAST_APPLIED) - len(text))
+    cluster.merge("you", {"metadata": {"annotations": {"large": large}}})
+    assert cluster.apply("kubectl")["metadata"]["annotations"] == {LAST_APPLIED: text, "large": large}
+    assert cluster.apply("kubectl", WEB.replace("9376", "19376"))["metadata"]["annotations"] == {"large": large}
 
 
 def test_order_of_merged_lists(cluster: Cluster) -> None:

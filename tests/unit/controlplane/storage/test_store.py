@@ -278,6 +278,15 @@ def test_remaining_is_told_without_selectors_only() -> None:
     assert chosen.continue_token
 
 
+def test_remaining_is_about_the_namespace_of_the_list() -> None:
+    cluster = Cluster()
+    for namespace in "xyz":
+        for name in "abc":
+            cluster.put(name, namespace)
+    pages = [cluster.store.page(SERVICE, Filter(namespace), limit=1) for namespace in (None, "y")]
+    assert [page.remaining for page in pages] == [8, 2]
+
+
 def test_a_lost_snapshot_offers_to_read_on() -> None:
     cluster = Cluster(history_commits=1)
     for name in "abc":
@@ -305,6 +314,7 @@ def test_a_lost_snapshot_offers_to_read_on() -> None:
         ("0", "", 1, "abc"),
         ("2", "", 0, "abc"),
         ("3", "NotOlderThan", 0, "abc"),
+        ("3", "NotOlderThan", 5, "abc"),
         ("3", "Exact", 0, "ab"),
         ("3", "", 5, "ab"),
     ],
