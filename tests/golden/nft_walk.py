@@ -63,6 +63,29 @@ def read(text: str) -> Ruleset:
     return made
 
 
+def in_use(made: Ruleset) -> Ruleset:
+    """The table without the chains that no front leads to, and without their numbers."""
+    numbers = {data for elements in made.elements.values() for data in elements.values()}
+    gotos = {
+        name: {number: goto for number, goto in made.elements[name].items() if number in numbers}
+        for name in ("service-chains", "external-local-chains")
+    }
+    reached: set[str] = set()
+    targets = {chain for _, _, chain in made.hooks} | _targets(
+        goto for each in gotos.values() for goto in each.values()
+    )
+    while new := targets - reached:
+        reached |= new
+        targets = _targets(rule for name in new for rule in made.chains[name])
+    chains = {name: rules for name, rules in made.chains.items() if name in reached}
+    return replace(made, elements=made.elements | gotos, chains=chains)
+
+
+def _targets(rules: Iterable[str]) -> set[str]:
+    words = [rule.split() for rule in rules]
+    return {rule[at + 1].rstrip(",") for rule in words for at, word in enumerate(rule) if word in {"goto", "jump"}}
+
+
 def apply(made: Ruleset, commands: Iterable[str]) -> None:
     """Change a table by commands; KeyError for what is not there."""
     for command in commands:
@@ -177,6 +200,8 @@ def _meta(rules: Ruleset, words: Words, at: At) -> Iterator[tuple[At, Words]]:
         case ["meta", "mark", "set", "meta", "mark", "or" | "xor" as step, mask, *rest]:
             value = int(mask, 16)
             yield replace(at, mark=at.mark | value if step == "or" else at.mark ^ value), rest
+        case ["meta", "priority", "set", "0", *rest]:
+            yield replace(at, priority="0"), rest
         case ["meta", "priority", "set", *expression]:
             for key, [_, name, *rest] in _keys(expression, at, rules.family):
                 found = rules.elements[name.removeprefix("@")].get(key)

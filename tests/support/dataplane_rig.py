@@ -41,7 +41,7 @@ class Kernel:
     """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
 
     `defects` are other errors that they raise.
-    It takes no rules for the addresses of `poison`, and tidies up in as many steps as there are `leftovers`. Every
+    It takes no rules for the addresses of `poison`, and its first sweeps fail as often as `busy_sweeps` says. Every
     check takes `check_s` of the rig's clock, every sync `sync_s`, which are told to `passed`.
     """
 
@@ -56,7 +56,7 @@ class Kernel:
         self.cannot_be_asked = False
         self.check_s = self.sync_s = 0.0
         self.passed: Callable[[float], None] = lambda _: None
-        self.leftovers = 0
+        self.busy_sweeps = 0
         self.fronts: set[FrontKey] = set()
         self.busy = asyncio.Event()
         self.go_on = asyncio.Event()
@@ -74,10 +74,11 @@ class Kernel:
         assert any(differences.values())
         await self._do("sync_partial", set(plan.ipv4.fronts))
 
-    async def sweep(self) -> bool:
+    async def sweep(self) -> None:
         await self._do("sweep", self.fronts)
-        self.leftovers -= 1
-        return self.leftovers > 0
+        if self.busy_sweeps:
+            self.busy_sweeps -= 1
+            raise ApplyError(("nft",), "busy")
 
     async def check(self, plan: Plan) -> str:
         self.did.append(f"check {len(plan.ipv4.fronts)}")

@@ -30,8 +30,8 @@ class FakeMode:
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         del plan, differences
 
-    async def sweep(self) -> bool:
-        return False
+    async def sweep(self) -> None:
+        pass
 
     async def check(self, plan: Plan) -> str:
         del plan

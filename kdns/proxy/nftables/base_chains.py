@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.fronts import (
+    NO_ENDPOINTS_NUMBERS,
     REJECT_CHAIN,
     Content,
     branch_rules,
@@ -15,14 +15,17 @@ from kdns.proxy.nftables.fronts import (
     content_of,
     external_local_chain,
 )
+from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import DESTINATION, SOURCE, Chain, Hook, Set, expression
 from kdns.proxy.nftables.sets import (
     ADDRESSES,
+    CHAINS,
     CLIENTS,
     CLUSTER_IPS,
     FIREWALL_RANGES,
     FIREWALLED,
     HAIRPINS,
+    LOCAL_CHAINS,
     NODE_PORTS,
     PROTOCOLS,
     SIDES,
@@ -32,7 +35,7 @@ from kdns.proxy.nftables.sets import (
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front
 
-ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan, EndpointIds], Content]
+ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan, TableNumbers], Content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ def _sets(delivery: Delivery) -> Iterator[Set]:
         for protocol in delivery.protocols:
             for verdict in ENDPOINT_SETS:
                 yield from delivery.maps(side.endpoint_maps[verdict, protocol])
+    yield CHAINS
+    yield LOCAL_CHAINS
     yield CLUSTER_IPS
     yield from delivery.sets
     yield FIREWALLED
@@ -90,14 +95,14 @@ def _chains(family_plan: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
     yield Chain("firewall-check", (f"{front} @{FIREWALLED.name} {front} . {saddr} != @{FIREWALL_RANGES.name} drop",))
     yield Chain(
         "nodeport-endpoints-check",
-        (f"{node_port} {port} vmap @{NODE_PORTS.no_endpoints.name}",) if node_port else (),
+        (f"{node_port} {_refusal(port, NODE_PORTS.no_endpoints)}",) if node_port else (),
     )
-    yield Chain("service-endpoints-check", (f"{front} vmap @{ADDRESSES.no_endpoints.name}",))
+    yield Chain("service-endpoints-check", (_refusal(front, ADDRESSES.no_endpoints),))
     yield Chain("cluster-ips-check", tuple(_cluster_ips_check(family_plan, daddr)))
     for side in SIDES:
         yield Chain(external_local_chain(side), tuple(_external_local(family_plan, side, delivery)))
-    node_ports = (f"{node_port} {port} vmap @{NODE_PORTS.services.name}",) if node_port else ()
-    yield Chain("services", (f"{front} vmap @{ADDRESSES.services.name}", *node_ports))
+    node_ports = (f"{node_port} {_to_chain(port, NODE_PORTS.services, CHAINS)}",) if node_port else ()
+    yield Chain("services", (_to_chain(front, ADDRESSES.services, CHAINS), *node_ports))
     masquerading = (
         f"meta mark and {mark} != 0 meta mark set meta mark xor {mark} masquerade fully-random",
         f"ct status dnat {saddr} . {daddr} @{HAIRPINS.name} masquerade fully-random",
@@ -124,10 +129,22 @@ def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> C
 def _external_local(family_plan: FamilyPlan, side: Side, delivery: Delivery) -> Iterator[str]:
     """Yields the branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
     key = expression(side.key, family_plan.family)
-    ways = {verdict: f"{key} vmap @{side.lists[verdict].name}" for verdict in ENDPOINT_SETS}
+    ways = {verdict: _to_chain(key, side.lists[verdict], LOCAL_CHAINS) for verdict in ENDPOINT_SETS}
     return branch_rules(
         family_plan.external_local, ways, family_plan.local_pods, family_plan.family, masquerades=delivery.masquerades
     )
+
+
+def _to_chain(key: str, numbers: Set, chains: Set) -> str:
+    """Returns the statements that lead to the chain whose number a map has for the key."""
+    return f"meta priority set {key} map @{numbers.name} meta priority vmap @{chains.name}"
+
+
+def _refusal(key: str, numbers: Set) -> str:
+    """Returns the statements that reject or drop, as a map has it for the key."""
+    reject, drop = NO_ENDPOINTS_NUMBERS[Verdict.REJECT], NO_ENDPOINTS_NUMBERS[Verdict.DROP]
+    verdicts = f"{{ {reject} : goto {REJECT_CHAIN}, {drop} : drop }}"
+    return f"meta priority set {key} map @{numbers.name} meta priority vmap {verdicts}"
 
 
 def _node_port_match(family_plan: FamilyPlan) -> str:

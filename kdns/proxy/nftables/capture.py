@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Address, Family
-from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.base_chains import Delivery
 from kdns.proxy.nftables.fronts import REJECT_CHAIN, Content, ListChain, add_front
+from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import Chain, ElementKey, expression
 from kdns.proxy.nftables.sets import RELAY_PORTS, RELAYED, side_of
 from kdns.proxy.nftables.table import Table
@@ -30,9 +30,8 @@ def capture_table(family_plan: FamilyPlan, ports: Mapping[RelayKey, int], to: Ad
     one plan to the next.
     """
 
-    def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
-        del ids  # relays know their clients themselves
-        content = Content()
+    def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableNumbers) -> Content:
+        content = Content(numbers)
         for capture in captured(family_plan.family, fronts, ports):
             add_front(content, capture.front, family_plan, _relay_chain(capture.ports, to), masquerades=False)
         return content

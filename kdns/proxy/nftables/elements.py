@@ -13,7 +13,6 @@ from kdns.errors import ApplyError
 from kdns.net import Family, packed
 from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, PROTOCOL_NUMBERS, attribute
 from kdns.netlink.uapi import (
-    NF_DROP,
     NFNL_SUBSYS_NFTABLES,
     NFT_GOTO,
     NFT_MSG_DELSETELEM,
@@ -31,7 +30,7 @@ from kdns.netlink.uapi import (
     NFTA_VERDICT_CHAIN,
     NFTA_VERDICT_CODE,
 )
-from kdns.proxy.nftables.objects import TABLE, AddressPort, Data, Drop, ElementKey, Goto, Set, comment_text
+from kdns.proxy.nftables.objects import TABLE, AddressPort, Data, ElementKey, Goto, Number, Set, comment_text
 from kdns.proxy.nftables.transaction import Transaction
 
 Request: TypeAlias = tuple[int, bytes]
@@ -101,11 +100,11 @@ def _element(family: Family, into: Set, key: ElementKey, data: Data) -> bytes:
     match data:
         case None:
             return made
-        case Goto(name, comment):
-            chain_name = attribute(NFTA_VERDICT_CHAIN, name.encode() + b"\0")
-            return made + _verdict(NFT_GOTO, chain_name) + _comment(comment)
-        case Drop(comment):
-            return made + _verdict(NF_DROP) + _comment(comment)
+        case Goto(name):
+            return made + _goto(name)
+        case Number(number, comment):
+            value = attribute(NFTA_DATA_VALUE, number.to_bytes(4, sys.byteorder))
+            return made + attribute(NFTA_SET_ELEM_DATA, value, nested=True) + _comment(comment)
         case AddressPort():
             values: tuple[str | int, ...] = data
         case _:
@@ -114,15 +113,14 @@ def _element(family: Family, into: Set, key: ElementKey, data: Data) -> bytes:
     return made + attribute(NFTA_SET_ELEM_DATA, _value(family, kinds, values), nested=True)
 
 
-def _verdict(code: int, chain_name: bytes = b"") -> bytes:
-    verdict = attribute(NFTA_VERDICT_CODE, _CODE.pack(code)) + chain_name
+def _goto(name: str) -> bytes:
+    chain_name = attribute(NFTA_VERDICT_CHAIN, name.encode() + b"\0")
+    verdict = attribute(NFTA_VERDICT_CODE, _CODE.pack(NFT_GOTO)) + chain_name
     return attribute(NFTA_SET_ELEM_DATA, attribute(NFTA_DATA_VERDICT, verdict, nested=True), nested=True)
 
 
 def _comment(text: str) -> bytes:
     """Returns a comment as libnftnl keeps it: type 0, length, and text with a terminating zero."""
-    if not text:
-        return b""
     packed = comment_text(text).encode() + b"\0"
     return attribute(NFTA_SET_ELEM_USERDATA, bytes((0, len(packed))) + packed)
 

@@ -1,60 +1,72 @@
 """The content of one front in the table: elements of maps, and chains that any number of fronts share.
 
-A front is an element of a verdict map that leads to a chain for *so many endpoints*. That chain's one rule draws a
-number and looks up the endpoint in another map. Services differ in elements only, and a change adds and deletes
-elements. With session affinity the chain is for so many endpoints and one timeout, and has seven rules.
+A front is an element of a map. Its number leads to a chain for *so many endpoints*, whose one rule draws a number and
+looks up the endpoint in another map. Services differ in elements only, and a change adds and deletes elements. With
+session affinity the chain is for so many endpoints and one timeout, and has seven rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from ipaddress import collapse_addresses
 from typing import Final, Protocol
 
 from kdns.net import Family, Network
-from kdns.proxy.nftables.affinity import EndpointIds, affinity_chain
+from kdns.proxy.nftables.affinity import affinity_chain
+from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import (
     NFT_FAMILY,
     AddressPort,
     Chain,
     Data,
-    Drop,
     ElementKey,
     Goto,
+    Number,
     Set,
     expression,
     quoted,
 )
 from kdns.proxy.nftables.sets import (
     ADDRESSES,
+    CHAINS,
     CLUSTER_IPS,
     FIREWALL_RANGES,
     FIREWALLED,
     HAIRPINS,
+    LOCAL_CHAINS,
     EndpointMaps,
     Side,
     side_of,
 )
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Client, Verdict
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortName
 
 REJECT_CHAIN: Final = "reject-chain"
+NO_ENDPOINTS_NUMBERS: Final = {Verdict.REJECT: 1, Verdict.DROP: 2}
 MARK: Final = "jump mark-for-masquerade"
 
 
 @dataclass(slots=True)
 class Content:
-    """The content of fronts in the table: elements by the set's name, chains by name."""
+    """The content of fronts in the table: elements by the set's name, chains by name, and maps of their numbers."""
 
+    numbers: TableNumbers
     elements: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
     chains: dict[str, Chain] = field(default_factory=dict)
+    chain_numbers: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
 
     def put(self, into: Set, key: ElementKey, data: Data = None) -> None:
         """Adds one element."""
         self.elements.setdefault(into.name, {})[key] = data
+
+    def put_chain(self, into: Set, key: ElementKey, name: str, port: PortName, chains: Set) -> None:
+        """Adds one element with the number of the chain, and the number to the map of chains."""
+        number = self.numbers.chains.of(name)
+        self.chain_numbers.setdefault(chains.name, {})[number,] = Goto(name)
+        self.put(into, key, Number(number, str(port)))
 
 
 class ListChain(Protocol):
@@ -64,11 +76,11 @@ class ListChain(Protocol):
         """`key` is the front's among those of its side."""
 
 
-def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
+def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableNumbers) -> Content:
     """Returns everything that these fronts of a family put into a table that sends to endpoints."""
-    content = Content()
+    content = Content(numbers)
     for front in fronts:
-        add_front(content, front, family_plan, partial(_endpoint_chain, ids), masquerades=True)
+        add_front(content, front, family_plan, _endpoint_chain, masquerades=True)
         for address in front.port.hairpins:
             content.put(HAIRPINS, (address, address))
     return content
@@ -89,24 +101,23 @@ def add_front(
         content.put(FIREWALLED, at)
         for network in collapsed(front.source_ranges):
             content.put(FIREWALL_RANGES, (*at, str(network)))
-    comment = str(front.port.name)
-    if branches[-1].verdict is Verdict.REJECT:
-        content.put(side.no_endpoints, at, Goto(REJECT_CHAIN, comment))
-    elif branches[-1].verdict is Verdict.DROP:
-        content.put(side.no_endpoints, at, Drop(comment))
+    name = front.port.name
+    if number := NO_ENDPOINTS_NUMBERS.get(branches[-1].verdict):
+        content.put(side.no_endpoints, at, Number(number, str(name)))
     verdicts = dict.fromkeys(branch.verdict for branch in branches)
     lists = [verdict for verdict in ENDPOINT_SETS if verdict in verdicts]
     if lists and len(verdicts) > 1:
-        content.put(side.services, at, Goto(external_local_chain(side), comment))
+        content.put_chain(side.services, at, external_local_chain(side), name, CHAINS)
         for verdict in lists:
-            content.put(side.lists[verdict], at, Goto(list_chain(content, front, at, verdict, family_plan.family)))
+            chain = list_chain(content, front, at, verdict, family_plan.family)
+            content.put_chain(side.lists[verdict], at, chain, name, LOCAL_CHAINS)
     elif lists:
         chain = list_chain(content, front, at, lists[0], family_plan.family)
         if masquerades and any(branch.masquerade for branch in branches):
             masqueraded = _masquerade_chain(chain, branches, family_plan.local_pods, family_plan.family)
             content.chains[masqueraded.name] = masqueraded
             chain = masqueraded.name
-        content.put(side.services, at, Goto(chain, comment))
+        content.put_chain(side.services, at, chain, name, CHAINS)
 
 
 def external_local_chain(side: Side) -> str:
@@ -155,9 +166,7 @@ def _client_match(client: Client, local_pods: LocalPods | None, family: Family) 
     return f"{NFT_FAMILY[family]} saddr {local_pods.networks[0]} "
 
 
-def _endpoint_chain(
-    ids: EndpointIds, content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family
-) -> str:
+def _endpoint_chain(content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family) -> str:
     """Returns the chain that sends to one of a list's endpoints."""
     side, endpoints, protocol = side_of(front.kind), front.port.endpoints_of(verdict), str(key[-2])
     maps, place = side.endpoint_maps[verdict, protocol], (*key[:-2], key[-1])
@@ -165,7 +174,7 @@ def _endpoint_chain(
     for draw, endpoint in enumerate(endpoints):
         target = AddressPort(endpoint.address, endpoint.port)
         if affinity_s:
-            number = ids.of(front.port.name, endpoint)
+            number = content.numbers.endpoints.of(front.port.name, endpoint)
             content.put(maps.ids, (*place, draw), number)
             content.put(maps.by_id, (*place, number), target)
         else:
@@ -181,7 +190,8 @@ def _draw_chain(maps: EndpointMaps, count: int, family: Family) -> Chain:
     """Returns the chain for fronts with so many endpoints and no affinity."""
     name = maps.endpoints.name
     draw = f"{expression(maps.key, family)} . numgen random mod {count}"
-    return Chain(f"{name}-{count}", (f"dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}",))
+    rule = f"meta priority set 0 dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}"
+    return Chain(f"{name}-{count}", (rule,))
 
 
 def collapsed(networks: Iterable[Network]) -> Iterator[Network]:

@@ -93,16 +93,16 @@ def expression(parts: Iterable[Part], family: Family) -> str:
 
 
 class Goto(NamedTuple):
-    """Data of a verdict map: the packet continues in another chain. `comment` is for people who list the table."""
+    """Data of a verdict map: the packet continues in another chain."""
 
     chain: str
-    comment: str = ""
 
 
-class Drop(NamedTuple):
-    """Data of a verdict map: the packet is dropped."""
+class Number(NamedTuple):
+    """Data of a map: the number of a verdict. `comment` is for people who list the table."""
 
-    comment: str = ""
+    number: int
+    comment: str
 
 
 class AddressPort(NamedTuple):
@@ -112,7 +112,7 @@ class AddressPort(NamedTuple):
     port: int
 
 
-Data: TypeAlias = Goto | Drop | AddressPort | int | None
+Data: TypeAlias = Goto | Number | AddressPort | int | None
 """The data of a map's element; None: an element of a set."""
 ElementKey: TypeAlias = tuple[str | int, ...]
 """The parts of an element's key in the order of its set: addresses and protocols as text, numbers as numbers."""
@@ -130,16 +130,12 @@ def element(key: ElementKey, data: Data) -> str:
             return element_key(key)
         case AddressPort(address, port):
             return f"{element_key(key)} : {address} . {port}"
-        case Goto(chain, comment):
-            return f"{element_key(key)}{_comment(comment)} : goto {chain}"
-        case Drop(comment):
-            return f"{element_key(key)}{_comment(comment)} : drop"
+        case Goto(chain):
+            return f"{element_key(key)} : goto {chain}"
+        case Number(number, comment):
+            return f"{element_key(key)} comment {quoted(comment)} : {number}"
         case _:
             return f"{element_key(key)} : {data}"
-
-
-def _comment(text: str) -> str:
-    return f" comment {quoted(text)}" if text else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,14 @@ RELAYED: Final = ("tcp", "udp")
 """The protocols that relays can relay."""
 
 _FRONT: Final = (DESTINATION, PROTOCOL, PORT)
+CHAINS: Final = Set("service-chains", (PRIORITY,), (VERDICT,), "number of a chain to the chain")
+LOCAL_CHAINS: Final = Set("external-local-chains", (PRIORITY,), (VERDICT,), "external policy Local: number to chain")
+"""These two alone have verdicts: to replace one, the kernel validates the whole table.
+
+Fronts have numbers, which are data. So a change of endpoints costs the same however many fronts there are. They are
+two since the chains for external policy Local lead from the first to the second: the kernel allows no circle.
+"""
+NUMBERED: Final = frozenset({CHAINS.name, LOCAL_CHAINS.name})
 CLUSTER_IPS: Final = Set("cluster-ips", (DESTINATION,), comment="cluster IPs in use")
 MAX_CLIENTS: Final = 1 << 18
 """A client of two Service ports counts twice. The kernel takes about 100 bytes for each."""
@@ -51,7 +59,7 @@ FIREWALL_RANGES: Final = Set(
     "firewall-ranges", (*_FRONT, SOURCE), comment="front and a network of loadBalancerSourceRanges", has_intervals=True
 )
 SHARED: Final = frozenset({CLUSTER_IPS.name, HAIRPINS.name})
-"""Sets in which fronts share elements."""
+"""Sets in which fronts share elements, which are deleted with the last front."""
 
 
 class EndpointMaps(NamedTuple):
@@ -98,15 +106,15 @@ def _endpoint_maps(verdict: Verdict, suffix: str, front: Parts, protocol: str) -
 
 
 def _side(suffix: str, key: Parts, services: str, no_endpoints: str) -> Side:
-    verdict = (VERDICT,)
+    number = (PRIORITY,)
     return Side(
         suffix,
         key,
-        Set(services, key, verdict, "front to the chain that sends to its endpoints", has_counters=True),
-        Set(no_endpoints, key, verdict, "front without usable endpoints to reject or drop", has_counters=True),
+        Set(services, key, number, "front to the number of the chain that sends to its endpoints", has_counters=True),
+        Set(no_endpoints, key, number, "front without usable endpoints to 1 (reject) or 2 (drop)", has_counters=True),
         {
             each: Set(
-                f"{_LIST_NAMES[each]}{suffix}", key, verdict, f"external policy Local: front to {_LIST_WORDS[each]}"
+                f"{_LIST_NAMES[each]}{suffix}", key, number, f"external policy Local: front to {_LIST_WORDS[each]}"
             )
             for each in ENDPOINT_SETS
         },

@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Final
 
 from kdns.net import FAMILIES
-from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.base_chains import TO_ENDPOINTS, Delivery, base_chains
 from kdns.proxy.nftables.fronts import Content
-from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, ElementKey, Set, table_text
-from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, SERVICES, SHARED
+from kdns.proxy.nftables.numbers import TableNumbers
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, Data, ElementKey, Set, table_text
+from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, NUMBERED, SERVICES, SHARED
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
@@ -22,6 +22,8 @@ _LINGERING: Final = DRAWN | LISTED | BY_ID
 """Maps whose elements may be deleted by the sweep only."""
 _SERVICES: Final = frozenset(each.name for each in SERVICES)
 _ABSENT: Final = "no element"
+UNUSED_CHAINS_MAX: Final = 1000
+"""Beyond so many chains that no front uses, a full sync is to remove them."""
 
 
 def ruleset(plan: Plan, delivery: Delivery = TO_ENDPOINTS) -> str:
@@ -30,16 +32,22 @@ def ruleset(plan: Plan, delivery: Delivery = TO_ENDPOINTS) -> str:
 
 
 class Table:
-    """One family's table, which follows the family's plan. One event loop owns it."""
+    """One family's table, which follows the family's plan. One event loop owns it.
+
+    Chains that no front uses any more stay until the next full sync, and so do their numbers: a packet may be between
+    the look-ups of a number and of its chain, and to add a chain again costs a hundred times what an element does.
+    """
 
     def __init__(self, family_plan: FamilyPlan, delivery: Delivery = TO_ENDPOINTS) -> None:
         self.family_plan, self._delivery = family_plan, delivery
+        self._base = base_chains(family_plan, delivery)
+        self.sets: Mapping[str, Set] = {each.name: each for each in self._base if isinstance(each, Set)}
+        """The sets and maps, by name."""
         self._chains: dict[str, Chain] = {}
-        self._endpoint_ids = EndpointIds()
+        self._chain_numbers: dict[str, dict[ElementKey, Data]] = {name: {} for name in NUMBERED}
+        self._numbers = TableNumbers()
         self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
         self._stale: dict[str, dict[ElementKey, None]] = {}
-        self._deferred_chains: set[str] = set()
-        """Chains to which stale elements lead."""
 
     def loaded(self) -> Iterator[Transaction]:
         """Yields chains and elements of the first plan, some fronts at a time. Call it once, before `follow`.
@@ -53,14 +61,15 @@ class Table:
     def whole(self) -> str:
         """Returns the first plan's table as one nft transaction, in place of an existing one. Takes `loaded`."""
         table = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}"
-        objects = table_text(self.family_plan.family, base_chains(self.family_plan, self._delivery))
+        objects = table_text(self.family_plan.family, self._base)
         lines = (line for change in self.loaded() for line in commands(change))
         return "\n".join((f"add table {table}", f"delete table {table}", objects, *lines, ""))
 
     @property
-    def sets(self) -> Mapping[str, Set]:
-        """The sets and maps, by name."""
-        return {each.name: each for each in base_chains(self.family_plan, self._delivery) if isinstance(each, Set)}
+    def has_many_unused(self) -> bool:
+        """Whether there are so many unused chains that a full sync is to remove them."""
+        unused = len(self._chains) - sum(self._uses["chain", name] > 0 for name in self._chains)
+        return unused > UNUSED_CHAINS_MAX
 
     def before_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         """Everything but elements, in commands, where the kernel has these objects: names by "chain", "map" and "set".
@@ -69,7 +78,7 @@ class Table:
         enters a new one when `after_elements` has been carried out.
         """
         table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
-        objects = [each for each in base_chains(self.family_plan, self._delivery) if not _is_new_hook(each, chains)]
+        objects = [each for each in self._base if not _is_new_hook(each, chains)]
         refilled = {each.name for each in objects}
         return (
             f"add table {table}",
@@ -78,12 +87,15 @@ class Table:
             *commands(Transaction(self.family_plan.family, chains=self._chains)),
         )
 
+    def chain_numbers(self) -> Transaction:
+        """Returns the addition of the numbers of all chains."""
+        return Transaction(self.family_plan.family, add=self._chain_numbers)
+
     def after_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         """Returns the base chains that were not there, and the removal of what is of no use any more."""
         table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
-        objects = base_chains(self.family_plan, self._delivery)
-        hooks = [each for each in objects if _is_new_hook(each, chains)]
-        used = {each.name for each in objects} | self._chains.keys()
+        hooks = [each for each in self._base if _is_new_hook(each, chains)]
+        used = {each.name for each in self._base} | self._chains.keys()
         unused = {sort: [name for name in names if name not in used] for sort, names in existing.items()}
         return (
             *((table_text(self.family_plan.family, hooks),) if hooks else ()),
@@ -100,7 +112,7 @@ class Table:
 
         `existing` has names by "chain", "map" and "set"; `rules` has the number of rules by chain.
         """
-        objects = [*base_chains(self.family_plan, self._delivery), *self._chains.values()]
+        objects = [*self._base, *self._chains.values()]
         names = {sort: {each.name for each in objects if each.sort == sort} for sort in ("chain", "map", "set")}
         for sort, wanted in names.items():
             if differing := wanted ^ set(existing.get(sort, ())):
@@ -113,38 +125,29 @@ class Table:
         self.family_plan = family_plan
         change = self._followed(difference.fronts)
         for name, (_, port) in difference.ports.items():
-            self._endpoint_ids.release(name, port)
+            self._numbers.endpoints.release(name, port)
         return change
 
     def sweep(self) -> Transaction:
-        """Returns the deletion of unreferenced chains and stale elements. Call `swept` when it is done.
+        """Returns the deletion of stale elements. Call `swept` when it is done.
 
         A packet keeps its first rules while the elements change: it may look up one map before a change and the next
         map after it. It may have drawn a number that has no endpoint now, its front may have had external policy Local,
         and its list may be one with affinity that no front uses now. So elements that only such packets look up are
         stale until the sweep, which runs at least a second later.
-
-        Kernels before 6.2 release the references of deleted elements late. So chains to which stale elements lead are
-        deleted by the sweep after the one that deletes the elements.
         """
-        chains = tuple(
-            name for name in self._chains if not self._uses["chain", name] and name not in self._deferred_chains
-        )
         stale = {name: list(keys) for name, keys in self._stale.items() if keys}
-        return Transaction(self.family_plan.family, delete=stale, remove_chains=chains)
+        return Transaction(self.family_plan.family, delete=stale)
 
-    def swept(self, done: Transaction) -> None:
-        """A sweep is carried out."""
+    def swept(self) -> None:
+        """The last sweep is carried out."""
         self._stale.clear()
-        self._deferred_chains.clear()
-        for name in done.remove_chains:
-            del self._chains[name]
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
         change, content_of = Transaction(self.family_plan.family), self._delivery.content_of
         for old, new in fronts.values():
-            before = content_of((old,) if old else (), self.family_plan, self._endpoint_ids)
-            after = content_of((new,) if new else (), self.family_plan, self._endpoint_ids)
+            before = content_of((old,) if old else (), self.family_plan, self._numbers)
+            after = content_of((new,) if new else (), self.family_plan, self._numbers)
             self._elements(change, before, after)
             self._count(before, -1)
             self._count(after, 1)
@@ -152,6 +155,11 @@ class Table:
                 present = self._chains.get(name)
                 if chain is not present and chain != present:
                     change.chains[name] = self._chains[name] = chain
+            for name, gotos in after.chain_numbers.items():
+                known = self._chain_numbers[name]
+                if new_gotos := {number: goto for number, goto in gotos.items() if number not in known}:
+                    known |= new_gotos
+                    change.add.setdefault(name, {}).update(new_gotos)
         return change
 
     def _count(self, part: Content, step: int) -> None:
@@ -172,7 +180,6 @@ class Table:
             for key, data in old.items():
                 if is_deferred and key not in new:
                     stale[key] = None
-                    self._deferred_chains.update(before.chains if name in LISTED else ())
                 elif new.get(key, _ABSENT) != data and self._is_gone(name, key):
                     _delete(change, name, key)
             for key, data in new.items():

@@ -14,20 +14,18 @@ _ELEMENTS_A_LINE: Final = 1000
 
 @dataclass(slots=True)
 class Transaction:
-    """Changes of the table, in this order.
+    """Changes of the table, in this order: chains made or refilled, elements deleted, elements added.
 
-    Chains made or refilled, elements deleted, elements added, and chains removed.
-    Chains and elements are by name of the chain or set.
+    They are by name of the chain or set.
     """
 
     family: Family
     chains: dict[str, Chain] = field(default_factory=dict)
     delete: dict[str, list[ElementKey]] = field(default_factory=dict)
     add: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
-    remove_chains: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.chains or self.delete or self.add or self.remove_chains)
+        return bool(self.chains or self.delete or self.add)
 
 
 def commands(change: Transaction) -> Iterator[str]:
@@ -43,8 +41,6 @@ def commands(change: Transaction) -> Iterator[str]:
     for name, elements in change.add.items():
         for some in _batches(list(elements)):
             yield f"add element {table} {name} {{ {', '.join(element(key, elements[key]) for key in some)} }}"
-    yield from (f"flush chain {table} {name}" for name in change.remove_chains)
-    yield from (f"delete chain {table} {name}" for name in change.remove_chains)
 
 
 def _batches(keys: list[ElementKey]) -> Iterator[list[ElementKey]]:

@@ -6,7 +6,6 @@ runs some of them.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pytest
+from nft_listing import nft_rules
 
 from kdns.net import FAMILIES, Family
 from kdns.netlink.xtables import Backend
@@ -25,7 +25,6 @@ from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.nftables.io.capture import NftablesCapture
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier
-from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
 from kdns.proxy.plan.modes import IPVS as IPVS_MODE
 from kdns.proxy.settings.settings import IPVS, Settings
@@ -59,34 +58,6 @@ class Dataplane:
     def examples(self) -> int:
         """How many random states there are."""
         return 25 // self.share
-
-
-def nft_rules(family: Family) -> dict[str, Any]:
-    """The kernel's table: everything by its name, elements without order, and what only time brought left out."""
-    listed = subprocess.run(
-        ["nft", "-j", "list", "table", NFT_FAMILY[family], "kdns"], capture_output=True, check=True
-    ).stdout
-    found: dict[str, Any] = {}
-    for row in json.loads(listed)["nftables"]:
-        ((kind, told),) = row.items()
-        told.pop("handle", None)
-        if kind == "rule":
-            found.setdefault(f"rules of {told['chain']}", []).append(told["expr"])
-        elif kind in {"set", "map"}:
-            elements = told.pop("elem", [])
-            is_affinity = told["name"].startswith("affinity-")
-            found[told["name"]] = told, [] if is_affinity else sorted(map(_without_counters, elements))
-        elif kind == "chain":
-            found[f"chain {told['name']}"] = told
-    return found
-
-
-def _without_counters(element: Any) -> str:
-    """One element as text."""
-    key, *data = element if isinstance(element, list) else [element]
-    if isinstance(key, dict) and "elem" in key:
-        key["elem"].pop("counter", None)
-    return json.dumps([key, *data], sort_keys=True)
 
 
 _SHARED: Final = (

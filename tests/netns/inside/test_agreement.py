@@ -227,8 +227,7 @@ def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, s
     loop.run_until_complete(follow())
     world.forget()
     assert not loop.run_until_complete(ask())
-    while loop.run_until_complete(mode.sweep()):
-        pass
+    loop.run_until_complete(mode.sweep())
     held = DATAPLANE.rules(story.family)
     loop.run_until_complete(DATAPLANE.proxier().sync_full(plan(state, NODE_VIEW, config)))
     assert held == DATAPLANE.rules(story.family)

@@ -25,10 +25,10 @@ from test_agreement import DETECTORS
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
-from kdns.proxy.nftables.affinity import EndpointIds
 from kdns.proxy.nftables.base_chains import TO_ENDPOINTS
 from kdns.proxy.nftables.fronts import Content, content_of
 from kdns.proxy.nftables.io.proxier import NftablesProxier
+from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import Chain
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import ProxyConfig
@@ -96,8 +96,7 @@ def test_the_kernel_takes_every_transaction(loop: asyncio.AbstractEventLoop, see
                 pytest.fail(f"seed {seed}, round {number}: {error}\n{json.dumps(told)[:4000]}")
             for family in FAMILIES:
                 most[family] = max(most[family], len(planner.plan.of(family).fronts))
-        while await mode.sweep():
-            pass
+        await mode.sweep()
 
     async def start_afresh() -> None:
         await DATAPLANE.clean_up()
@@ -118,9 +117,9 @@ class Poisoned(NftablesProxier):
         return Table(family_plan, replace(TO_ENDPOINTS, content_of=poisoned))
 
 
-def poisoned(fronts: Iterable[Front], family_plan: FamilyPlan, ids: EndpointIds) -> Content:
+def poisoned(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableNumbers) -> Content:
     fronts = tuple(fronts)
-    made = content_of(fronts, family_plan, ids)
+    made = content_of(fronts, family_plan, numbers)
     for front in fronts:
         if front.port.name.service in REFUSED:
             made.chains["poison"] = Chain("poison", ("jump nowhere",))
@@ -198,8 +197,7 @@ def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEve
             assert {key[1] for key in plane.rejected} <= REFUSED
             assert plane.plan
             assert "plain" in {name.service for name in plane.plan.ipv4.ports}
-        while await proxier.sweep():
-            pass
+        await proxier.sweep()
 
     async def start_afresh() -> None:
         await DATAPLANE.clean_up()

@@ -181,9 +181,8 @@ class IptablesProxier:
             log.warning("node ports are not at 127.0.0.1", reason=reason, expected=expected)
         self._sysctl_reason = reason
 
-    async def sweep(self) -> bool:
+    async def sweep(self) -> None:
         """Nothing: every restore deletes the chains that it leaves unused."""
-        return False
 
     async def check(self, plan: Plan) -> str:
         """Returns why iptables-restore or the kernel would reject everything; BusyError if that is unknown."""

@@ -109,9 +109,8 @@ class IpvsProxier:
                 await self._in_thread(partial(self._change, change))
             self._raise_refusal()
 
-    async def sweep(self) -> bool:
+    async def sweep(self) -> None:
         """Nothing: partial syncs leave only what has connections, which has its own time."""
-        return False
 
     async def check(self, plan: Plan) -> str:
         """Returns why the kernel refused something of this plan when it was asked last. It is not asked again."""

@@ -17,6 +17,7 @@ from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.counters import NftablesCounters
 from kdns.proxy.nftables.io.monitor import TablesMonitor
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
+from kdns.proxy.nftables.sets import NUMBERED
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
@@ -51,6 +52,7 @@ class NftablesProxier:
 
         Rules come first, then all elements in one transaction, and then what makes a new table effective or is not used
         any more. So a packet meets the elements of before or those of the plan, with rules that are right for both.
+        Numbers of earlier chains stay until the last step, for packets that have looked up one.
         Where the kernel refuses rules beside what is there, as that is of another kind, the tables are replaced in one
         transaction of text.
         """
@@ -66,11 +68,13 @@ class NftablesProxier:
         requests: list[Request] = []
         for family, table in tables.items():
             sets = table.sets
-            requests += flushed(family, (each for each in sets.values() if not each.dynamic_size))
+            emptied = (each for name, each in sets.items() if not each.dynamic_size and name not in NUMBERED)
+            requests += flushed(family, emptied)
             for change in table.loaded():
                 requests += element_requests(change, sets)
         try:
             await nft.apply(*(line for family in families for line in tables[family].before_elements(existing[family])))
+            await nft.apply_elements(requests)
         except ApplyError as error:
             if not any(existing.values()):
                 raise
@@ -78,8 +82,8 @@ class NftablesProxier:
             tables = {family: self._table(plan.of(family)) for family in families}
             await nft.apply(*(table.whole() for table in tables.values()))
         else:
-            await nft.apply_elements(requests)
             if last := [line for family in families for line in tables[family].after_elements(existing[family])]:
+                await nft.apply_elements([each for table in tables.values() for each in _chain_numbers(table)])
                 await nft.apply(*last)
         self._tables = tables
 
@@ -90,29 +94,28 @@ class NftablesProxier:
 
     async def _sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         changes = [table.follow(plan.of(family), differences[family]) for family, table in self._tables.items()]
+        if any(table.has_many_unused for table in self._tables.values()):
+            await self._sync_full(plan)
+            return
         if chains := [line for each in changes for line in commands(Transaction(each.family, chains=each.chains))]:
             await nft.apply(*chains)
         await nft.apply_elements(
             [each for change in changes for each in element_requests(change, self._tables[change.family].sets)]
         )
 
-    async def sweep(self) -> bool:
-        """Removes unused chains and sets; True if some are left, since others led to them until now.
+    async def sweep(self) -> None:
+        """Deletes the elements that no packet looks up any more.
 
         It comes to its end even when the calling task is cancelled: what is deleted must not be deleted again.
         """
-        return await uninterrupted(self._sweep())
+        await uninterrupted(self._sweep())
 
-    async def _sweep(self) -> bool:
+    async def _sweep(self) -> None:
         async with self._turn:
             for table in self._tables.values():
-                transaction = table.sweep()
-                if transaction:
+                if transaction := table.sweep():
                     await nft.apply_elements(list(element_requests(transaction, table.sets)))
-                    if removed := [*commands(replace(transaction, delete={}))]:
-                        await nft.apply(*removed)
-                    table.swept(transaction)
-            return any(table.sweep() for table in self._tables.values())
+                    table.swept()
 
     async def check(self, plan: Plan) -> str:
         """Returns why the kernel would reject these tables, in the families that it supported at the last full sync."""
@@ -174,6 +177,13 @@ class NftablesProxier:
     def _table(self, family_plan: FamilyPlan) -> Table:
         """Returns one family's table. A capture has relays in place of endpoints."""
         return Table(family_plan)
+
+
+def _chain_numbers(table: Table) -> Iterator[Request]:
+    """Replaces all numbers of chains by those that the fronts use."""
+    change = table.chain_numbers()
+    yield from flushed(change.family, (table.sets[name] for name in NUMBERED))
+    yield from element_requests(change, table.sets)
 
 
 def _parts(family_plan: FamilyPlan) -> Iterator[FamilyPlan]:

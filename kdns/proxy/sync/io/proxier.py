@@ -37,8 +37,8 @@ class Proxier(Protocol):
         """Applys the differences from the plan before."""
         ...
 
-    async def sweep(self) -> bool:
-        """Removes what partial syncs left unused; True if some of it has to wait for the next sweep."""
+    async def sweep(self) -> None:
+        """Removes what partial syncs left unused."""
         ...
 
     async def check(self, plan: Plan) -> str:

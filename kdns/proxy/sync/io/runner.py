@@ -343,7 +343,8 @@ class SyncRunner:
 
     async def _sweep(self) -> None:
         try:
-            self._sweep_due_from_s = self._now_s() if await self.proxier.sweep() else None
+            await self.proxier.sweep()
+            self._sweep_due_from_s = None
         except ApplyError as error:
             self._sweep_due_from_s = self._now_s()
             self.stats.cleanup_failures += 1

@@ -130,10 +130,11 @@ class UserspaceProxier:
                     elif name not in plan.ipv4.ports and name not in plan.ipv6.ports:
                         self._forget(name)
 
-    async def sweep(self) -> bool:
-        """Sweep the rules of the capture."""
+    async def sweep(self) -> None:
+        """Sweeps the rules of the capture."""
         async with self._lock:
-            return self._capture is not None and await self._capture.sweep()
+            if self._capture:
+                await self._capture.sweep()
 
     async def check(self, plan: Plan) -> str:
         """Returns why the kernel would reject the rules of the capture. Relays that do not listen are `missing`."""

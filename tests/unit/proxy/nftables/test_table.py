@@ -11,10 +11,10 @@ import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftables.affinity import MAX_NUMBER, EndpointIds, Numbers
 from kdns.proxy.nftables.base_chains import TO_ENDPOINTS, base_chains
+from kdns.proxy.nftables.numbers import MAX_NUMBER, ChainNumbers, EndpointIds, Numbers
 from kdns.proxy.nftables.objects import Chain
-from kdns.proxy.nftables.sets import CLIENTS
+from kdns.proxy.nftables.sets import CLIENTS, NUMBERED
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.endpoints import ServiceEndpoint
@@ -40,7 +40,7 @@ class Followed:
 
     def sweep(self) -> Transaction:
         done = self.table.sweep()
-        self.table.swept(done)
+        self.table.swept()
         return done
 
 
@@ -57,7 +57,6 @@ def test_an_endpoint_too_many_stays_for_packets_on_their_way() -> None:
 
 
 def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
-    """And the chains behind them until the sweep after the next: old kernels count elements just deleted."""
     local, cluster = (
         service(1, endpoints(1, "p1"), protocols=("TCP",), external=policy, sessionAffinity="ClientIP")
         for policy in ("Local", "Cluster")
@@ -68,10 +67,6 @@ def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
     assert "external-local" not in "".join(commands(changed))
     swept = followed.sweep()
     assert {"any-endpoint", "local-endpoint", "any-endpoint-nodeports"} <= swept.delete.keys()
-    assert not swept.remove_chains
-    gone = followed.sweep().remove_chains
-    assert len(gone) == 2
-    assert all(name.startswith("endpoint-ids-local-") for name in gone)
     assert not followed.sweep()
     followed.change(local[0])
     assert not followed.change(cluster[0]).delete.get("local-endpoint")
@@ -110,8 +105,45 @@ def test_a_change_with_affinity_is_one_of_elements_and_of_the_draw() -> None:
         "endpoint-ids-tcp-2-10800s",
         "endpoint-ids-nodeports-tcp-2-10800s",
     }
-    followed.change(*service(1, protocols=("TCP",), externalIPs=[]))
-    assert "endpoint-ids-tcp-2-10800s" in followed.sweep().remove_chains
+
+
+def test_a_change_of_endpoints_sends_neither_verdicts_nor_chains() -> None:
+    """To replace a verdict, the kernel validates the whole table, and a chain costs more than a thousand elements."""
+    web = service(1, endpoints(1, "p1", "p2", "r1"), external="Local")
+    followed = Followed(web)
+    followed.change(*endpoints(1, "p1", "r1"))
+    followed.change(*endpoints(1, "p1"))
+    for changed in (
+        followed.change(*endpoints(1, "p1", "p2", "r1")),
+        followed.change(*endpoints(1, "r2", "p2")),
+        followed.change(*endpoints(1, "p1")),
+    ):
+        assert not changed.chains
+        assert changed.add
+        assert NUMBERED.isdisjoint({*changed.add, *changed.delete})
+    assert NUMBERED.isdisjoint(followed.sweep().delete)
+
+
+def test_chains_that_no_front_uses_stay_until_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdns.proxy.nftables.table.UNUSED_CHAINS_MAX", 12)
+    followed = Followed(service(1, endpoints(1, "p1"), protocols=("TCP",)))
+    unused = []
+    for timeout_s in range(1, 6):
+        affinity = {"clientIP": {"timeoutSeconds": timeout_s}}
+        followed.change(*service(1, protocols=("TCP",), sessionAffinity="ClientIP", sessionAffinityConfig=affinity))
+        unused.append(followed.table.has_many_unused)
+    assert unused[0] is False
+    assert unused[-1] is True
+
+
+def test_chains_have_numbers_of_their_own() -> None:
+    """Also where two have the same hash."""
+    numbers = ChainNumbers()
+    texts = [f"endpoints-tcp-{count}" for count in range(1000)]
+    first = [numbers.of(each) for each in texts]
+    assert len(set(first)) == 1000
+    assert first == [numbers.of(each) for each in texts]
+    assert all(0 < each < 1 << 32 for each in first)
 
 
 @pytest.mark.parametrize(("kept", "wanted"), [("p1", ["p1"]), ("r1", ["r1"]), ("r2", ["p1", "r1"])])

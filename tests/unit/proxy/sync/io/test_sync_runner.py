@@ -44,7 +44,7 @@ async def test_changes_are_gathered_and_what_is_left_over_is_tidied() -> None:
     async with rig.running():
         rig.list_all()
         await rig.until(lambda: rig.has(1))
-        rig.kernel.leftovers = 2
+        rig.kernel.busy_sweeps = 1
         for number in (2, 3, 4):
             rig.put(service(number))
         await rig.until(lambda: rig.has(1, 2, 3, 4))
@@ -163,7 +163,6 @@ async def test_a_run_that_is_cancelled_in_the_middle_begins_from_scratch() -> No
 )
 async def test_a_defect_is_logged_and_retried_as_a_full_sync(failing: str, wanted: list[str]) -> None:
     rig, defect = Rig(), OverflowError("int too big to convert")
-    rig.kernel.leftovers = 1_000_000 if failing == "sweep" else 0
     if failing == "sync_full":
         rig.kernel.defects.append(defect)
     with capture_logs() as logs:

@@ -1,0 +1,69 @@
+"""The kernel's nftables tables as values that can be compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+from kdns.net import Family
+from kdns.proxy.nftables.objects import NFT_FAMILY
+from kdns.proxy.nftables.sets import NUMBERED
+
+
+def nft_rules(family: Family) -> dict[str, Any]:
+    """The kernel's table by name: elements without order, and without clients, counters and unused chains."""
+    listed = subprocess.run(
+        ["nft", "-j", "list", "table", NFT_FAMILY[family], "kdns"], capture_output=True, check=True
+    ).stdout
+    found: dict[str, Any] = {}
+    for row in json.loads(listed)["nftables"]:
+        ((kind, told),) = row.items()
+        told.pop("handle", None)
+        if kind == "rule":
+            found.setdefault(f"rules of {told['chain']}", []).append(told["expr"])
+        elif kind in {"set", "map"}:
+            elements = told.pop("elem", [])
+            is_affinity = told["name"].startswith("affinity-")
+            found[told["name"]] = told, [] if is_affinity else sorted(map(_without_counters, elements))
+        elif kind == "chain":
+            found[f"chain {told['name']}"] = told
+    return _without_unused(found)
+
+
+def _without_unused(found: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out the chains to which no front leads, and their numbers."""
+    numbers = {
+        json.dumps(json.loads(element)[1])
+        for about, elements in (each for each in found.values() if isinstance(each, tuple))
+        for element in elements
+        if about.get("map") == "classid"
+    }
+    used = {
+        name: (found[name][0], [each for each in found[name][1] if json.dumps(json.loads(each)[0]) in numbers])
+        for name in NUMBERED
+    }
+    targets: set[str] = _targets(each for _, gotos in used.values() for each in gotos)
+    reached: set[str] = set()
+    targets |= {name.removeprefix("chain ") for name in found if name.startswith("chain ") and "hook" in found[name]}
+    while new := targets - reached:
+        reached |= new
+        targets = _targets(found.get(f"rules of {name}", ()) for name in new)
+    unused = {name for name in found if name.startswith(("chain ", "rules of ")) and name.split()[-1] not in reached}
+    kept = {name: each for name, each in found.items() if name not in unused}
+    return kept | used
+
+
+def _targets(rules: Iterable[object]) -> set[str]:
+    """The chains to which rules or elements lead."""
+    return set(re.findall(r'\{"target": "([^"]+)"\}', json.dumps(list(rules)).replace('\\"', '"')))
+
+
+def _without_counters(element: Any) -> str:
+    """One element as text."""
+    key, *data = element if isinstance(element, list) else [element]
+    if isinstance(key, dict) and "elem" in key:
+        key["elem"].pop("counter", None)
+    return json.dumps([key, *data], sort_keys=True)
