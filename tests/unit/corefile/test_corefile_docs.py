@@ -32,7 +32,7 @@ SNIPPETS = [
 REPEATED = {
     Repeat.ERROR: "The directive may occur once in a server block.",
     Repeat.LAST: "If the directive occurs twice in a block, the last one is used.",
-    Repeat.ADD: "add up",
+    Repeat.ADD: "The directive may occur several times in a server block",
 }
 """How a page says what several stanzas mean."""
 
