@@ -63,11 +63,19 @@ class Counters(Protocol):
         ...
 
 
+class Histogram(Protocol):
+    """Counts of measured values."""
+
+    def add(self, value: float, /) -> None:
+        """Count a measured value."""
+        ...
+
+
 class Histograms(Protocol):
     """A family of histograms in the process's metrics."""
 
-    def observe(self, values: tuple[str, ...], measured: float) -> None:
-        """Count a measured value under these label values."""
+    def histogram(self, *values: str) -> Histogram:
+        """The histogram with these label values; it goes on across reloads."""
         ...
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kdns.tally import Tally
@@ -48,17 +50,31 @@ class Sample(NamedTuple):
     value: float
 
 
-Samples: TypeAlias = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
-"""Returns the label values and the value of each number of a family."""
 Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
 """One histogram of a family: label values and counts."""
 
+COUNTER: Final = CounterMetricFamily
+GAUGE: Final = GaugeMetricFamily
+HISTOGRAM: Final = HistogramMetricFamily
+Kind: TypeAlias = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """One family. `read` returns its label values, each with a number or a histogram, and is called at each scrape."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    read: Callable[[], Iterable[tuple[tuple[str, ...], float | Histogram]]]
+    kind: Kind = GAUGE
+
 
 class Counters:
-    """A family of counters that directives add to."""
+    """A family of counters that its owner adds to."""
 
-    def __init__(self, text: str, labels: tuple[str, ...]) -> None:
-        self.text, self.labels = text, labels
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self.metric = Metric(name, text, labels, self.samples, COUNTER)
         self._tallies: dict[tuple[str, ...], Tally] = {}
 
     def tally(self, *values: str) -> Tally:
@@ -74,65 +90,46 @@ class Counters:
 
 
 class Histograms:
-    """A family of histograms that directives add to."""
+    """A family of histograms that its owner adds to."""
 
-    def __init__(self, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> None:
-        self.text, self.labels, self.bounds = text, labels, bounds
+    def __init__(self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> None:
+        self.metric = Metric(name, text, labels, self.samples, HISTOGRAM)
+        self._bounds = bounds
         self._histograms: dict[tuple[str, ...], Histogram] = {}
 
-    def observe(self, values: tuple[str, ...], measured: float) -> None:
-        """Counts a measured value under these label values."""
+    def histogram(self, *values: str) -> Histogram:
+        """Returns the histogram with these label values."""
         histogram = self._histograms.get(values)
         if histogram is None:
-            histogram = self._histograms[values] = Histogram(self.bounds)
-        histogram.add(measured)
+            histogram = self._histograms[values] = Histogram(self._bounds)
+        return histogram
 
     def samples(self) -> list[Distribution]:
         """Returns all histograms, as they are now."""
         return list(self._histograms.items())
 
 
-class Gauges(Collector):
-    """Gauges, counters and histograms read at scrape time: help, label names, is_counter and samples by name."""
+class MetricFamilies(Collector):
+    """The metrics of one page. Those with the same name are one family, with the samples of each.
 
-    def __init__(self) -> None:
-        self._rows: dict[str, tuple[str, tuple[str, ...], bool, list[Samples]]] = {}
-        self._histograms: list[tuple[str, str, tuple[str, ...], Callable[[], Iterable[Distribution]]]] = []
+    `sources` return the metrics that come and go; they are called at each scrape.
+    """
 
-    def add(
-        self,
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        samples: Samples,
-        *,
-        counter: bool = False,
-    ) -> None:
-        """Exposes one family; a family that is added again has the samples of each."""
-        *_, sources = self._rows.setdefault(name, (text, labels, counter, []))
-        sources.append(samples)
+    def __init__(self, *sources: Callable[[], Iterable[Metric]]) -> None:
+        self._added: list[Metric] = []
+        self._sources = (lambda: self._added, *sources)
 
-    def clear(self) -> None:
-        """Removes all families."""
-        self._rows.clear()
-        self._histograms.clear()
+    def add(self, metric: Metric) -> None:
+        """Exports a metric."""
+        self._added.append(metric)
 
-    def add_histogram(
-        self, name: str, text: str, labels: tuple[str, ...], samples: Callable[[], Iterable[Distribution]]
-    ) -> None:
-        """Exposes one family of histograms."""
-        self._histograms.append((name, text, labels, samples))
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Yields all families, read now."""
-        for name, (text, labels, counter, sources) in self._rows.items():
-            make = CounterMetricFamily if counter else GaugeMetricFamily
-            family = make(name, text, labels=labels)
-            for values, value in chain.from_iterable(samples() for samples in sources):
-                family.add_metric(values, value)
-            yield family
-        for name, text, labels, distributions in self._histograms:
-            histograms = HistogramMetricFamily(name, text, labels=labels)
-            for values, histogram in distributions():
-                histograms.add_metric(values, histogram.buckets(), histogram.sum)
-            yield histograms
+        families: dict[str, Any] = {}
+        for metric in chain.from_iterable(source() for source in self._sources):
+            if metric.name not in families:
+                families[metric.name] = metric.kind(metric.name, metric.text, labels=metric.labels)
+            for values, value in metric.read():
+                shown = (value.buckets(), value.sum) if isinstance(value, Histogram) else (value,)
+                families[metric.name].add_metric(values, *shown)
+        yield from families.values()

@@ -189,10 +189,10 @@ class FakeMetrics:
         self.exposed[name] = samples
 
     def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
-        return self.counted.setdefault(name, Counters(text, tuple(labels)))
+        return self.counted.setdefault(name, Counters(name, text, tuple(labels)))
 
     def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
-        return self.measured.setdefault(name, Histograms(text, tuple(labels), tuple(bounds)))
+        return self.measured.setdefault(name, Histograms(name, text, tuple(labels), tuple(bounds)))
 
 
 @dataclass

@@ -32,7 +32,7 @@ from kdns.net import HostPort
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.files.bounded import bounded_text
 from kdns.runtime.files.watched import WatchedFile
-from kdns.runtime.metrics import Counters, Gauges, Histograms
+from kdns.runtime.metrics import COUNTER, GAUGE, Counters, Histograms, Metric
 from kdns.runtime.process import gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
 from kdns.tally import Tally
@@ -67,6 +67,11 @@ class Process:
     counters: dict[str, Counters] = field(default_factory=dict)
     histograms: dict[str, Histograms] = field(default_factory=dict)
     upstreams: Upstreams = field(default_factory=Upstreams)
+
+    def metrics(self) -> list[Metric]:
+        """The metrics of directives that go on after a reload."""
+        families: Iterable[Counters | Histograms] = (*self.counters.values(), *self.histograms.values())
+        return [family.metric for family in families]
 
 
 class SystemClock:
@@ -210,11 +215,11 @@ class BlockFiles:
 
 
 class BlockMetrics:
-    """Counters and histograms of the process; `families` add those that are served while the block is in use."""
+    """Counters and histograms of the process; `metrics` are those that are served while the block is in use."""
 
     def __init__(self, process: Process) -> None:
         self._shared = process
-        self.families: list[Callable[[Gauges], None]] = []
+        self.metrics: list[Metric] = []
 
     def expose(
         self,
@@ -226,15 +231,16 @@ class BlockMetrics:
         counter: bool = False,
     ) -> None:
         """See Metrics."""
-        self.families.append(lambda rows: rows.add(name, text, tuple(labels), samples, counter=counter))
+        self.metrics.append(Metric(name, text, tuple(labels), samples, COUNTER if counter else GAUGE))
 
     def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
         """See Metrics."""
-        return self._shared.counters.setdefault(name, Counters(text, tuple(labels)))
+        return self._shared.counters.setdefault(name, Counters(name, text, tuple(labels)))
 
     def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
         """See Metrics."""
-        return self._shared.histograms.setdefault(name, Histograms(text, tuple(labels), tuple(bounds)))
+        family = Histograms(name, text, tuple(labels), tuple(bounds))
+        return self._shared.histograms.setdefault(name, family)
 
 
 class BlockLog:

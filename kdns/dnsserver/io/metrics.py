@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import kdns
@@ -18,9 +17,9 @@ from kdns.cluster.io.clusters import Cluster
 from kdns.dns.types import rcode_name, type_label
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.io.request_metrics import DnsCollector, Requests, Sent
+from kdns.dnsserver.io.request_metrics import Sent
 from kdns.runtime.http.sites import HealthProbe
-from kdns.runtime.metrics import Distribution, Gauges, Histogram, Sample
+from kdns.runtime.metrics import COUNTER, HISTOGRAM, Distribution, Histogram, Metric, MetricFamilies, Sample
 
 PROTOCOLS: Final = {"quic": "udp"}
 """Transport → the label `proto`, which is tcp or udp in CoreDNS."""
@@ -35,31 +34,16 @@ class Enabled(NamedTuple):
     config: ServerConfig
 
 
-class Registry(CollectorRegistry):
-    """One process's metrics."""
-
-    def __init__(
-        self,
-        servers: Iterable[Server],
-        requests: dict[str, list[Requests]],
-        clusters: Callable[[], tuple[Cluster, ...]],
-        enabled: Iterable[Enabled],
-        probe: Callable[[], HealthProbe | None],
-        plugins: Gauges,
-        upstreams: Gauges,
-        *,
-        runtime_metrics: bool,
-    ) -> None:
-        super().__init__()
-        self.register(DnsCollector(lambda: sent_by(servers), requests))
-        self.register(gauges(clusters, enabled, servers))
-        self.register(plugins)
-        self.register(upstreams)
-        self.register(ProbeCollector(probe))
-        ProcessCollector(registry=self)
-        if runtime_metrics:
-            PlatformCollector(registry=self)
-            GCCollector(registry=self)
+def registry(*collectors: Collector, runtime_metrics: bool) -> CollectorRegistry:
+    """Returns what one page shows, with the metrics of the process."""
+    made = CollectorRegistry()
+    for collector in collectors:
+        made.register(collector)
+    ProcessCollector(registry=made)
+    if runtime_metrics:
+        PlatformCollector(registry=made)
+        GCCollector(registry=made)
+    return made
 
 
 def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
@@ -85,49 +69,50 @@ def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
 
 def gauges(
     clusters: Callable[[], tuple[Cluster, ...]], enabled: Iterable[Enabled], servers: Iterable[Server]
-) -> Gauges:
-    """Build, directives, and how well the clusters are followed."""
-    rows = Gauges()
+) -> MetricFamilies:
+    """Returns the metrics of the build, of directives and of followed clusters."""
+    rows = MetricFamilies()
     build = (kdns.__version__, "", f"python{platform.python_version()}")
-    rows.add("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)])
+    rows.add(Metric("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)]))
     by_name = ("server", "zone", "view", "name")
-    rows.add("coredns_plugin_enabled", "Directives.", by_name, lambda: _directives(enabled))
+    rows.add(Metric("coredns_plugin_enabled", "Directives.", by_name, lambda: _directives(enabled)))
     by_kind = ("server", "kind")
-    rows.add("kdns_watch_connected", "Whether changes arrive.", by_kind, lambda: _watched(clusters(), "connected"))
-    rows.add("kdns_watch_events", "Changes seen.", by_kind, lambda: _watched(clusters(), "events"), counter=True)
-    rows.add("kdns_watch_lists", "Full lists.", by_kind, lambda: _watched(clusters(), "lists"), counter=True)
-    rows.add("kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters()))
-    rows.add("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters()))
-    rows.add("kdns_answers", "Answers ready.", ("server",), lambda: _answers(servers))
+    rows.add(
+        Metric("kdns_watch_connected", "Whether changes arrive.", by_kind, lambda: _watched(clusters(), "connected"))
+    )
+    rows.add(Metric("kdns_watch_events", "Changes seen.", by_kind, lambda: _watched(clusters(), "events"), COUNTER))
+    rows.add(Metric("kdns_watch_lists", "Full lists.", by_kind, lambda: _watched(clusters(), "lists"), COUNTER))
+    rows.add(
+        Metric(
+            "kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters())
+        )
+    )
+    rows.add(Metric("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters())))
+    rows.add(Metric("kdns_answers", "Answers ready.", ("server",), lambda: _answers(servers)))
     name, text = "kdns_lost_log_lines", "Log lines that could not be written."
-    rows.add(name, text, (), lambda: [Sample((), logs.lost_lines())], counter=True)
+    rows.add(Metric(name, text, (), lambda: [Sample((), logs.lost_lines())], COUNTER))
     rest = ("code", "method", "host")
     name = "coredns_kubernetes_rest_client_requests"
-    rows.add(name, "Requests to the API.", rest, lambda: _requests(clusters()), counter=True)
+    rows.add(Metric(name, "Requests to the API.", rest, lambda: _requests(clusters()), COUNTER))
     name, text = "coredns_kubernetes_dns_programming_duration_seconds", "From change to answer."
-    rows.add_histogram(name, text, ("service_kind",), lambda: _programming(clusters()))
+    rows.add(Metric(name, text, ("service_kind",), lambda: _programming(clusters()), HISTOGRAM))
     name, by_verb = "coredns_kubernetes_rest_client_{}_duration_seconds", ("verb", "host")
-    rows.add_histogram(name.format("request"), "API requests.", by_verb, lambda: _rest(clusters(), "durations"))
-    rows.add_histogram(name.format("rate_limiter"), "API requests.", by_verb, lambda: _rest(clusters(), "throttled"))
+    rows.add(
+        Metric(name.format("request"), "API requests.", by_verb, lambda: _rest(clusters(), "durations"), HISTOGRAM)
+    )
+    rows.add(
+        Metric(name.format("rate_limiter"), "API requests.", by_verb, lambda: _rest(clusters(), "throttled"), HISTOGRAM)
+    )
     return rows
 
 
-class ProbeCollector(Collector):
-    """What the process's questions to its own /health tell."""
-
-    def __init__(self, probe: Callable[[], HealthProbe | None]) -> None:
-        self._probe = probe
-
-    def collect(self) -> Iterator[Metric]:
-        """How long they took, and how often none was answered."""
-        probe = self._probe()
-        if probe is None:
-            return
-        took = HistogramMetricFamily("coredns_health_request_duration_seconds", "Asking the own /health.")
-        took.add_metric((), probe.durations.buckets(), probe.durations.sum)
-        failed = CounterMetricFamily("coredns_health_request_failures", "Such requests that failed.")
-        failed.add_metric((), probe.failures)
-        yield from (took, failed)
+def probe_metrics(probe: HealthProbe) -> tuple[Metric, ...]:
+    """Returns how long the process's questions to its own /health took, and how often none was answered."""
+    name = "coredns_health_request"
+    return (
+        Metric(f"{name}_duration_seconds", "Asking the own /health.", (), lambda: [((), probe.durations)], HISTOGRAM),
+        Metric(f"{name}_failures", "Such requests that failed.", (), lambda: [((), probe.failures)], COUNTER),
+    )
 
 
 def _programming(clusters: tuple[Cluster, ...]) -> Iterable[Distribution]:

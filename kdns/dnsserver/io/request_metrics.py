@@ -1,15 +1,13 @@
-"""Counters of DNS requests, and the collector that exposes them under CoreDNS's metric names."""
+"""Counters of DNS requests, and their metrics under CoreDNS's names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from kdns.runtime.metrics import Histogram
+from kdns.runtime.metrics import COUNTER, HISTOGRAM, Distribution, Histogram, Metric, Sample
 
 DURATION_BUCKETS_S: Final = tuple(0.00025 * 2**k for k in range(16))
 SIZE_BUCKETS_BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3)
@@ -56,91 +54,75 @@ class Sent(NamedTuple):
     times: int
 
 
-class DnsCollector(Collector):
-    """Exposes what the sources say at the moment of the scrape."""
+def sent_metrics(responses: Iterable[Sent]) -> tuple[Metric, ...]:
+    """Returns the metrics of everything that was sent up to now (cluster-wide names: CoreDNS plugin/metrics)."""
+    asked_by: dict[tuple[str, ...], float] = {}
+    answered_by: dict[tuple[str, ...], float] = {}
+    dnssec_by: dict[tuple[str, ...], float] = {}
+    request_sizes: dict[tuple[str, ...], Histogram] = {}
+    response_sizes: dict[tuple[str, ...], Histogram] = {}
+    for sent in responses:
+        base = (sent.server, sent.zone, sent.view)
+        _add(asked_by, (*base, sent.proto, sent.family, sent.qtype), sent.times)
+        _add(answered_by, (*base, sent.rcode, sent.plugin), sent.times)
+        if sent.do:
+            _add(dnssec_by, base, sent.times)
+        for sizes, size_bytes in ((request_sizes, sent.request_bytes), (response_sizes, sent.response_bytes)):
+            sizes.setdefault((*base, sent.proto), Histogram(SIZE_BUCKETS_BYTES)).add(size_bytes, sent.times)
+    labels, name = ("server", "zone", "view"), "coredns_dns"
+    by_proto, by_type = (*labels, "proto"), (*labels, "proto", "family", "type")
+    return (
+        Metric(f"{name}_requests", "Queries.", by_type, asked_by.items, COUNTER),
+        Metric(f"{name}_responses", "Responses.", (*labels, "rcode", "plugin"), answered_by.items, COUNTER),
+        Metric(f"{name}_do_requests", "Queries with DNSSEC OK.", labels, dnssec_by.items, COUNTER),
+        Metric(f"{name}_request_size_bytes", "Size of a request.", by_proto, request_sizes.items, HISTOGRAM),
+        Metric(f"{name}_response_size_bytes", "Size of a response.", by_proto, response_sizes.items, HISTOGRAM),
+    )
 
-    def __init__(self, sent: Callable[[], Iterable[Sent]], requests: dict[str, list[Requests]]) -> None:
-        self._sent = sent
-        self._requests = requests
 
-    def collect(self) -> Iterator[Metric]:
-        """All metrics of the DNS server (cluster-wide names: CoreDNS plugin/metrics)."""
-        labels = ("server", "zone", "view")
-        requests = CounterMetricFamily("coredns_dns_requests", "Queries.", labels=(*labels, "proto", "family", "type"))
-        responses = CounterMetricFamily("coredns_dns_responses", "Responses.", labels=(*labels, "rcode", "plugin"))
-        dnssec = CounterMetricFamily("coredns_dns_do_requests", "Queries with DNSSEC OK.", labels=labels)
-        asked_by: dict[tuple[str, ...], float] = {}
-        answered_by: dict[tuple[str, ...], float] = {}
-        dnssec_by: dict[tuple[str, ...], float] = {}
-        sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]] = {}
-        for sent in self._sent():
-            base = (sent.server, sent.zone, sent.view)
-            _add(asked_by, (*base, sent.proto, sent.family, sent.qtype), sent.times)
-            _add(answered_by, (*base, sent.rcode, sent.plugin), sent.times)
-            if sent.do:
-                _add(dnssec_by, base, sent.times)
-            asked, answered = sizes.setdefault(
-                (*base, sent.proto), (Histogram(SIZE_BUCKETS_BYTES), Histogram(SIZE_BUCKETS_BYTES))
-            )
-            asked.add(sent.request_bytes, sent.times)
-            answered.add(sent.response_bytes, sent.times)
-        for family, rows in ((requests, asked_by), (responses, answered_by), (dnssec, dnssec_by)):
-            for values, count in rows.items():
-                family.add_metric(values, count)
-            yield family
-        yield from self._histograms(sizes)
-        yield from self._listeners()
+def listener_metrics(requests: Mapping[str, Sequence[Requests]]) -> Iterator[Metric]:
+    """Yields the metrics of listeners, given by the label of their server.
 
-    def _histograms(self, sizes: dict[tuple[str, ...], tuple[Histogram, Histogram]]) -> Iterator[Metric]:
-        labels = ("server", "zone", "view", "proto")
-        for position, name in enumerate(("request", "response")):
-            family = HistogramMetricFamily(f"coredns_dns_{name}_size_bytes", f"Size of a {name}.", labels=labels)
-            for values, pair in sizes.items():
-                family.add_metric(values, pair[position].buckets(), pair[position].sum)
-            yield family
+    Those of HTTPS and QUIC are left out while there were no responses over them.
+    """
+    for scheme in ("https", "quic"):
+        totals = _by_status(requests, f"{scheme}_responses")
+        name, text = f"coredns_dns_{scheme}_responses", f"Responses over {scheme.upper()}."
+        if totals:
+            yield Metric(name, text, ("server", "status"), totals.items, COUNTER)
+    name, labels = "coredns_dns_request_duration_seconds", ("server", "zone", "view")
+    yield Metric(name, "Time to answer.", labels, lambda: _durations(requests), HISTOGRAM)
+    panics = sum(listener.panics for listeners in requests.values() for listener in listeners)
+    yield Metric("coredns_panics", "Queries that failed by a defect.", (), lambda: [((), panics)], COUNTER)
+    for name, text, counted in (
+        ("kdns_dns_unsent_responses", "Responses the kernel did not take.", "unsent"),
+        ("kdns_dns_evicted_connections", "Connections closed to make room.", "evicted"),
+        ("kdns_dns_shed_queries", "Queries of clients that had too many waiting.", "shed"),
+    ):
+        yield Metric(name, text, ("server",), partial(_sums, requests, counted), COUNTER)
 
-    def _listeners(self) -> Iterator[Metric]:
-        took = HistogramMetricFamily(
-            "coredns_dns_request_duration_seconds", "Time to answer.", labels=("server", "zone", "view")
-        )
-        panics = CounterMetricFamily("coredns_panics", "Queries that failed by a defect.")
-        unsent = CounterMetricFamily(
-            "kdns_dns_unsent_responses", "Responses the kernel did not take.", labels=("server",)
-        )
-        evicted = CounterMetricFamily(
-            "kdns_dns_evicted_connections", "Connections closed to make room.", labels=("server",)
-        )
-        shed = CounterMetricFamily(
-            "kdns_dns_shed_queries", "Queries of clients that had too many waiting.", labels=("server",)
-        )
-        for server, listeners in self._requests.items():
-            merged = Histogram(DURATION_BUCKETS_S)
-            for listener in listeners:
-                merged.merge(listener.durations)
-            took.add_metric((server, listeners[0].zone, ""), merged.buckets(), merged.sum)
-            unsent.add_metric((server,), sum(listener.unsent for listener in listeners))
-            evicted.add_metric((server,), sum(listener.evicted for listener in listeners))
-            shed.add_metric((server,), sum(listener.shed for listener in listeners))
-        yield from self._by_status()
-        panics.add_metric((), sum(one.panics for listeners in self._requests.values() for one in listeners))
-        yield from (took, panics, unsent, evicted, shed)
 
-    def _by_status(self) -> Iterator[Metric]:
-        """Responses over HTTPS and QUIC; families without any are left out."""
-        for scheme in ("https", "quic"):
-            family = CounterMetricFamily(
-                f"coredns_dns_{scheme}_responses", f"Responses over {scheme.upper()}.", labels=("server", "status")
-            )
-            for server, listeners in self._requests.items():
-                totals: dict[tuple[str, ...], float] = {}
-                for listener in listeners:
-                    counted: dict[int, int] = getattr(listener, f"{scheme}_responses")
-                    for status, count in counted.items():
-                        _add(totals, (server, str(status)), count)
-                for labels, total in totals.items():
-                    family.add_metric(labels, total)
-            if family.samples:
-                yield family
+def _sums(requests: Mapping[str, Sequence[Requests]], counted: str) -> Iterator[Sample]:
+    for server, listeners in requests.items():
+        yield Sample((server,), sum(getattr(listener, counted) for listener in listeners))
+
+
+def _durations(requests: Mapping[str, Sequence[Requests]]) -> Iterator[Distribution]:
+    for server, listeners in requests.items():
+        merged = Histogram(DURATION_BUCKETS_S)
+        for listener in listeners:
+            merged.merge(listener.durations)
+        yield (server, listeners[0].zone, ""), merged
+
+
+def _by_status(requests: Mapping[str, Sequence[Requests]], field: str) -> dict[tuple[str, ...], float]:
+    totals: dict[tuple[str, ...], float] = {}
+    for server, listeners in requests.items():
+        for listener in listeners:
+            counted: dict[int, int] = getattr(listener, field)
+            for status, count in counted.items():
+                _add(totals, (server, str(status)), count)
+    return totals
 
 
 def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: float) -> None:

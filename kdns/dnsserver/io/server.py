@@ -18,15 +18,15 @@ from kdns.dnsserver.config import Place, ServerConfig, clashes, places_of
 from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
-from kdns.dnsserver.io.metrics import Enabled, Registry
-from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry, sent_by
+from kdns.dnsserver.io.request_metrics import Requests, listener_metrics, sent_metrics
 from kdns.dnsserver.io.setup import BlockSetup
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.sites import HealthProbe, Sites, exposition, plain_page
-from kdns.runtime.metrics import Counters, Gauges, Sample
+from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
 from kdns.runtime.tasks import observed
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
@@ -55,7 +55,6 @@ class DnsServer:
         self._sites = Sites()
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
-        self._gauges = Gauges()
         self._process = Process(self._clusters)
         self._setups: list[BlockSetup] = []
         self._enabled: list[Enabled] = []
@@ -118,7 +117,7 @@ class DnsServer:
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
         """A family of counters in the process's metrics; to be called before the start."""
-        return self._process.counters.setdefault(name, Counters(text, labels))
+        return self._process.counters.setdefault(name, Counters(name, text, labels))
 
     def unready(self) -> tuple[str, ...]:
         """The directives that cannot answer yet."""
@@ -150,7 +149,7 @@ class DnsServer:
             await asyncio.gather(*(setup.prepare_all() for setup in setups))
             pages = self._pages(setups)
             if not self._is_listening:
-                self._use(setups)
+                self._setups = setups
                 self._sites.use(pages, await self._sites.bind(pages))
                 self._start_probe()
             await self._clusters.wait()
@@ -163,7 +162,7 @@ class DnsServer:
         self.sha512 = sha512
         for setup in old:
             setup.release()
-        self._use(setups)
+        self._setups = setups
         left_sites = self._sites.use(pages, new_sites)
         self._listen(places, bound)
         for setup in setups:
@@ -211,25 +210,6 @@ class DnsServer:
             setup.abandon()
         self._clusters.drop_unused()
 
-    def _use(self, setups: list[BlockSetup]) -> None:
-        """The metrics of the process are those of these blocks."""
-        self._setups = setups
-        self._gauges.clear()
-        self._gauges.add(
-            "coredns_reload_failed", "Reloads that failed.", (), lambda: [Sample((), self.failed_reloads)], counter=True
-        )
-        name, text = "coredns_reload_version_info", "The Corefile in use."
-        self._gauges.add(
-            name, text, ("hash", "value"), lambda: [Sample(("sha512", self.sha512), 1)] * bool(self.sha512)
-        )
-        for name, counters in self._process.counters.items():
-            self._gauges.add(name, counters.text, counters.labels, counters.samples, counter=True)
-        for name, histograms in self._process.histograms.items():
-            self._gauges.add_histogram(name, histograms.text, histograms.labels, histograms.samples)
-        for setup in setups:
-            for add_to in setup.families:
-                add_to(self._gauges)
-
     def _listen(self, places: Mapping[Place, list[Part]], bound: Mapping[Place, Bound]) -> None:
         """Answer at these places with their blocks, at once."""
         self._enabled.clear()
@@ -268,17 +248,24 @@ class DnsServer:
                 return profiles()
 
     def _metrics_page(self, *, runtime: bool) -> Handler:
-        registry = Registry(
-            self.servers,
-            self.requests,
-            lambda: self.clusters,
-            self._enabled,
-            lambda: self._probe if self._probed else None,
-            self._gauges,
-            upstream_gauges(self._process.upstreams),
-            runtime_metrics=runtime,
+        metrics = MetricFamilies(
+            lambda: sent_metrics(sent_by(self.servers)),
+            lambda: listener_metrics(self.requests),
+            lambda: probe_metrics(self._probe) if self._probed else (),
+            self._process.metrics,
+            lambda: (metric for setup in self._setups for metric in setup.metrics),
         )
-        return exposition(registry)
+        name, text = "coredns_reload_failed", "Reloads that failed."
+        metrics.add(Metric(name, text, (), lambda: [Sample((), self.failed_reloads)], COUNTER))
+        name, text = "coredns_reload_version_info", "The Corefile in use."
+        version = ("hash", "value")
+        metrics.add(Metric(name, text, version, lambda: [Sample(("sha512", self.sha512), 1)] * bool(self.sha512)))
+        collectors = (
+            metrics,
+            gauges(lambda: self.clusters, self._enabled, self.servers),
+            upstream_gauges(self._process.upstreams),
+        )
+        return exposition(registry(*collectors, runtime_metrics=runtime))
 
     @property
     def _probed(self) -> HostPort | None:

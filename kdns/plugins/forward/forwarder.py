@@ -24,7 +24,6 @@ TIMEOUT_S: Final = 5.0
 """How long a question is under way at most, whatever is tried, as in CoreDNS."""
 MAX_ATTEMPTS: Final = 100
 """Attempts of one question, also where max_connect_attempts sets no limit."""
-BOUNDS: Final = tuple(0.00025 * 2**power for power in range(16))
 
 FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(extended_error(NETWORK_ERROR),), error="no healthy proxies")
 
@@ -49,12 +48,6 @@ class Forwarder:
         self._observers: tuple[ForwardObserver, ...] | None = None
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
         self._too_many = Response(REFUSED, plugin=NAME, error=reason)
-        self._durations = setup.histograms(
-            "coredns_proxy_request_duration_seconds",
-            "Time that upstreams took to answer.",
-            ("proxy_name", "to", "rcode"),
-            BOUNDS,
-        )
         self._broken = setup.counters(
             "coredns_forward_healthcheck_broken", "Questions for which all upstreams were down.", ()
         ).tally()
@@ -116,7 +109,7 @@ class Forwarder:
                         break
                     continue
                 at_s = now_s()
-                self._durations.observe(member.labels(response.rcode), at_s - begun_s)
+                member.durations(response.rcode).add(at_s - begun_s)
                 has_answer = True
                 answers_left -= 1
                 if response.rcode not in config.failover_rcodes or answers_left <= 0:

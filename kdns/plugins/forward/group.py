@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, query_for
 from kdns.dns.types import NS, rcode_name
-from kdns.dnsserver.directive import Chance, EventLog, Files, Metrics, Peers, Tasks
+from kdns.dnsserver.directive import Chance, EventLog, Files, Histogram, Histograms, Metrics, Peers, Tasks
 from kdns.errors import CorefileError, InputError
 from kdns.plugins.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
 from kdns.plugins.forward.names import Name
@@ -19,6 +19,7 @@ from kdns.tally import Tally
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError
 
 PROXY_NAME: Final = "forward"
+BOUNDS_S: Final = tuple(0.00025 * 2**power for power in range(16))
 CHECK_TIMEOUT_S: Final = 1.0
 SHORTEST_INTERVAL_S: Final = 0.01
 FILE_EVERY_S: Final = 30.0
@@ -38,29 +39,36 @@ class Member:
     begin when a question got no response, and end with the first response, whatever it says.
     """
 
-    def __init__(self, name: str, upstream: Upstream, config: ForwardConfig, tasks: Tasks, failures: Tally) -> None:
+    def __init__(
+        self,
+        name: str,
+        upstream: Upstream,
+        config: ForwardConfig,
+        tasks: Tasks,
+        failures: Tally,
+        durations: Histograms,
+    ) -> None:
         self.name = name
         self.upstream = upstream
         self.is_down = False
         self._fails = 0
-        self._labels: dict[int, tuple[str, str, str]] = {}
+        self._histograms = durations
+        self._durations: dict[int, Histogram] = {}
         self._check = config.health_check
         self._max_fails = config.max_fails
         self._tasks = tasks
         self._failures = failures
         self._is_checking = False
 
-    def labels(self, rcode: int) -> tuple[str, str, str]:
-        """Returns the labels of coredns_proxy_request_duration_seconds; rcodes without a name are "other"."""
-        labels = self._labels.get(rcode)
-        if labels is None:
+    def durations(self, rcode: int) -> Histogram:
+        """Returns how long responses with this rcode took; rcodes without a name are "other"."""
+        histogram = self._durations.get(rcode)
+        if histogram is None:
             name = rcode_name(rcode)
-            labels = self._labels[rcode] = (
-                PROXY_NAME,
-                str(self.upstream.spec.address),
-                "other" if name.startswith("RCODE") else name,
-            )
-        return labels
+            label = "other" if name.startswith("RCODE") else name
+            histogram = self._histograms.histogram(PROXY_NAME, str(self.upstream.spec.address), label)
+            self._durations[rcode] = histogram
+        return histogram
 
     def failed(self, transport: Transport) -> None:
         """Starts health checks, over the protocol that got no response, unless they are under way."""
@@ -140,6 +148,12 @@ class Group:
         self._failures = setup.counters(
             "coredns_proxy_healthcheck_failures", "Health checks of upstreams that failed.", ("proxy_name", "to")
         )
+        self._durations = setup.histograms(
+            "coredns_proxy_request_duration_seconds",
+            "Time that upstreams took to answer.",
+            ("proxy_name", "to", "rcode"),
+            BOUNDS_S,
+        )
         self._parts: list[tuple[Target, ...]] = [()] * len(config.targets)
         self._by_target: dict[Target, Member] = {}
         self._disabled: AbstractSet[Member] = frozenset()
@@ -194,7 +208,7 @@ class Group:
         except InputError as error:
             raise self._error(f"{target}: {error}") from error
         failures = self._failures.tally(PROXY_NAME, str(upstream.spec.address))
-        return Member(str(target), upstream, self._config, self._setup, failures)
+        return Member(str(target), upstream, self._config, self._setup, failures, self._durations)
 
     def _error(self, reason: str) -> CorefileError:
         token = self._config.targets[0].token

@@ -16,7 +16,7 @@ from kdns.net import HostPort
 from kdns.runtime.connections import Connections, Kind, shared_ports
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.zpages import HealthChecks
-from kdns.runtime.metrics import Gauges, Histogram, Sample
+from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies, Sample
 
 PROBE_BUCKETS_S: Final = tuple(0.00025 * 10**k for k in range(5))
 PROBE_TIMEOUT_S: Final = 5.0
@@ -55,19 +55,26 @@ def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
 
 def slis(checks: HealthChecks) -> Handler:
     """Returns the handler of /metrics/slis: results of health checks, in the form of k8s.io/component-base."""
-    rows, registry = Gauges(), CollectorRegistry()
+    rows, registry = MetricFamilies(), CollectorRegistry()
     registry.register(rows)
     text, labels = "Whether a health check passed the last time.", ("name", "type")
     rows.add(
-        "kubernetes_healthcheck", text, labels, lambda: [Sample(key, passes) for key, passes in checks.passes.items()]
+        Metric(
+            "kubernetes_healthcheck",
+            text,
+            labels,
+            lambda: [Sample(key, passes) for key, passes in checks.passes.items()],
+        )
     )
     text, by_status = "Results of health checks.", ("name", "status", "type")
     rows.add(
-        "kubernetes_healthchecks",
-        text,
-        by_status,
-        lambda: [Sample(*row) for row in checks.results.items()],
-        counter=True,
+        Metric(
+            "kubernetes_healthchecks",
+            text,
+            by_status,
+            lambda: [Sample(*row) for row in checks.results.items()],
+            COUNTER,
+        )
     )
     return exposition(registry)
 

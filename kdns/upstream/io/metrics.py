@@ -1,31 +1,31 @@
-"""Metrics of upstreams: CoreDNS's counters of kept connections, and what was ignored and rejected."""
+"""MetricFamilies of upstreams: CoreDNS's counters of kept connections, and what was ignored and rejected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from kdns.runtime.metrics import Gauges, Sample
+from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 from kdns.upstream.io.upstreams import Upstreams
 
 PROXY_NAME: Final = "forward"
 """CoreDNS's name for the user of the connections."""
 
 
-def gauges(upstreams: Upstreams) -> Gauges:
+def gauges(upstreams: Upstreams) -> MetricFamilies:
     """Returns the families, read at each scrape."""
-    rows = Gauges()
+    rows = MetricFamilies()
     labels = ("proxy_name", "to", "proto")
     name, text = "coredns_proxy_conn_cache_hits", "Queries sent on a socket or connection that was there."
-    rows.add(name, text, labels, lambda: _connections(upstreams, is_reused=True), counter=True)
+    rows.add(Metric(name, text, labels, lambda: _connections(upstreams, is_reused=True), COUNTER))
     name, text = "coredns_proxy_conn_cache_misses", "Queries that a socket or connection was made for."
-    rows.add(name, text, labels, lambda: _connections(upstreams, is_reused=False), counter=True)
+    rows.add(Metric(name, text, labels, lambda: _connections(upstreams, is_reused=False), COUNTER))
     name, text = "kdns_upstream_ignored_messages", "Messages of upstreams that answer no query."
-    rows.add(name, text, ("to", "proto", "reason"), lambda: _ignored(upstreams), counter=True)
+    rows.add(Metric(name, text, ("to", "proto", "reason"), lambda: _ignored(upstreams), COUNTER))
     name, text = "kdns_upstream_exchanges", "Queries that wait for upstreams."
-    rows.add(name, text, (), lambda: [Sample((), upstreams.under_way)])
+    rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.under_way)]))
     name, text = "kdns_upstream_rejected_exchanges", "Queries that failed as too many waited for upstreams."
-    rows.add(name, text, (), lambda: [Sample((), upstreams.rejected)], counter=True)
+    rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.rejected)], COUNTER))
     return rows
 
 

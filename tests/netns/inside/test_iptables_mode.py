@@ -34,7 +34,7 @@ from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
-from kdns.runtime.metrics import Gauges
+from kdns.runtime.metrics import MetricFamilies
 
 BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")
 PROGRAMS: Final = [f"iptables-{backend}" for backend in BACKENDS]
@@ -458,7 +458,7 @@ def test_an_error_has_the_line_that_is_wrong(loop: asyncio.AbstractEventLoop, ba
 def test_what_is_counted(loop: asyncio.AbstractEventLoop, backend: Backend) -> None:
     proxier, known = started(loop, backend), state(objects())
     planner = Planner(known, NODE_VIEW, IN_MODE)
-    rows = Gauges()
+    rows = MetricFamilies()
     proxier.counters.register(rows)
 
     async def sync() -> None:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Range
 from kdns.controlplane.resources.service.cluster_ips import Addresses
-from kdns.runtime.metrics import Gauges, Histogram, Sample
+from kdns.runtime.metrics import COUNTER, HISTOGRAM, Histogram, Metric, MetricFamilies, Sample
 
 BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _IPS, _PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allocator"
@@ -33,15 +33,29 @@ class AllocationMetrics:
 
     def registry(self, numbers: ServiceAllocator) -> CollectorRegistry:
         """Returns all families, read at the scrape."""
-        metrics, families = self.metrics, Gauges()
+        metrics, families = self.metrics, MetricFamilies()
         ips, ports = numbers.addresses.values(), numbers.ports
-        families.add(f"{_IPS}_allocated_ips", "Cluster IPs in use.", ("cidr",), _by_range(ips, lambda each: each.used))
         families.add(
-            f"{_IPS}_available_ips", "Free cluster IPs.", ("cidr",), _by_range(ips, lambda each: each.size - each.used)
+            Metric(f"{_IPS}_allocated_ips", "Cluster IPs in use.", ("cidr",), _by_range(ips, lambda each: each.used))
         )
-        families.add(f"{_PORTS}_allocated_ports", "Node ports in use.", (), lambda: [Sample((), ports.pool.used)])
         families.add(
-            f"{_PORTS}_available_ports", "Free node ports.", (), lambda: [Sample((), ports.pool.size - ports.pool.used)]
+            Metric(
+                f"{_IPS}_available_ips",
+                "Free cluster IPs.",
+                ("cidr",),
+                _by_range(ips, lambda each: each.size - each.used),
+            )
+        )
+        families.add(
+            Metric(f"{_PORTS}_allocated_ports", "Node ports in use.", (), lambda: [Sample((), ports.pool.used)])
+        )
+        families.add(
+            Metric(
+                f"{_PORTS}_available_ports",
+                "Free node ports.",
+                (),
+                lambda: [Sample((), ports.pool.size - ports.pool.used)],
+            )
         )
         by_scope: dict[str, tuple[str, tuple[str, ...], Counter[tuple[str, ...]]]] = {
             f"{_IPS}_allocation_total": ("Cluster IPs allocated.", ("cidr", "scope"), metrics.addresses),
@@ -50,12 +64,15 @@ class AllocationMetrics:
             f"{_PORTS}_allocation_errors_total": ("Node ports refused.", ("scope",), metrics.port_errors),
         }
         for name, (text, labels, counts) in by_scope.items():
-            families.add(name, text, labels, _counted(counts), counter=True)
-        families.add_histogram(
-            f"{_IPS}_allocation_duration_seconds",
-            "Time to find a cluster IP.",
-            ("cidr",),
-            lambda: (((cidr,), histogram) for cidr, histogram in self._durations.items()),
+            families.add(Metric(name, text, labels, _counted(counts), COUNTER))
+        families.add(
+            Metric(
+                f"{_IPS}_allocation_duration_seconds",
+                "Time to find a cluster IP.",
+                ("cidr",),
+                lambda: (((cidr,), histogram) for cidr, histogram in self._durations.items()),
+                HISTOGRAM,
+            )
         )
         registry = CollectorRegistry()
         registry.register(families)

@@ -15,7 +15,7 @@ from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS
 from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.names import FILTER, NAT
 from kdns.proxy.plan.plan import Plan
-from kdns.runtime.metrics import Gauges, Sample
+from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 
 _SYNC: Final = "kubeproxy_sync_proxy_rules_iptables_"
 _BY_TABLE: Final = ("ip_family", "table")
@@ -42,18 +42,18 @@ class IptablesCounters:
         self._expected = expected
         self._packets: dict[str, int] = {}
 
-    def register(self, metrics: Gauges) -> None:
+    def register(self, metrics: MetricFamilies) -> None:
         """Adds `kubeproxy_sync_proxy_rules_iptables_…` and `kubeproxy_iptables_…`."""
         text = "Partial restores that failed."
-        metrics.add(f"{_SYNC}partial_restore_failures", text, ("ip_family",), self._failures, counter=True)
+        metrics.add(Metric(f"{_SYNC}partial_restore_failures", text, ("ip_family",), self._failures, COUNTER))
         rows: tuple[tuple[str, str, Callable[[ExpectedRules, str], int]], ...] = (
             ("total", "Rules of this proxy.", ExpectedRules.total),
             ("last", "Rules that the last restore wrote.", lambda rules, table: rules.written[table]),
         )
         for name, text, value in rows:
-            metrics.add(f"{_SYNC}{name}", text, _BY_TABLE, partial(self._by_table, value))
+            metrics.add(Metric(f"{_SYNC}{name}", text, _BY_TABLE, partial(self._by_table, value)))
         for name, text, counter in _PACKETS:
-            metrics.add(name, text, (), partial(self._counted, counter), counter=True)
+            metrics.add(Metric(name, text, (), partial(self._counted, counter), COUNTER))
 
     async def read(self, plan: Plan) -> None:
         """Asks the kernel. Where it does not answer, the counts stay."""

@@ -14,7 +14,7 @@ from kdns.netlink.ipvs import VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
-from kdns.runtime.metrics import Gauges, Sample
+from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 
 MAX_SERVICE_PORTS: Final = 5000
 """Service ports that have samples of their own: those with the highest counts."""
@@ -32,14 +32,14 @@ class IpvsCounters:
         self._samples: list[Sample] = []
         self._servers = 0
 
-    def register(self, metrics: Gauges) -> None:
+    def register(self, metrics: MetricFamilies) -> None:
         """Adds `kdns_service_connections` and `kdns_ipvs_…`."""
         text = "Connections to a Service port; UDP: clients."
-        metrics.add("kdns_service_connections", text, _LABELS, lambda: self._samples, counter=True)
+        metrics.add(Metric("kdns_service_connections", text, _LABELS, lambda: self._samples, COUNTER))
         text = "Virtual servers of the kernel."
-        metrics.add("kdns_ipvs_virtual_servers", text, (), lambda: [Sample((), self._servers)])
+        metrics.add(Metric("kdns_ipvs_virtual_servers", text, (), lambda: [Sample((), self._servers)]))
         text = "Destinations without new connections, which are deleted when theirs have ended."
-        metrics.add("kdns_ipvs_draining_destinations", text, (), lambda: [Sample((), len(self._draining))])
+        metrics.add(Metric("kdns_ipvs_draining_destinations", text, (), lambda: [Sample((), len(self._draining))]))
 
     async def read(self, plan: Plan) -> None:
         """Asks the kernel; where it does not answer, the counts stay."""

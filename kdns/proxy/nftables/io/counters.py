@@ -16,7 +16,7 @@ from kdns.proxy.nftables.objects import TABLE, Set
 from kdns.proxy.nftables.sets import NO_ENDPOINTS, SERVICES
 from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
-from kdns.runtime.metrics import Gauges, Sample
+from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 
 MAX_SERVICE_PORTS: Final = 5000
 """Service ports that have samples of their own: those with the highest counts."""
@@ -56,12 +56,12 @@ class NftablesCounters:
         self._connections = _MapCounters(SERVICES)
         self._rejected = _MapCounters(NO_ENDPOINTS)
 
-    def register(self, metrics: Gauges) -> None:
+    def register(self, metrics: MetricFamilies) -> None:
         """Adds `kdns_service_…`."""
         text = "Connections to a Service port; UDP: clients."
-        metrics.add("kdns_service_connections", text, _LABELS, self._connections.current, counter=True)
+        metrics.add(Metric("kdns_service_connections", text, _LABELS, self._connections.current, COUNTER))
         text = "Packets to a Service port that were rejected or dropped for want of endpoints."
-        metrics.add("kdns_service_refused_packets", text, _LABELS, self._rejected.current, counter=True)
+        metrics.add(Metric("kdns_service_refused_packets", text, _LABELS, self._rejected.current, COUNTER))
 
     async def read(self, plan: Plan) -> None:
         """Asks the kernel. A map that cannot be read keeps its counts."""

@@ -29,7 +29,7 @@ from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.io.stats import Changes
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import scraped
-from kdns.runtime.metrics import Distribution, Gauges, Histogram, Sample
+from kdns.runtime.metrics import COUNTER, GAUGE, HISTOGRAM, Distribution, Histogram, Metric, MetricFamilies, Sample
 
 _PREFIX: Final = "kubeproxy_"
 _SYNC: Final = f"{_PREFIX}sync_proxy_rules_"
@@ -63,8 +63,8 @@ def metrics(sources: MetricSources) -> Handler:
     return answer
 
 
-def _rows(sources: MetricSources) -> Gauges:
-    rows = Gauges()
+def _rows(sources: MetricSources) -> MetricFamilies:
+    rows = MetricFamilies()
     _add_syncs(rows, sources.sync_runner, sources.mode)
     _add_health(rows, sources.health)
     _add_flows(rows, sources.flows)
@@ -86,7 +86,7 @@ def _one(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:
     return lambda: [Sample((), value())]
 
 
-def _add_syncs(rows: Gauges, sync_runner: SyncRunner, mode: Mode) -> None:
+def _add_syncs(rows: MetricFamilies, sync_runner: SyncRunner, mode: Mode) -> None:
     stats = sync_runner.stats
     for name, text, histogram in (
         (f"{_SYNC}duration_seconds", "Applying changes.", stats.runs),
@@ -94,7 +94,7 @@ def _add_syncs(rows: Gauges, sync_runner: SyncRunner, mode: Mode) -> None:
         (f"{_PREFIX}sync_partial_proxy_rules_duration_seconds", "Applying what changed.", stats.partial),
         (f"{_PREFIX}network_programming_duration_seconds", "From change to rules.", stats.programming),
     ):
-        rows.add_histogram(name, text, _BY_FAMILY, _both(histogram))
+        rows.add(Metric(name, text, _BY_FAMILY, _both(histogram), HISTOGRAM))
     by_family: tuple[tuple[str, str, Callable[[], float], bool], ...] = (
         (f"{_SYNC}last_timestamp_seconds", "When rules were applied last.", lambda: stats.last_sync_s, False),
         (f"{_SYNC}last_queued_timestamp_seconds", "When a change came last.", lambda: stats.last_queued_s, False),
@@ -102,23 +102,25 @@ def _add_syncs(rows: Gauges, sync_runner: SyncRunner, mode: Mode) -> None:
         (mode.cleanup_failures, "Unused rules not removed.", lambda: stats.cleanup_failures, True),
     )
     for name, text, value, is_counter in by_family:
-        rows.add(name, text, _BY_FAMILY, _per_family(value), counter=is_counter)
+        rows.add(Metric(name, text, _BY_FAMILY, _per_family(value), COUNTER if is_counter else GAUGE))
     for kind, changes in (("service", stats.services), ("endpoint", stats.endpoints)):
         pending, total = f"{_SYNC}{kind}_changes_pending", f"{_SYNC}{kind}_changes"
-        rows.add(pending, "Changes not applied yet.", (), partial(_changes, changes, "pending"))
-        rows.add(total, "Changes.", (), partial(_changes, changes, "total"), counter=True)
+        rows.add(Metric(pending, "Changes not applied yet.", (), partial(_changes, changes, "pending")))
+        rows.add(Metric(total, "Changes.", (), partial(_changes, changes, "total"), COUNTER))
     labels = (*_BY_FAMILY, "traffic_policy")
     text = "Service ports with policy Local and no endpoint here."
-    rows.add(f"{_SYNC}no_local_endpoints_total", text, labels, lambda: _no_local_endpoints(sync_runner.plan))
+    rows.add(Metric(f"{_SYNC}no_local_endpoints_total", text, labels, lambda: _no_local_endpoints(sync_runner.plan)))
     rows.add(
-        "kdns_proxy_rules_changed_by_others",
-        "Foreign changes of the rules.",
-        (),
-        _one(lambda: stats.foreign_changes),
-        counter=True,
+        Metric(
+            "kdns_proxy_rules_changed_by_others",
+            "Foreign changes of the rules.",
+            (),
+            _one(lambda: stats.foreign_changes),
+            COUNTER,
+        )
     )
     text = "Services that the kernel rejects, which are left out."
-    rows.add("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.left_out)))
+    rows.add(Metric("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.left_out))))
 
 
 def _changes(changes: Changes, what: str) -> Iterator[Sample]:
@@ -134,48 +136,60 @@ def _no_local_endpoints(plan: Plan | None) -> Iterator[Sample]:
         yield Sample((family, "external"), external)
 
 
-def _add_health(rows: Gauges, health: ProxyHealth) -> None:
+def _add_health(rows: MetricFamilies, health: ProxyHealth) -> None:
     def by_code(counts: Counter[int]) -> Callable[[], Iterable[Sample]]:
         return lambda: [Sample((str(code),), count) for code, count in counts.items()]
 
-    rows.add(f"{_PREFIX}proxy_healthz", "Answers of /healthz.", ("code",), by_code(health.healthz), counter=True)
-    rows.add(f"{_PREFIX}proxy_livez", "Answers of /livez.", ("code",), by_code(health.livez), counter=True)
+    rows.add(Metric(f"{_PREFIX}proxy_healthz", "Answers of /healthz.", ("code",), by_code(health.healthz), COUNTER))
+    rows.add(Metric(f"{_PREFIX}proxy_livez", "Answers of /livez.", ("code",), by_code(health.livez), COUNTER))
 
 
-def _add_flows(rows: Gauges, flows: FlowStats) -> None:
+def _add_flows(rows: MetricFamilies, flows: FlowStats) -> None:
     name = f"{_PREFIX}conntrack_reconciler_"
-    rows.add_histogram(
-        f"{name}sync_duration_seconds",
-        "Listing and deleting stale UDP flows.",
-        _BY_FAMILY,
-        lambda: [((family,), histogram) for family, histogram in flows.durations.items()],
+    rows.add(
+        Metric(
+            f"{name}sync_duration_seconds",
+            "Listing and deleting stale UDP flows.",
+            _BY_FAMILY,
+            lambda: [((family,), histogram) for family, histogram in flows.durations.items()],
+            HISTOGRAM,
+        )
     )
     rows.add(
-        f"{name}deleted_entries",
-        "Stale UDP flows deleted.",
-        _BY_FAMILY,
-        lambda: [Sample((family,), count) for family, count in flows.deleted.items()],
-        counter=True,
+        Metric(
+            f"{name}deleted_entries",
+            "Stale UDP flows deleted.",
+            _BY_FAMILY,
+            lambda: [Sample((family,), count) for family, count in flows.deleted.items()],
+            COUNTER,
+        )
     )
 
 
-def _add_own(rows: Gauges, sources: MetricSources) -> None:
-    rows.add("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)])
+def _add_own(rows: MetricFamilies, sources: MetricSources) -> None:
+    rows.add(Metric("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)]))
     text, modes = "The mode at work, and that of the settings.", (sources.mode.name, sources.configured_mode)
-    rows.add("kdns_proxy_mode", text, ("mode", "configured"), lambda: [Sample(modes, 1)])
-    rows.add("kdns_watch_connected", "Whether changes arrive.", ("kind",), lambda: _followed(sources, "connected"))
-    rows.add("kdns_watch_events", "Changes seen.", ("kind",), lambda: _followed(sources, "events"), counter=True)
-    rows.add("kdns_watch_lists", "Full lists.", ("kind",), lambda: _followed(sources, "lists"), counter=True)
+    rows.add(Metric("kdns_proxy_mode", text, ("mode", "configured"), lambda: [Sample(modes, 1)]))
     rows.add(
-        "kdns_watch_staleness_seconds", "Since the API server's last message.", ("kind",), lambda: _staleness(sources)
+        Metric("kdns_watch_connected", "Whether changes arrive.", ("kind",), lambda: _followed(sources, "connected"))
+    )
+    rows.add(Metric("kdns_watch_events", "Changes seen.", ("kind",), lambda: _followed(sources, "events"), COUNTER))
+    rows.add(Metric("kdns_watch_lists", "Full lists.", ("kind",), lambda: _followed(sources, "lists"), COUNTER))
+    rows.add(
+        Metric(
+            "kdns_watch_staleness_seconds",
+            "Since the API server's last message.",
+            ("kind",),
+            lambda: _staleness(sources),
+        )
     )
     labels = ("code", "method", "host")
-    rows.add("rest_client_requests", "Requests to the API.", labels, lambda: _requests(sources), counter=True)
+    rows.add(Metric("rest_client_requests", "Requests to the API.", labels, lambda: _requests(sources), COUNTER))
     rest, by_verb = sources.follow.rest, ("verb", "host")
     text = "From a request to the API to the first byte of its response."
-    rows.add_histogram("rest_client_request_duration_seconds", text, by_verb, rest.durations.items)
+    rows.add(Metric("rest_client_request_duration_seconds", text, by_verb, rest.durations.items, HISTOGRAM))
     text = "How long the rate limiter held requests to the API."
-    rows.add_histogram("rest_client_rate_limiter_duration_seconds", text, by_verb, rest.throttled.items)
+    rows.add(Metric("rest_client_rate_limiter_duration_seconds", text, by_verb, rest.throttled.items, HISTOGRAM))
 
 
 def _followed(sources: MetricSources, what: str) -> Iterator[Sample]:

@@ -12,7 +12,7 @@ from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import Front, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.settings import Settings
-from kdns.runtime.metrics import Gauges
+from kdns.runtime.metrics import MetricFamilies
 
 ForeignChange: TypeAlias = Callable[[str], None]
 """Called when another process changed the mode's rules; the argument is its author, such as "by nft (process 7)"."""
@@ -52,7 +52,7 @@ class Proxier(Protocol):
 class Counters(Protocol):
     """A mode's counters for each Service port."""
 
-    def register(self, metrics: Gauges) -> None:
+    def register(self, metrics: MetricFamilies) -> None:
         """Adds the mode's metric families."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Final
 from kdns.proxy.plan.plan import Plan, PortName
 from kdns.proxy.sync.io.proxier import Counters
 from kdns.proxy.userspace.sessions import PortCounters, Sessions
-from kdns.runtime.metrics import Gauges, Sample
+from kdns.runtime.metrics import COUNTER, GAUGE, Metric, MetricFamilies, Sample
 
 _LABELS: Final = ("namespace", "service", "port", "protocol")
 _FIELDS: Final = (
@@ -32,10 +32,12 @@ class RelayCounters:
         """The counters of the relays of each Service port."""
         return self._sessions.counters
 
-    def register(self, metrics: Gauges) -> None:
+    def register(self, metrics: MetricFamilies) -> None:
         """Adds `kdns_relay_…` and the families of the capture."""
         for name, text, is_counter in _FIELDS:
-            metrics.add(f"kdns_relay_{name}", text, _LABELS, self._samples(name), counter=is_counter)
+            metrics.add(
+                Metric(f"kdns_relay_{name}", text, _LABELS, self._samples(name), COUNTER if is_counter else GAUGE)
+            )
         if self._capture:
             self._capture.register(metrics)
 

@@ -20,9 +20,16 @@ from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.metrics import gauges, sent_by
-from kdns.dnsserver.io.request_metrics import DURATION_BUCKETS_S, SIZE_BUCKETS_BYTES, DnsCollector, Requests, Sent
+from kdns.dnsserver.io.request_metrics import (
+    DURATION_BUCKETS_S,
+    SIZE_BUCKETS_BYTES,
+    Requests,
+    Sent,
+    listener_metrics,
+    sent_metrics,
+)
 from kdns.fair_queue import FairShares
-from kdns.runtime.metrics import Gauges, Histogram, Sample
+from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies, Sample
 
 
 def scraped(*collectors: Collector) -> dict[str, float]:
@@ -107,7 +114,8 @@ def test_what_is_exposed(key: str, value: float) -> None:
     udp, tcp = Requests(panics=1, unsent=4, shed=6), Requests(panics=2, evicted=5)
     udp.observe(2, 0.1)
     tcp.observe(1, 0.1)
-    assert scraped(DnsCollector(lambda: rows, {"dns://:53": [udp, tcp]}))[key] == value
+    metrics = MetricFamilies(lambda: sent_metrics(rows), lambda: listener_metrics({"dns://:53": [udp, tcp]}))
+    assert scraped(metrics)[key] == value
 
 
 class Failing(Plugin):
@@ -159,7 +167,7 @@ def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
 
 def test_counters_are_read_at_the_scrape() -> None:
     rows: list[Sent] = []
-    collector = DnsCollector(lambda: rows, {})
+    collector = MetricFamilies(lambda: sent_metrics(rows))
     assert not any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
     rows.append(sent(1))
     assert any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
@@ -171,9 +179,9 @@ def test_gauges_and_counters() -> None:
     def samples() -> Iterable[Sample]:
         return [Sample((name,), value) for name, value in values.items()]
 
-    gauges = Gauges()
-    gauges.add("kdns_things", "Things.", ("name",), samples)
-    gauges.add("kdns_deeds", "Deeds.", ("name",), samples, counter=True)
+    gauges = MetricFamilies()
+    gauges.add(Metric("kdns_things", "Things.", ("name",), samples))
+    gauges.add(Metric("kdns_deeds", "Deeds.", ("name",), samples, COUNTER))
     assert scraped(gauges) == {'kdns_things{name="a"}': 1.0, 'kdns_deeds_total{name="a"}': 1.0}
     values |= {"a": 2.0, "b": 3.0}
     assert scraped(gauges)['kdns_things{name="b"}'] == 3.0

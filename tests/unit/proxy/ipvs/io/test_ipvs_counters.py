@@ -13,7 +13,7 @@ from kdns.proxy.ipvs.io import counters
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import plan
-from kdns.runtime.metrics import Gauges
+from kdns.runtime.metrics import MetricFamilies
 
 
 async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(counters, "_connections", lambda: dict(counts))
     draining = Draining()
     draining.add({VirtualServerKey("10.96.0.1", 80, "TCP"): [("10.1.0.2", 8080)]}, [], 0.0)
-    made, metrics = IpvsCounters(draining), Gauges()
+    made, metrics = IpvsCounters(draining), MetricFamilies()
     made.register(metrics)
     await made.read(of)
     assert samples(metrics, "kdns_service_connections") == {
@@ -52,7 +52,7 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
     assert samples(metrics, "kdns_service_connections")["shop", "s1", "tcp", "TCP", "IPv4"] == 19
 
 
-def samples(metrics: Gauges, name: str) -> dict[tuple[str, ...], float]:
+def samples(metrics: MetricFamilies, name: str) -> dict[tuple[str, ...], float]:
     """The samples of a metric by their labels."""
     return {
         tuple(each.labels.values()): each.value
