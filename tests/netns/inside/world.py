@@ -20,9 +20,11 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -59,10 +61,10 @@ SYSCTLS: Final = (
     "ipv4.conf.all.rp_filter=0",
     "ipv4.conf.all.send_redirects=0",
     "ipv4.icmp_ratelimit=0",  # every refused packet is told, however many there are
-    "ipv4.icmp_msgs_per_sec=100000",
-    "ipv4.icmp_msgs_burst=100000",
     "ipv6.icmp.ratelimit=0",
 )
+OF_FIRST_NAMESPACE: Final = ("ipv4.icmp_msgs_per_sec=100000", "ipv4.icmp_msgs_burst=100000")
+"""The same; older kernels have these in the first network namespace only, where tests/kernel/start sets them."""
 
 SCTP_SYSCTLS: Final = ("sctp.rto_min=50", "sctp.rto_initial=100")
 """Milliseconds until SCTP asks again, that is until it hears once more of a refusal that it was too busy to hear."""
@@ -107,14 +109,14 @@ class World:
     protocols: Sequence[str] = ("TCP", "UDP")
     versions: Sequence[int] = VERSIONS
     names: dict[str, str] = field(default_factory=dict)
-    _entrances: dict[str, int] = field(default_factory=dict)
+    _threads: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
     _servers: list[asyncio.Server] = field(default_factory=list)
     _datagrams: list[socket.socket] = field(default_factory=list)
     _later: asyncio.Task[Answer] | None = None
 
     def build(self) -> None:
         """Make namespaces, links, addresses and routes."""
-        for setting in SYSCTLS:
+        for setting in (*SYSCTLS, *OF_FIRST_NAMESPACE):
             if 6 in self.versions or not setting.startswith("ipv6"):
                 _sysctl(setting)
         self._tune_sctp()
@@ -138,8 +140,7 @@ class World:
         for name, commands in inside.items():
             _ip(commands, name)
         _ip(routes)
-        paths = {"node": "/proc/thread-self/ns/net"} | {each: f"/run/netns/{self.names[each]}" for each in self.names}
-        self._entrances = {space: os.open(path, os.O_RDONLY) for space, path in paths.items()}
+        self._threads = {space: ThreadPoolExecutor(1, name, _enter, (name,)) for space, name in self.names.items()}
         if "SCTP" in self.protocols:
             for space in self.names:
                 self.inside(space, self._tune_sctp)
@@ -193,8 +194,8 @@ class World:
         for datagrams in self._datagrams:
             asyncio.get_running_loop().remove_reader(datagrams)
             datagrams.close()
-        for entrance in self._entrances.values():
-            os.close(entrance)
+        for thread in self._threads.values():
+            thread.shutdown()
 
     async def settle(self) -> None:
         """Use every path once, so that neighbours know each other and no first packet is lost."""
@@ -228,12 +229,11 @@ class World:
         return make() if space == "node" else self.inside(space, make)
 
     def inside(self, space: str, call: Callable[[], T]) -> T:
-        """What `call` returns in another namespace: this thread is there meanwhile."""
-        _enter(self._entrances[space])
-        try:
-            return call()
-        finally:
-            _enter(self._entrances["node"])
+        """What `call` returns in another namespace, where a thread of its own stays.
+
+        The main thread stays in the node's, since /proc/net and /proc/self are its own in all other threads.
+        """
+        return self._threads[space].submit(call).result()
 
     async def probe(
         self, source: str, destination: str, protocol: str, port: int, patience_s: float | None = None
@@ -324,9 +324,10 @@ def _answer_datagram(server: socket.socket) -> None:
         return
 
 
-def _enter(namespace: int) -> None:
-    if _LIBC.setns(namespace, _CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")
+def _enter(name: str) -> None:
+    with Path("/run/netns", name).open("rb") as namespace:
+        if _LIBC.setns(namespace.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
 
 
 def _alone(address: str) -> str:
@@ -344,5 +345,6 @@ def _ip(commands: Sequence[str], space: str = "") -> None:
 
 def _sysctl(setting: str) -> None:
     name, _, value = setting.partition("=")
-    with open(f"/proc/sys/net/{name.replace('.', '/')}", "w") as knob:  # noqa: PTH123 - a knob of the kernel
-        knob.write(value)
+    path = Path("/proc/sys/net", *name.split("."))
+    if setting not in OF_FIRST_NAMESPACE or path.exists():
+        path.write_text(value)
