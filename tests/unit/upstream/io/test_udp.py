@@ -180,9 +180,12 @@ async def test_a_spoofer_who_knows_the_port_has_few_guesses() -> None:
 
 
 async def test_a_spoofer_who_guesses_everything_is_not_believed() -> None:
-    """Ids, ports and spellings at random, from the server's own address, while the server is slow."""
-    silent = Silent()
-    async with fake_server(silent) as server, upstream_of(server.spec) as upstream:
+    """Ids, ports and spellings at random, from the server's own address, while the server is slow.
+
+    The upstream has an address of its own, so that no other test receives the guesses.
+    """
+    silent, source = Silent(), "127.0.0.7"
+    async with fake_server(silent) as server, upstream_of(replace(server.spec, source_address=source)) as upstream:
         exchange = asyncio.create_task(asked(upstream))
         await until(lambda: bool(silent.queries))
         loop = asyncio.get_running_loop()
@@ -191,9 +194,9 @@ async def test_a_spoofer_who_guesses_everything_is_not_believed() -> None:
             for _ in range(100):
                 number = (number * 1103515245 + 12345) % 2**31
                 forged = answer(number.to_bytes(4, "big")[2:] + QUERY.packet[2:], FORGED)
-                server.sock.sendto(forged, ("127.0.0.1", 32768 + number % 28232))
+                server.sock.sendto(forged, (source, 32768 + number % 28232))
             await asyncio.sleep(0)
-        server.sock.sendto(answer(silent.queries[0]), ("127.0.0.1", server.ports[0]))
+        server.sock.sendto(answer(silent.queries[0]), (source, server.ports[0]))
         assert await exchange == respond_to(QUERY)
 
 
