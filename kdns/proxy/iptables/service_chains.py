@@ -9,7 +9,8 @@ which is 100 unless it was loaded with another number: of more clients the one t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 from kdns.net import join_host_port
 from kdns.proxy.iptables.base_chains import LOCAL_SOURCE, local_pods, not_local_pods
@@ -18,15 +19,21 @@ from kdns.proxy.iptables.names import MARK_MASQUERADE, NAT, PortChains, endpoint
 from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, port, rule, source
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, PortPlan
+
+FrontAt: TypeAlias = Callable[[FrontKey], Front | None]
 
 
-def service_chains(each: PortPlan, family_plan: FamilyPlan, *, has_comments: bool) -> Iterator[Chain]:
+def service_chains(
+    each: PortPlan, family_plan: FamilyPlan, front_at: FrontAt, *, has_comments: bool
+) -> Iterator[Chain]:
     """Yields the chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
+
+    `front_at` finds the plan's fronts, or those of the plan before.
 
     Differs: kube-proxy also makes chains that nothing leads to, such as KUBE-EXT before there is a load balancer IP.
     """
-    fronts = tuple(fronts_of(each, family_plan))
+    fronts = tuple(_fronts_of(each, front_at))
     cluster_ips = [front for front in fronts if front.kind is FrontKind.CLUSTER_IP]
     others = [front for front in fronts if front.kind is not FrontKind.CLUSTER_IP]
     verdicts = {branch.verdict for front in (*cluster_ips, *others[:1]) for branch in front.branches}
@@ -46,10 +53,10 @@ def service_chains(each: PortPlan, family_plan: FamilyPlan, *, has_comments: boo
         yield Chain(NAT, name, tuple(_endpoint_rules(each, endpoint, written, name, has_comments)))
 
 
-def fronts_of(each: PortPlan, family_plan: FamilyPlan) -> Iterator[Front]:
+def _fronts_of(each: PortPlan, front_at: FrontAt) -> Iterator[Front]:
     """Yields the fronts that the Service port has and that lead to endpoints."""
     for key in dict.fromkeys(key for key, _ in each.fronts):
-        front = family_plan.fronts.get(key)
+        front = front_at(key)
         if front and front.port.name == each.name and leads_to_endpoints(front):
             yield front
 

@@ -12,8 +12,8 @@ from kdns.proxy.iptables.base_chains import JUMPS, Features, base_chains
 from kdns.proxy.iptables.fronts import front_rules, port_rules
 from kdns.proxy.iptables.names import FILTER, FIREWALL, MANGLE, NAT, NODE_PORTS, SERVICE_PREFIXES, SERVICES
 from kdns.proxy.iptables.rules import Chain, ChainRule, Jump, Rule, restore
-from kdns.proxy.iptables.service_chains import service_chains
-from kdns.proxy.plan.plan import FamilyPlan, PortName, PortPlan
+from kdns.proxy.iptables.service_chains import FrontAt, service_chains
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
 
 LARGE: Final = 1000
@@ -58,7 +58,7 @@ class Tables:
         leading = [each for each in fixed[NAT] if (NAT, each.name) in _LEADING]
         others = [each for each in fixed[NAT] if (NAT, each.name) not in _LEADING]
         own = (
-            list(_chains(port, self.family_plan, self._has_comments).values())
+            list(_chains(port, self.family_plan, self.family_plan.fronts.get, self._has_comments).values())
             for port in self.family_plan.ports.values()
         )
         stale = [each for each in existing.get(NAT, ()) if is_service_chain(each)]
@@ -134,7 +134,11 @@ class Tables:
         Differs: kube-proxy writes the chains that Services share as a whole, and every chain of a changed Service. With
         10,000 Services that takes a second. It writes table filter first, whatever the change.
         """
-        before, had_comments, self.family_plan = self.family_plan, self._has_comments, family_plan
+        had_comments, self.family_plan = self._has_comments, family_plan
+
+        def front_before(key: FrontKey) -> Front | None:
+            return difference.fronts[key][0] if key in difference.fronts else family_plan.fronts.get(key)
+
         ports: dict[PortName, None] = dict.fromkeys(difference.ports)
         ports |= {front.port.name: None for pair in difference.fronts.values() for front in pair if front}
         self._endpoints += sum(
@@ -145,20 +149,18 @@ class Tables:
         removed: list[ChainRule] = []
         added: list[ChainRule] = []
         for name in ports:
-            old, new = before.ports.get(name), family_plan.ports.get(name)
+            kept = family_plan.ports.get(name)
+            old, new = difference.ports.get(name, (kept, kept))
             _compare(
-                port_rules(old, before) if old else (), port_rules(new, family_plan) if new else (), removed, added
+                port_rules(old, family_plan) if old else (), port_rules(new, family_plan) if new else (), removed, added
             )
-            then, now = _chains(old, before, had_comments), _chains(new, family_plan, self._has_comments)
+            then = _chains(old, family_plan, front_before, had_comments)
+            now = _chains(new, family_plan, family_plan.fronts.get, self._has_comments)
             written.append([each for each in now.values() if then.get(each.name) != each])
             stale += [each for each in then if each not in now]
-        for front_before, front in difference.fronts.values():
-            _compare(
-                front_rules(front_before, before, self.features) if front_before else (),
-                front_rules(front, family_plan, self.features) if front else (),
-                removed,
-                added,
-            )
+        for pair in difference.fronts.values():
+            old_rules, new_rules = (front_rules(front, family_plan, self.features) if front else () for front in pair)
+            _compare(old_rules, new_rules, removed, added)
         added.reverse()  # each is inserted before those that were inserted before it
         added.sort(key=lambda each: _target(each.rule), reverse=True)
         changes = (*_lines("-D", NAT, removed), *_lines("-I", NAT, added))
@@ -179,8 +181,8 @@ def is_service_chain(name: str) -> bool:
     return name.startswith(SERVICE_PREFIXES)
 
 
-def _chains(port: PortPlan | None, family_plan: FamilyPlan, has_comments: bool) -> dict[str, Chain]:
-    chains = service_chains(port, family_plan, has_comments=has_comments) if port else ()
+def _chains(port: PortPlan | None, family_plan: FamilyPlan, front_at: FrontAt, has_comments: bool) -> dict[str, Chain]:
+    chains = service_chains(port, family_plan, front_at, has_comments=has_comments) if port else ()
     return {chain.name: chain for chain in chains}
 
 

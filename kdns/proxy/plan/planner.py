@@ -14,7 +14,7 @@ from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, Family, parse_unmapped_address
 from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan, Refusal
 from kdns.proxy.plan.service_ports import empty_plan, plan_service
 
 
@@ -37,6 +37,7 @@ def plan(state: State, node: NodeView, config: ProxyConfig) -> Plan:
 class Planner:
     """The plan of a changing state. One event loop owns it.
 
+    `plan` is one value whose maps change with each update; a `Difference` has what they had before.
     It starts with `services` (None: all of the state); others come in by `update`.
     """
 
@@ -45,7 +46,7 @@ class Planner:
     ) -> None:
         self.state, self.node, self.config = state, node, config
         self._families = {family: _FamilyPlanner(empty_plan(family, config, node), config) for family in FAMILIES}
-        self.plan = self._planned()
+        self.plan = Plan(self._families["IPv4"].plan, self._families["IPv6"].plan)
         self.update(state.services if services is None else services)
 
     def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
@@ -55,9 +56,7 @@ class Planner:
     def update(self, keys: Iterable[Key]) -> dict[Family, Difference]:
         """Plans these Services again; the difference for each family."""
         keys = tuple(keys)
-        differences = {family: self._update(family, keys) for family in FAMILIES}
-        self.plan = self._planned()
-        return differences
+        return {family: self._update(family, keys) for family in FAMILIES}
 
     def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
         family_planner = self._families[family]
@@ -68,9 +67,6 @@ class Planner:
             ports = plan_service(service, slices, family, self.config, self.node) if service else ()
             family_planner.replace(key, ports)
         return family_planner.settle()
-
-    def _planned(self) -> Plan:
-        return Plan(self._families["IPv4"].plan, self._families["IPv6"].plan)
 
 
 def affected_services(change: AnyChange) -> Iterable[Key]:
@@ -86,8 +82,14 @@ class _FamilyPlanner:
     """One family's plan with the claims to its fronts, so that a change costs what changes."""
 
     def __init__(self, start: FamilyPlan, config: ProxyConfig) -> None:
-        self.plan, self.claims = start, Claims(start, config)
         self._ports: dict[PortName, PortPlan] = {}
+        self._fronts: dict[FrontKey, Front] = {}
+        self._refused: dict[FrontKey, tuple[Refusal, ...]] = {}
+        self._virtual_ips: dict[str, int] = {}
+        self.plan = replace(
+            start, ports=self._ports, fronts=self._fronts, refused=self._refused, virtual_ips=self._virtual_ips
+        )
+        self.claims = Claims(start, config)
         self._by_service: dict[Key, tuple[PortName, ...]] = {}
         self._old_ports: dict[PortName, PortPlan | None] = {}
 
@@ -110,26 +112,23 @@ class _FamilyPlanner:
                 self.claims.add(now)
 
     def settle(self) -> Difference:
-        """Makes the plan of all replacements since the last call; the difference to the plan before."""
-        if not self._old_ports and not self.claims.changed:
-            return Difference()
-        before = self.plan
-        fronts, virtual_ips, refused = dict(before.fronts), dict(before.virtual_ips), dict(before.refused)
+        """Brings the plan up to all replacements since the last call; returns the difference."""
+        virtual_ips = self._virtual_ips
         changed: dict[FrontKey, tuple[Front | None, Front | None]] = {}
         for key in self.claims.changed:
             winner, refusals = self.claims.decision(key)
             if refusals:
-                refused[key] = refusals
+                self._refused[key] = refusals
             else:
-                refused.pop(key, None)
-            old, new = before.fronts.get(key), Front(key, winner.kind, self._ports[winner.name]) if winner else None
+                self._refused.pop(key, None)
+            old, new = self._fronts.get(key), Front(key, winner.kind, self._ports[winner.name]) if winner else None
             if old == new:
                 continue
             changed[key] = old, new
             if new:
-                fronts[key] = new
+                self._fronts[key] = new
             else:
-                del fronts[key]
+                del self._fronts[key]
             for front, step in ((old, -1), (new, 1)):
                 if front and self._is_virtual(front):
                     virtual_ips[key.address] = virtual_ips.get(key.address, 0) + step
@@ -137,7 +136,6 @@ class _FamilyPlanner:
                 del virtual_ips[key.address]
         ports = {name: (old, self._ports.get(name)) for name, old in self._old_ports.items()}
         ports = {name: pair for name, pair in ports.items() if pair[0] != pair[1]}
-        self.plan = replace(before, ports=dict(self._ports), fronts=fronts, virtual_ips=virtual_ips, refused=refused)
         self._old_ports, self.claims.changed = {}, {}
         return Difference(changed, ports)
 

@@ -13,13 +13,14 @@ import ctypes.util
 import os
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
 from kdns.errors import ApplyError, BusyError
 from kdns.netlink.io.nftables import tables
-from kdns.netlink.io.requests import requests
+from kdns.netlink.io.requests import Requests
 from kdns.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
 from kdns.proxy.nftables.elements import Request
 from kdns.runtime.requirements import CAPABILITY
@@ -27,6 +28,8 @@ from kdns.runtime.subprocesses import run_program
 from kdns.runtime.tasks import uninterrupted
 
 LARGE_BYTES: Final = 64 * 1024
+AT_ONCE_BYTES: Final = 16 * 1024
+"""About 200 elements, which take less than a millisecond."""
 PROGRAM_S: Final = 600.0
 """How long the program nft may take for a transaction."""
 PATIENCE_S: Final = 10.0
@@ -91,9 +94,15 @@ async def apply(*commands: str) -> None:
 
 
 async def apply_elements(changes: Sequence[Request]) -> None:
-    """As `apply`, for elements of sets only: they go to the kernel over netlink, without the program or its library."""
-    if changes:
+    """As `apply`, for elements of sets only: they go to the kernel over netlink, without the program or its library.
+
+    A few are in the kernel sooner than a thread would have begun.
+    """
+    if sum(len(body) for _, body in changes) > AT_ONCE_BYTES:
         await uninterrupted(_with_observers(asyncio.to_thread(_transact, changes)))
+    elif changes:
+        with _observed():
+            _transact(changes)
 
 
 async def check(*commands: str) -> str:
@@ -119,19 +128,49 @@ async def refusal() -> str:
     return ""
 
 
+class _ElementSocket:
+    """A socket for transactions, used by one thread at a time and kept: its close waits for the kernel to free memory.
+
+    After an error it is replaced: answers to what failed may still come.
+    """
+
+    def __init__(self) -> None:
+        self._requests: Requests | None = None
+        self._lock = threading.Lock()
+
+    def transact(self, changes: Sequence[Request]) -> None:
+        """Carries out one transaction; OSError if the kernel refuses."""
+        with self._lock:
+            kernel, self._requests = self._requests or Requests(NETLINK_NETFILTER), None
+            try:
+                kernel.transact(NFNL_SUBSYS_NFTABLES, changes)
+            except BaseException:
+                kernel.close()
+                raise
+            self._requests = kernel
+
+
+_elements: Final = _ElementSocket()
+
+
 def _transact(changes: Sequence[Request]) -> None:
     try:
-        with requests(NETLINK_NETFILTER) as kernel:
-            kernel.transact(NFNL_SUBSYS_NFTABLES, changes)
+        _elements.transact(changes)
     except OSError as error:
         raise ApplyError(("netlink",), _with_advice(error.strerror or str(error))) from error
 
 
 async def _with_observers(transaction: Awaitable[None]) -> None:
+    with _observed():
+        await transaction
+
+
+@contextmanager
+def _observed() -> Iterator[None]:
     for observer in observers:
         observer(True)
     try:
-        await transaction
+        yield
     finally:
         for observer in observers:
             observer(False)

@@ -38,7 +38,7 @@ def nft_text(kernel: Slow, monkeypatch: pytest.MonkeyPatch) -> Change:
 
 def nft_elements(kernel: Slow, monkeypatch: pytest.MonkeyPatch) -> Change:
     monkeypatch.setattr(nft, "_transact", kernel.work)
-    return lambda: nft.apply_elements([(0, b"")])
+    return lambda: nft.apply_elements([(0, bytes(nft.AT_ONCE_BYTES + 1))])
 
 
 def iptables(kernel: Slow, monkeypatch: pytest.MonkeyPatch) -> Change:
