@@ -63,7 +63,7 @@ def _counted(read: Callable[[], bytes], word: bytes) -> Callable[[], int]:
     return lambda: read().count(word)
 
 
-_FRONTS: Final = _counted(_said("nft", "list", "map", "ip", "kdns", "service-ips"), b"comment")
+_FRONTS: Final = _counted(_said("nft", "list", "map", "ip", "kdns", "service-ips"), b"counter packets")
 WAYS: Final = {
     way.name: way
     for way in (
