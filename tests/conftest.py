@@ -7,7 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
-from itertools import dropwhile
+from itertools import dropwhile, pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +20,9 @@ settings.register_profile("kdns", deadline=None, derandomize=True, max_examples=
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("kdns")
 
+LONGEST = ("tests/kernel/", "tests/netns/", "tests/live/apiserver/test_store_kill.py")
+"""Where tests take ten seconds and more."""
+
 for _number in (signal.SIGINT, signal.SIGHUP):
     if (
         signal.getsignal(_number) is signal.SIG_IGN
@@ -29,8 +32,25 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are processors: tests with packets and other kernels wait a third of their time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two processes for each processor: tests with packets and other kernels wait half of their time."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each process begins with its share of the longest tests: one that begins last would keep all others waiting.
+
+    xdist gives each process as many neighbours of the list, and later what others have not begun.
+    """
+    processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        longest = [item for item in items if item.nodeid.startswith(LONGEST)]
+        others = [item for item in items if not item.nodeid.startswith(LONGEST)]
+        shares = [len(others) * number // processes for number in range(processes + 1)]
+        items[:] = [
+            item
+            for number, (begin, end) in enumerate(pairwise(shares))
+            for item in (*longest[number::processes], *others[begin:end])
+        ]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
