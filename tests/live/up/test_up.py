@@ -7,18 +7,19 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from fake_api_certs import authority
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 from wholefiles import replace
 from zone_text import zone_rrsets
 
+from kdns.cli.main import main
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NS
 from kdns.dns.zonefile import rdata_text
@@ -227,25 +228,33 @@ def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: st
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (("--dns", "nonsense"), "--dns 'nonsense': expected HOST:PORT"),
+        (("--service-cidr", "10.96.0.0"), "--service-cidr '10.96.0.0': too small"),
+        (("--node-port-range", "9-1"), "--node-port-range '9-1': expected FROM-TO"),
+    ],
+)
+def test_wrong_values_of_flags_are_named(args: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(main, ["up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", *args])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
         (("--api", "0.0.0.0:0"), "--api 0.0.0.0: set --token-file or --client-ca-file and --tls-cert too"),
-        (("--dns", "nonsense"), "expected HOST:PORT"),
-        (("--service-cidr", "10.96.0.0"), "too small"),
-        (("--node-port-range", "9-1"), "expected FROM-TO"),
-        (("/no/such/folder",), "/no/such/folder"),
         (("--kubeconfig", "/proc/kdns"), "--kubeconfig /proc/kdns: cannot be written"),
         (("--tls-cert", "/no/such.pem"), "--tls-cert /no/such.pem: No such file or directory"),
         (("--tls-key", "/no/such.pem"), "set --tls-cert too"),
         (("--corefile", "/no/such/Corefile"), "/no/such/Corefile: cannot be read"),
     ],
 )
-def test_wrong_input_is_named(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_served_is_named(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
     command = [sys.executable, "-m", "kdns", "up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", *args]
-    started_s = time.monotonic()
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 2, done
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - started_s < DEADLINE_S
 
 
 def test_files_that_are_open_to_all_are_warned_of(tmp_path: Path) -> None:
