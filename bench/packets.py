@@ -32,7 +32,7 @@ from dns_chain import cluster_server
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
 from kdns.dnsserver.answers.order import Order
-from kdns.dnsserver.io.udp import Misses, UdpListener
+from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.plugins.kubernetes.options import Options
 
 SERVICES: Final = 300
@@ -223,7 +223,7 @@ async def run(count: int, table_mib: int) -> None:
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()
-    listener = UdpListener(listening, server, requests, Misses())
+    listener = UdpListener(listening, server, requests, MissQueue())
     tally: Counter[str] = Counter()
     began_s, sent, before_mib = time.monotonic(), 0, 0.0
     print("| packets | memory MiB | answers in the table |\n|---|---|---|")

@@ -48,13 +48,13 @@ async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio
 
 @asynccontextmanager
 async def reloading(
-    server: DnsServer, asked: asyncio.Event, read: Callable[[], Corefile], tried: str = ""
+    server: DnsServer, reload_requested: asyncio.Event, read: Callable[[], Corefile], last_hash: str = ""
 ) -> AsyncIterator[None]:
     """Reloads the Corefile on request and when the file has changed, while the context is open.
 
-    `tried` is the hash of the one in use.
+    `last_hash` is the hash of the one in use.
     """
-    task = observed(Reloader(server, read, asked, tried).run(), "reload")
+    task = observed(Reloader(server, read, reload_requested, last_hash).run(), "reload")
     try:
         yield
     finally:
@@ -79,8 +79,8 @@ async def serve(
     """
     stop = stop_event()
     reload_wanted = reload_event(stop)
-    filled = node_local.filled if node_local else str
-    read = partial(read_corefile, corefile, BY_NAME, dns_port=dns_port, filled=filled)
+    with_variables = node_local.with_variables if node_local else str
+    read = partial(read_corefile, corefile, BY_NAME, dns_port=dns_port, with_variables=with_variables)
     share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:

@@ -1,4 +1,4 @@
-"""How a server block is served: what its directives say of it, as one value."""
+"""The options of a server block that its directives set, as one value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kdns.net import HostPort
 
 @dataclass(frozen=True, slots=True)
 class BindConfig:
-    """IP addresses in normal form and names of interfaces; those in `exclude` are taken off this stanza's own."""
+    """IP addresses in normal form and names of interfaces; `exclude` removes addresses of the same stanza."""
 
     hosts: tuple[str, ...]
     exclude: tuple[str, ...] = ()
@@ -22,14 +22,14 @@ class BindConfig:
 
 @dataclass(frozen=True, slots=True)
 class HealthPage:
-    """/health: 200 while the process lives; the process asks itself for it each second and measures."""
+    """/health: 200 while the process runs; the process queries it each second and measures the time."""
 
     address: HostPort
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyPage:
-    """/ready: 200, or 503 with the names of what is not ready; what was ready once stays so unless `continuously`."""
+    """/ready: 200, or 503 with the directives that are not ready; a ready one stays ready unless `continuously`."""
 
     address: HostPort
     continuously: bool = False
@@ -45,7 +45,7 @@ class MetricsPage:
 
 @dataclass(frozen=True, slots=True)
 class ProfilesPage:
-    """/debug/pprof: what the process is doing."""
+    """/debug/pprof: profiles of the process."""
 
     address: HostPort
 
@@ -55,13 +55,13 @@ Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | ProfilesPage
 
 @dataclass(frozen=True, slots=True)
 class BlockOptions:
-    """What directives say that do nothing to queries.
+    """The options that directives set without touching queries.
 
-    The block listens where `binds` say, on every address without any. Its files are in the folder `root`. The Corefile
-    is read every `reload_s` seconds, plus or minus the second figure: 0 for never; of several blocks the last that says
-    so counts. Answers over UDP have at most `udp_bytes`. A stopping server goes on answering for `lameduck_s` seconds.
-    `logs_stacks` writes the stack of a query that fails unexpectedly, `logs_debug` lines of the level debug. `notes`
-    are events for the log at the start, each with its facts.
+    The block listens on the addresses of `binds`, on every address without any. Its files are in the folder `root`. The
+    Corefile is read every `reload_s` seconds, plus or minus the second value: 0 for never; the last block with a value
+    decides. Answers over UDP have at most `udp_bytes`. A stopping server continues to answer for `lameduck_s` seconds.
+    `logs_stacks` writes the stack of a query that fails unexpectedly, `logs_debug` debug lines. `notes` are log events
+    for the start, each with its facts.
     """
 
     binds: tuple[BindConfig, ...] = ()
@@ -76,13 +76,13 @@ class BlockOptions:
     notes: tuple[tuple[str, Mapping[str, object]], ...] = ()
 
     def path(self, name: str) -> str:
-        """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
+        """Returns the path of a file: in the folder of `root`, unless the name begins with a slash."""
         return posixpath.join(self.root, name)
 
     def with_listener(self, said: ListenerOptions) -> BlockOptions:
-        """These, with what a directive says of the listeners."""
+        """Returns these options, with a directive's options for listeners."""
         return replace(self, listener=self.listener.overridden(said))
 
     def with_page(self, page: Page) -> BlockOptions:
-        """These, with one more page."""
+        """Returns these options, with one more page."""
         return replace(self, pages=(*self.pages, page))

@@ -1,4 +1,4 @@
-"""All server blocks of one listening address: which of them answers a packet, and the table in front of them.
+"""All server blocks of one listening address: the choice of the block for a packet, and the table in front of them.
 
 The closest enclosing zone among the blocks wins. A name in no block is REFUSED; a name that no directive of its block
 answers is SERVFAIL, as in CoreDNS.
@@ -24,23 +24,23 @@ from kdns.dnsserver.answers.answer import (
     with_room,
 )
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
-from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, packet_key
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, for_one_client, then
 from kdns.dnsserver.listener_options import DEFAULTS
 
 MAX_DEPTH: Final = 10
-"""Questions of the server's own, each asked for the sake of the one before."""
+"""The longest chain of internal queries, each caused by the previous one."""
 NOT_KEPT: Final = -1
 """The epoch of an answer that the table does not keep."""
 MAX_TURNS_KEPT: Final = 10_000
-"""Names whose next order of addresses is remembered where no answer is."""
+"""Names whose next order of addresses is remembered if the answer is not kept."""
 
 Client: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """One server block under one of its zones; `logs_stacks` is what `errors { stacktrace }` asks for.
+    """One server block under one of its zones; `logs_stacks` is set by `errors { stacktrace }`.
 
     `udp_bytes` is the size of its largest answer over UDP.
     """
@@ -52,35 +52,35 @@ class Block:
 
 
 class Exchange(NamedTuple):
-    """A response on its way to the client, and whose it is.
+    """A response to be sent, with its request and block.
 
-    `following` are further messages of a zone transfer, each made when it is taken. `block` and `request` are None
-    where no block was concerned.
+    `more_messages` are further messages of a zone transfer, each made when it is read. `block` and `request` are None
+    if no block answered.
     """
 
     wire: bytes
     response: Response | None = None
     request: Request | None = None
     block: Block | None = None
-    following: Iterator[bytes] | None = None
+    more_messages: Iterator[bytes] | None = None
 
     def sent(self, now_s: float) -> None:
-        """Call the block's observers; to be called after the response was sent."""
+        """Calls the block's observers; called after the response was sent."""
         if self.block and self.request and self.response:
             for observer in self.block.chain.observers:
                 observer.sent(self.request, self.response, self.wire, now_s - self.request.received_s)
 
 
 SILENCE: Final = Exchange(b"")
-"""Nothing is sent: the packet is no query."""
+"""Nothing is sent: the packet is not a query."""
 
-Outcome: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
+PendingExchange: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
 
 
 class Server:
     """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
 
-    `local` and `port` are what it listens on, `options` how its listeners serve clients.
+    `local` and `port` are the bound address, `options` those of its listeners.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class Server:
         self.swap(blocks)
 
     def swap(self, blocks: Iterable[Block]) -> None:
-        """Answer with these blocks from now on. Pending queries are completed by the blocks that received them."""
+        """Replaces the blocks. Pending queries are completed by the blocks that received them."""
         self.blocks = tuple(blocks)
         by_zone = ((labels_of(block.zone), block) for block in self.blocks)
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
         self.table.clear()
 
     def block_of(self, request: Request) -> tuple[Block | None, bool]:
-        """The block with the closest enclosing zone, of several the first one that is for the query.
+        """Returns the block with the closest enclosing zone; of several, the first whose view accepts the query.
 
-        The other value says that this depends on nothing but the packet.
+        The other value says whether this depends on the packet only.
         """
         is_of_packet = True
         labels = request.query.labels
@@ -129,7 +129,7 @@ class Server:
         return None, is_of_packet
 
     def _block_of_delegation(self, request: Request) -> tuple[Block | None, bool]:
-        """The block for DS: at a zone's apex the one with the parent's side, if it is served (RFC 4035 §3.1.4.1)."""
+        """Returns the block for DS: at a zone's apex that of the parent's side, if it is served (RFC 4035 §3.1.4.1)."""
         is_of_packet = True
         labels = request.query.labels
         child: Block | None = None
@@ -148,30 +148,35 @@ class Server:
         return child, is_of_packet
 
     def respond(
-        self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0, key: bytes | None = None
-    ) -> Outcome:
-        """The response to any bytes that the table does not hold; a coroutine where a plugin waits for somebody.
+        self,
+        packet: bytes,
+        partition: Partition,
+        client: Client = ("", 0),
+        received_s: float = 0.0,
+        key: bytes | None = None,
+    ) -> PendingExchange:
+        """Returns the response to a packet that is not in the table; a coroutine if a plugin waits.
 
-        `key` is the packet's key where the caller has made it for the table already.
+        `key` is the packet's key in the table, if the caller has made it already.
         """
         query = read_query(packet)
         if isinstance(query, Malformed):
             malformed = malformed_answer(packet, query)
-            return self._counted(malformed, packet, lane) if malformed else SILENCE
-        request, block, is_of_packet = self._received(query, client, lane, received_s)
+            return self._counted(malformed, packet, partition) if malformed else SILENCE
+        request, block, is_of_packet = self._received(query, client, partition, received_s)
         if block is None:
             refused = error_answer(packet, REFUSED, query.question_end, query.edns)
-            return self._counted(refused, packet, lane)
+            return self._counted(refused, packet, partition)
         epoch = self.table.epoch if is_of_packet else NOT_KEPT
         reply = block.chain.notify(request) if query.flags & OPCODE else block.chain.serve(request)
         if reply is None or isinstance(reply, Response):
-            return self._exchange(request, reply, block, lane, key, epoch)
-        return self._exchange_later(request, reply, block, lane, key, epoch)
+            return self._exchange(request, reply, block, partition, key, epoch)
+        return self._exchange_later(request, reply, block, partition, key, epoch)
 
     def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
-        """What all blocks together reply to a question of the server's own, as if a client had asked it.
+        """Returns the reply of all blocks to an internal query, as if a client had sent it.
 
-        SERVFAIL where one led to another too often.
+        SERVFAIL after too many internal queries, each caused by the previous one.
         """
         block, is_of_packet = self.block_of(request)
         if block is None:
@@ -186,11 +191,11 @@ class Server:
         return reply if chain.is_cacheable else then(reply, _for_once)
 
     def _received(
-        self, query: Query, client: Client, lane: Lane, received_s: float
+        self, query: Query, client: Client, partition: Partition, received_s: float
     ) -> tuple[Request, Block | None, bool]:
-        """The request that a query is, the block that it is for, and whether that depends on the packet alone."""
+        """Returns the request of a query, its block, and whether the block was chosen by the packet only."""
         request = Request(
-            query, client, self.local, lane.transport, ".", received_s, server=self.label, local_port=self.port
+            query, client, self.local, partition.transport, ".", received_s, server=self.label, local_port=self.port
         )
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):
@@ -198,68 +203,80 @@ class Server:
         return request, block, is_of_packet
 
     def failed(
-        self, packet: bytes, lane: Lane, client: Client = ("", 0), received_s: float = 0.0
+        self, packet: bytes, partition: Partition, client: Client = ("", 0), received_s: float = 0.0
     ) -> tuple[Exchange, Block | None]:
-        """SERVFAIL for a query whose answering raised an exception, and the block where that was."""
+        """Returns SERVFAIL for a query that raised an exception, and the block in which that happened."""
         query = read_query(packet)
         if isinstance(query, Malformed):
-            return self._servfail(query, packet, lane), None
-        request, block, _ = self._received(query, client, lane, received_s)
+            return self._servfail(query, packet, partition), None
+        request, block, _ = self._received(query, client, partition, received_s)
         if block is None:
-            return self._servfail(query, packet, lane), None
-        return self._exchange(request, Response(SERVFAIL), block, lane, None, NOT_KEPT), block
+            return self._servfail(query, packet, partition), None
+        return self._exchange(request, Response(SERVFAIL), block, partition, None, NOT_KEPT), block
 
-    def overloaded(self, packet: bytes, lane: Lane) -> Exchange:
-        """SERVFAIL without asking any directive: too many queries are pending."""
-        return self._servfail(read_query(packet), packet, lane)
+    def overloaded(self, packet: bytes, partition: Partition) -> Exchange:
+        """Returns SERVFAIL without calling any directive: too many queries are pending."""
+        return self._servfail(read_query(packet), packet, partition)
 
     async def _exchange_later(
-        self, request: Request, reply: Awaitable[Reply], block: Block, lane: Lane, key: bytes | None, epoch: int
+        self,
+        request: Request,
+        reply: Awaitable[Reply],
+        block: Block,
+        partition: Partition,
+        key: bytes | None,
+        epoch: int,
     ) -> Exchange:
-        return self._exchange(request, await reply, block, lane, key, epoch)
+        return self._exchange(request, await reply, block, partition, key, epoch)
 
     def _exchange(
-        self, request: Request, reply: Reply, block: Block, lane: Lane, key: bytes | None, epoch: int
+        self, request: Request, reply: Reply, block: Block, partition: Partition, key: bytes | None, epoch: int
     ) -> Exchange:
-        """The bytes of a reply, kept in the table where every plugin and the reply allow it."""
+        """Returns the bytes of a reply, which is kept in the table if every plugin and the reply allow it."""
         chain = block.chain
         reply = chain.ordered(reply)
         if reply is None:
             return Exchange(b"", None, request, block)
         query = request.query
         reuse = reply.reuse
-        is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.seal is None and chain.is_cacheable
+        is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.signer is None and chain.is_cacheable
         if chain.observers and (reply.rcode == SERVFAIL or reply.error):  # they see every failure
             is_reusable = False
         if reuse.repeat and not reply.wire:  # records of a message that was taken apart have this client's spelling
             is_reusable = False
-        # an answer that was begun before something was forgotten may be made of that
+        # an answer that was begun before subjects were touched may be stale
         is_kept = is_reusable and query.is_plain and not query.flags & Z and epoch == self.table.epoch
-        answer = self._answer(request, reply, block, lane, once=not is_kept)
+        answer = self._answer(request, reply, block, partition, once=not is_kept)
         wire = answer.wire(query.packet)
-        if reply.seal:
-            wire = reply.seal(wire)
-        lane.count(answer)
+        if reply.signer:
+            wire = reply.signer(wire)
+        partition.count(answer)
         if is_kept:
             if reuse.repeat:
                 answer.repeat(reuse.repeat, reply)
-            self.table.remember(lane, packet_key(query.packet) if key is None else key, answer, reuse)
-        following = self._following(request, reply, block, lane) if reply.following and lane.is_stream else None
-        return Exchange(wire, reply, request, block, following)
+            self.table.remember(partition, packet_key(query.packet) if key is None else key, answer, reuse)
+        more_messages = (
+            self._more_messages(request, reply, block, partition)
+            if reply.more_messages and partition.is_stream
+            else None
+        )
+        return Exchange(wire, reply, request, block, more_messages)
 
-    def _following(self, request: Request, reply: Response, block: Block, lane: Lane) -> Iterator[bytes]:
-        """The further messages of a transfer, each made when it is taken."""
-        for response in reply.following:
-            answer = self._answer(request, response, block, lane, once=True)
+    def _more_messages(self, request: Request, reply: Response, block: Block, partition: Partition) -> Iterator[bytes]:
+        """Yields the further messages of a transfer, each made when it is read."""
+        for response in reply.more_messages:
+            answer = self._answer(request, response, block, partition, once=True)
             wire = answer.wire(request.query.packet)
-            lane.count(answer)
-            yield reply.seal(wire) if reply.seal else wire
+            partition.count(answer)
+            yield reply.signer(wire) if reply.signer else wire
 
-    def _answer(self, request: Request, response: Response, block: Block, lane: Lane, *, once: bool) -> Answer:
+    def _answer(
+        self, request: Request, response: Response, block: Block, partition: Partition, *, once: bool
+    ) -> Answer:
         query = request.query
-        limit_bytes = limit_of(query, block.udp_bytes, is_stream=lane.is_stream)
-        if response.seal:
-            limit_bytes -= response.seal.size_bytes
+        limit_bytes = limit_of(query, block.udp_bytes, is_stream=partition.is_stream)
+        if response.signer:
+            limit_bytes -= response.signer.size_bytes
         response = with_room(query, response, limit_bytes)
         turn = self._next_turn(query, once=once) if is_rotated(response) else 0
         return compile_answer(
@@ -274,7 +291,7 @@ class Server:
         )
 
     def _next_turn(self, query: Query, *, once: bool) -> int:
-        """Which order of addresses is the first; where no answer is kept each name has its own count."""
+        """Returns the index of the first order of addresses; if answers are not kept, each name has its own counter."""
         if not once:
             self._turn += 1
             return self._turn
@@ -284,17 +301,17 @@ class Server:
         self._turns[key] = turn = self._turns.get(key, 0) + 1
         return turn
 
-    def _servfail(self, query: Query | Malformed, packet: bytes, lane: Lane) -> Exchange:
-        """SERVFAIL with the question that was read: resolvers drop an answer without it (RFC 5452 §9.1)."""
+    def _servfail(self, query: Query | Malformed, packet: bytes, partition: Partition) -> Exchange:
+        """Returns SERVFAIL with the question: resolvers drop an answer without it (RFC 5452 §9.1)."""
         if len(packet) < HEADER_BYTES:
             return SILENCE
-        return self._counted(error_answer(packet, SERVFAIL, query.question_end, query.edns), packet, lane)
+        return self._counted(error_answer(packet, SERVFAIL, query.question_end, query.edns), packet, partition)
 
-    def _counted(self, answer: Answer, packet: bytes, lane: Lane) -> Exchange:
-        lane.counts.add(answer.kind)
+    def _counted(self, answer: Answer, packet: bytes, partition: Partition) -> Exchange:
+        partition.counts.add(answer.kind)
         return Exchange(answer.wire(packet))
 
 
 def _for_once(reply: Reply) -> Reply:
-    """A reply of a block whose directives see every query is for this query only."""
+    """Returns the reply of a block whose directives see every query: it is for this query only."""
     return reply and reply._replace(reuse=NEVER.and_then(reply.reuse))

@@ -1,7 +1,7 @@
-"""The chain of a server block: each directive's plugin answers a request or hands it to the next one.
+"""The chain of a server block: each directive's plugin answers a request or passes it to the next one.
 
-CoreDNS's order of directives is the order of the chain. A chain runs only for what the answer table does not hold; a
-chain in which nobody waits makes no coroutine.
+The order of the chain is CoreDNS's order of directives. A chain runs only for queries without an answer in the table; a
+chain in which no plugin waits makes no coroutine.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MAX_CNAMES: Final = 11
 class Request(NamedTuple):
     """One query as plugins see it; immutable, `_replace` makes another one.
 
-    `client` is its address and port, `local` and `local_port` what it was sent to, as the listener knows it,
-    `transport` "udp", "tcp", "tls", "https" or "quic". `zone` and `view` are the server block's, `server` is the
-    label of its server, such as `dns://:53`. `received_s` is of the event loop's clock, in seconds.
-    `metadata` are facts that a directive adds for those behind it, by CoreDNS's labels such as `kubernetes/service`.
-    `depth` is how many questions of the server's own led to this one, 0 for a client's.
+    `client` is its address and port, `local` and `local_port` are its destination as the listener knows it, `transport`
+    is "udp", "tcp", "tls", "https" or "quic". `zone` and `view` are the server block's, `server` is the label of its
+    server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are facts that a
+    directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number of internal
+    queries that led to this one, 0 for a client's query.
     """
 
     query: Query
@@ -48,70 +48,70 @@ class Request(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """Whether an answer may have 64 KiB."""
+        """Whether the transport is a stream, so that an answer may have 64 KiB."""
         return self.transport != "udp"
 
     def about(self, labels: Labels, qtype: int | None = None) -> Request:
-        """The same request with another question; ValueError for a name that is too long."""
+        """Returns the same request with another question; raises ValueError for a name that is too long."""
         return self._replace(query=self.query.changed(labels, qtype))
 
 
 Reply: TypeAlias = Response | None
-"""What comes back; None for silence."""
+"""The result of a plugin; None for no response."""
 Serve: TypeAlias = Callable[[Request], Reply | Awaitable[Reply]]
 
 
 class Sees(Enum):
-    """Which queries a plugin has to see."""
+    """The queries that a plugin has to see."""
 
     EVERY = "every"
-    """Each one: what it does or answers depends on the client, on time, or on being called. The table is off."""
+    """Every query: its effect depends on the client, on time, or on being called. The table is off."""
     PACKET = "packet"
-    """It does nothing that does not depend on the packet alone and on what `Response.reuse` names."""
+    """Queries without an answer in the table: its effect depends only on the packet and on `Response.reuse`."""
 
 
 class Plugin(Protocol):
-    """What a directive does to queries. The table stands in front of it only where it says so.
+    """The part of a directive that serves queries. The table is used only if every plugin of the block allows it.
 
-    With `takes_notify` it also serves NOTIFY (RFC 1996), of which the others are not told.
+    With `takes_notify` it also serves NOTIFY (RFC 1996); other plugins never receive NOTIFY.
     """
 
     sees: Sees = Sees.EVERY
     takes_notify: bool = False
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - the name it has in CoreDNS
-        """The response to a request, or what `next` says to it, or to another one in its place.
+        """Returns the response to a request, or the reply of `next` to it or to another request.
 
-        A plugin without a `serve` of its own is left out of the chain.
+        A plugin without its own `serve` is not part of the chain.
         """
         return next(request)
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """A plugin that is also called with what was sent."""
+    """A plugin that is also called with each sent response."""
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """These bytes were sent as the response, `took_s` seconds after the query was received."""
+        """Called after these bytes were sent as the response, `took_s` seconds after the query was received."""
         ...
 
 
 @runtime_checkable
 class Orderer(Protocol):
-    """A plugin that says which addresses come first in the answers of its block."""
+    """A plugin that decides the order of addresses in the answers of its block."""
 
     order: Order
 
 
 @runtime_checkable
 class View(Protocol):
-    """A plugin that says which queries its block is for; `is_of_packet` where nothing but the packet decides."""
+    """A plugin that selects the queries of its block; `is_of_packet` if the selection depends on the packet only."""
 
     view_name: str
     is_of_packet: bool
 
     def accepts(self, request: Request) -> bool:
-        """Whether the block is for this query."""
+        """Returns whether the block answers this query."""
         ...
 
 
@@ -120,22 +120,22 @@ class ParentSide(Protocol):
     """A plugin that serves zones, and so may have the parent's side of a delegation."""
 
     def zone_of(self, labels: Labels) -> object | None:
-        """The closest zone that a name is at or below; None if there is none."""
+        """Returns the closest zone that contains a name; None if no zone does."""
         ...
 
     def parent_zone(self, labels: Labels) -> object | None:
-        """The closest zone above a name; None if there is none."""
+        """Returns the closest zone above a name; None if no zone is."""
         ...
 
 
 def has_parent_behind(plugin: object, plugins: Sequence[object], labels: Labels) -> bool:
-    """Whether one of the plugins behind this one has the zone above a name, and so its DS (RFC 4035 §3.1.4.1)."""
+    """Returns whether a later plugin has the zone above a name, and so its DS (RFC 4035 §3.1.4.1)."""
     behind = plugins[plugins.index(plugin) + 1 :] if plugin in plugins else ()
     return any(isinstance(each, ParentSide) and each.parent_zone(labels) for each in behind)
 
 
 class Forwarded(NamedTuple):
-    """A question that an upstream was asked over this transport, and its response, b"" for none; loop times."""
+    """A query to an upstream over this transport, and its response, b"" for none; times are on the loop's clock."""
 
     upstream: tuple[str, int]
     transport: str
@@ -147,42 +147,42 @@ class Forwarded(NamedTuple):
 
 @runtime_checkable
 class ForwardObserver(Protocol):
-    """A plugin that is also called with what upstreams were asked."""
+    """A plugin that is also called with each query to an upstream."""
 
     def forwarded(self, request: Request, exchange: Forwarded) -> None:
-        """An upstream was asked on behalf of this request."""
+        """Called after an upstream was queried for this request."""
         ...
 
 
 UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
 UNANSWERED: Final = Response(SERVFAIL)
-"""A directive has the zone, not the name, and no SOA to deny it with: SERVFAIL, and no error, as in CoreDNS."""
+"""A directive has the zone but not the name, and no SOA for NXDOMAIN: SERVFAIL without an error, as in CoreDNS."""
 NO_NOTIFY: Final = Response(NOTIMP)
 NOT_SERVED: Final = Response(REFUSED)
 
 
 def unhandled(request: Request) -> Reply:
-    """The end of every chain: SERVFAIL, as no directive answered; REFUSED for transfers and classes but IN."""
+    """Ends every chain: SERVFAIL, because no directive answered; REFUSED for transfers and classes other than IN."""
     query = request.query
     return NOT_SERVED if query.qclass != IN or query.qtype in TRANSFERS else UNHANDLED
 
 
 def no_notify(_request: Request) -> Reply:
-    """The end of the chain that NOTIFY takes: no directive wants to know of changes."""
+    """Ends the chain for NOTIFY: no directive uses notifications."""
     return NO_NOTIFY
 
 
 def unserved(_request: Request) -> Reply:
-    """A server block in which no directive could answer: REFUSED, as in CoreDNS."""
+    """Ends an empty chain: REFUSED, as in CoreDNS."""
     return NOT_SERVED
 
 
 class Chain:
     """The plugins of a server block, in order, as one function; `notify` is the same for NOTIFY.
 
-    `is_cacheable` says whether the table may stand in front of it. `observers` are called with what was sent.
-    `parents` are the plugins that may have the parent's side of a delegation. `view` says which queries it is for, None
-    for all; `view_name` is its name, "" for none.
+    `is_cacheable` is True if the table may be used. `observers` are called with each sent response. `parents` are the
+    plugins that may have the parent's side of a delegation. `view` selects the queries of the block, None for all;
+    `view_name` is its name, "" for none.
     """
 
     __slots__ = ("_orderer", "is_cacheable", "notify", "observers", "parents", "plugins", "serve", "view", "view_name")
@@ -199,14 +199,14 @@ class Chain:
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
 
     def ordered(self, reply: Reply) -> Reply:
-        """A reply with its addresses in the order of the block; the messages of a zone transfer keep theirs."""
-        if reply is None or self._orderer is None or reply.following:
+        """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
+        if reply is None or self._orderer is None or reply.more_messages:
             return reply
         return reply._replace(order=self._orderer.order)
 
 
 def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
-    """The plugins as one function that ends in `serve`."""
+    """Returns the plugins as one function that ends in `serve`."""
     for plugin in reversed(plugins):
         if type(plugin).serve is not Plugin.serve:
             serve = partial(plugin.serve, next=serve)
@@ -216,7 +216,7 @@ def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
 def then(
     reply: Reply | Awaitable[Reply], change: Callable[[Reply], Reply | Awaitable[Reply]]
 ) -> Reply | Awaitable[Reply]:
-    """`change` applied to a reply, at once or when it is available. What `change` returns may be awaited in turn."""
+    """Applies `change` to a reply, at once or when it is available. The result of `change` may be awaitable too."""
     if reply is None or isinstance(reply, Response):
         return change(reply)
     return _later(reply, change)
@@ -228,16 +228,16 @@ async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply | Awai
 
 
 async def awaited(reply: Reply | Awaitable[Reply]) -> Reply:
-    """The reply, when it is available."""
+    """Returns the reply when it is available."""
     return reply if reply is None or isinstance(reply, Response) else await reply
 
 
 def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-    """A response that ends in a CNAME, completed with what `next` answers for its target.
+    """Returns a response that ends in a CNAME, completed with the answer of `next` for its target.
 
-    `next` are the later directives, or the whole server (Answers.resolve). The response is returned unchanged where
-    there is no later directive, where nobody answers for the target, where the target is an owner already (a loop),
-    and where it has more than MAX_CNAMES records.
+    `next` are the later directives, or the whole server (Answers.resolve). The response is returned unchanged if there
+    is no later directive, if none answers for the target, if the target is an owner already (a loop), and if it has
+    more than MAX_CNAMES records.
     """
     if next is unhandled or not response.answer or len(response.answer) > MAX_CNAMES:
         return response
@@ -252,17 +252,17 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
 
 
 def for_one_client(reply: Reply) -> Reply:
-    """The reply for its client alone: nobody keeps it."""
+    """Returns the reply for its client only; it is not kept."""
     return reply and reply._replace(reuse=PRIVATE)
 
 
 def is_end(reply: Reply) -> bool:
-    """Whether a reply is how a chain ends for a name that nobody has."""
+    """Returns whether no directive of the chain answered for the name."""
     return reply is UNHANDLED or reply is UNANSWERED
 
 
 def is_unanswered(response: Response) -> bool:
-    """Whether no directive and no server block answered: the response is the end of a chain, or of a server."""
+    """Returns whether no directive and no server block answered."""
     if response.error:
         return response.error == UNHANDLED.error
     return response.rcode in {REFUSED, SERVFAIL} and not (response.plugin or response.wire)
@@ -283,9 +283,9 @@ def _followed(response: Response, found: Reply) -> Reply:
 
 
 def joined(response: Response, found: Response, flags: int) -> Response:
-    """The CNAMEs of `response` with the answer that was found behind them, and with these of its flags.
+    """Returns the CNAMEs of `response` with the answer for their target, and with these of its flags.
 
-    TTLs that count down, and an SOA whose serial changes, are right for one query only.
+    TTLs that count down, and an SOA whose serial changes, are valid for one query only.
     """
     if found.wire:
         found = from_wire(found)

@@ -1,4 +1,4 @@
-"""Server blocks → what each server does: its directives' configurations, and that no two want the same place."""
+"""Server blocks → configurations of servers: those of their directives, without conflicts between blocks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "https": ("tcp",),
     "quic": ("udp",),
 }
-"""The schemes that are served, and what each is carried over."""
+"""The served schemes, and the transports of each."""
 NEED_TLS: Final = ("tls", "quic")
-"""Schemes that are nothing without a certificate; https:// may be behind a proxy that has one."""
+"""Schemes that need a certificate; https:// may also be behind a proxy that has one."""
 
 
-class Place(NamedTuple):
+class ListenAddress(NamedTuple):
     """The addresses of one listener, its port (0: any free one) and its scheme."""
 
     hosts: tuple[str, ...]
@@ -44,17 +44,17 @@ class Place(NamedTuple):
     scheme: str = "dns"
 
 
-def label_of(place: Place) -> str:
-    """The name of what listens there, in metrics and logs: `dns://:53`, `tls://10.0.0.1:853`."""
+def label_of(place: ListenAddress) -> str:
+    """Returns the name of the address in metrics and logs: `dns://:53`, `tls://10.0.0.1:853`."""
     host = "" if place.hosts == WILDCARD else place.hosts[0]
     return f"{place.scheme}://{join_host_port(host, place.port)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One server block, understood: the configurations that count of each directive it has, in the chain's order.
+    """The configuration of one server block: those of its directives that are used, in the chain's order.
 
-    `rows` are the block's directives in that order, those with a mistake too; `stanzas` are where they stand.
+    `rows` are the block's directives in that order, also those with a mistake; `stanzas` are their stanzas.
     """
 
     path: str
@@ -66,21 +66,21 @@ class ServerConfig:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The zones of the block, each once."""
+        """Returns the zones of the block, each once."""
         return tuple(dict.fromkeys(address.zone for address in self.addresses))
 
     def configs(self, directive: Directive[Config, Any]) -> tuple[Config, ...]:
-        """The configurations of one directive, () where the block does not have it."""
+        """Returns the configurations of one directive, () if the block does not have it."""
         return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
 
     def given(self, directive: Directive[Any, Given]) -> Given | None:
-        """What `build` of a directive gets, None where the block does not have it."""
+        """Returns the argument for `build` of a directive, None if the block does not have it."""
         configs: Any = self.configs(directive)
         return (configs if directive.repeat is Repeat.ADD else configs[0]) if configs else None
 
     @property
     def options(self) -> BlockOptions:
-        """How the block is served, as its directives say."""
+        """The options that the block's directives set."""
         options = BlockOptions()
         for row in self.rows:
             if row.sets_up and (given := self.given(row)):
@@ -99,12 +99,12 @@ class ServerConfig:
             raise error.of(row.name) from error.__cause__
 
     def is_known(self, directive: Row) -> bool:
-        """Whether it is known what the block says of a directive: nothing, or something in which no mistake is."""
+        """Returns whether the block has no stanza of the directive, or a valid one."""
         return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """The addresses and interfaces that `bind` names, as they are written; WILDCARD without it."""
+        """The addresses and interfaces of `bind`, as they are written; WILDCARD without it."""
         for row in self.rows:
             if row.hosts_of and (configs := self.configs(row)):
                 return row.hosts_of(configs)
@@ -117,31 +117,31 @@ class ServerConfig:
 
     @property
     def has_view(self) -> bool:
-        """Whether the block is for some queries only, so that others may have the same zones."""
+        """Whether a view selects the queries of the block, so that other blocks may have the same zones."""
         return any(row.is_view and self.configs(row) for row in self.rows)
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is known where the block listens, and to whom."""
+        """Whether the addresses and views of the block are valid."""
         return all(self.configs(row) for row in self.rows if row.hosts_of or row.is_view)
 
     def warnings(self) -> Iterator[CorefileError]:
-        """What of the directives cannot work, and is no reason not to start."""
+        """Yields the mistakes that do not prevent a start."""
         for row in self.rows:
             for config in self.configs(row):
                 yield from (warning.of(row.name) for warning in row.warnings(config))
 
     def error(self, reason: str) -> CorefileError:
-        """The error that points at the server block."""
+        """Returns an error at the server block."""
         return CorefileError(self.path, self.line, "", reason)
 
     def file_error(self, path: str, reason: str, directive: str = "") -> CorefileError:
-        """The error that points at the word that names this file or its folder, else at the directive or server block.
+        """Returns an error at the word that names this file or its folder, or else at the directive or server block.
 
-        `root` may be in front of it.
+        The path may begin with the folder of `root`.
         """
-        file = path.partition(":")[0]  # of some, the line is part
-        paths = f"/{file}/{file.rpartition('.')[0]}/"  # that of a key has an ending
+        file = path.partition(":")[0]  # some paths end in a line number
+        paths = f"/{file}/{file.rpartition('.')[0]}/"  # key files have an ending that the Corefile may omit
         words = [
             (word, stanza.name)
             for stanza in self.stanzas
@@ -157,7 +157,7 @@ class ServerConfig:
 
 
 Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
-"""Servers with the addresses that they listen on, or with interfaces too while the addresses of those are unknown."""
+"""Servers with their addresses, or with interfaces too while the addresses of those are unknown."""
 
 
 def configure(
@@ -166,9 +166,9 @@ def configure(
     *,
     dns_port: int = DEFAULT_PORTS["dns"],
 ) -> tuple[ServerConfig, ...]:
-    """The servers that the blocks ask for, in order; raises CorefileError.
+    """Returns the servers of the blocks, in order; raises CorefileError.
 
-    `table` has the directives by name, in the chain's order. `dns_port` stands in for a missing port of dns://.
+    `table` has the directives by name, in the chain's order. `dns_port` is used if dns:// has no port.
     """
     servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
     if errors:
@@ -182,9 +182,9 @@ def server_configs(
     *,
     dns_port: int = DEFAULT_PORTS["dns"],
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
-    """The servers in whose blocks nothing is wrong, the others without what is wrong, and every mistake.
+    """Returns the servers without mistakes, the others without their invalid parts, and every mistake.
 
-    The mistakes within blocks come before those between them.
+    Mistakes within blocks come before those between blocks.
     """
     errors: list[CorefileError] = []
     everyone: list[ServerConfig] = []
@@ -209,7 +209,7 @@ def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
 
 
 def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
-    """The server of a block, without what is wrong."""
+    """Returns the server of a block, without its invalid parts."""
     errors += _missing_zones(block, table)
     zones = tuple(dict.fromkeys(address.zone for address in block.addresses))
     stanzas: dict[str, list[Stanza]] = {}
@@ -239,7 +239,7 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
 
 
 def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
-    """The mistakes in other options of the stanza's block: it is read again without those that are wrong."""
+    """Returns the mistakes in other options of the stanza: it is parsed again without the invalid ones."""
     further: list[CorefileError] = []
     while any((line.path, line.line) == (error.path, error.line) for line in stanza.block):
         block = tuple(line for line in stanza.block if (line.path, line.line) != (error.path, error.line))
@@ -248,7 +248,7 @@ def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: C
             row.parse(stanza, zones)
         except CorefileError as another:
             if not any((line.path, line.line) == (another.path, another.line) for line in block):
-                break  # about the stanza as a whole, which lacks an option now
+                break  # about the whole stanza, which lacks an option now
             further.append(another)
             error = another
         else:
@@ -257,7 +257,7 @@ def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: C
 
 
 def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[CorefileError]:
-    """`errors` in the first line of a file without braces would be a zone: nobody means that."""
+    """Yields errors for directives in place of zones, as in a file that begins with `errors`."""
     for address in block.addresses:
         if not block.braces and address.token and address.token.text in table:
             name = address.token.text
@@ -278,7 +278,7 @@ def _unknown(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> st
 
 
 def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:
-    """A scheme of TLS needs a certificate: of its block, or of another one at its port."""
+    """Yields errors for schemes of TLS without a certificate in their block, or in another one at the same port."""
     certified = {
         (address.scheme, address.port_or_default(dns_port))
         for server in servers
@@ -291,34 +291,34 @@ def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[Cor
                 yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}")
 
 
-def places_of(listening: Listening, dns_port: int) -> dict[Place, list[tuple[int, str]]]:
-    """Returns the numbers of the servers that answer at each place, each with one of its zones."""
-    places: dict[Place, list[tuple[int, str]]] = {}
+def listen_addresses(listening: Listening, dns_port: int) -> dict[ListenAddress, list[tuple[int, str]]]:
+    """Returns the numbers of the servers at each address, each with one of its zones."""
+    places: dict[ListenAddress, list[tuple[int, str]]] = {}
     for number, (server, hosts) in enumerate(listening):
         for address in server.addresses:
             for group in [hosts] if hosts == WILDCARD else [(host,) for host in hosts]:
-                place = Place(group, address.port_or_default(dns_port), address.scheme)
+                place = ListenAddress(group, address.port_or_default(dns_port), address.scheme)
                 places.setdefault(place, []).append((number, address.zone))
     return places
 
 
 def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
-    """Yields an error for a zone that two blocks have at one place, and for places that cannot both be listened on.
+    """Yields an error for a zone that two blocks have at one address, and for addresses that exclude each other.
 
-    Port 0 is another one each time.
-    Differs: beside a block without `bind`, CoreDNS lets others of its port listen on single addresses, by sharing the
-    port (SO_REUSEPORT); then another process may share it too, and takes a part of the queries.
+    Port 0 is another port each time. Differs: beside a block without `bind`, CoreDNS lets others of its port listen on
+    single addresses, by sharing the port (SO_REUSEPORT); then another process may share it too, and gets a part of the
+    queries.
     """
     overlaps = _overlaps(listening, dns_port)
     yield from overlaps.values()
     addressed = [(server, tuple(host for host in hosts if parse_address(host))) for server, hosts in listening]
-    for number, reason in _clashes([server for server, _ in listening], places_of(addressed, dns_port)):
+    for number, reason in _clashes([server for server, _ in listening], listen_addresses(addressed, dns_port)):
         if number not in overlaps:
             yield listening[number][0].error(reason)
 
 
 def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
-    """The first error of each server, by number: a zone on a port and an address is one block's, views apart."""
+    """Returns the first error of each server, by number: one block without a view per zone and address."""
     is_as_written = all(hosts in ((), server.bound) for server, hosts in listening)
     taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
     errors: dict[int, CorefileError] = {}
@@ -338,14 +338,14 @@ def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
 
 
 def _clashes(
-    servers: Sequence[ServerConfig], places: Mapping[Place, Sequence[tuple[int, str]]]
+    servers: Sequence[ServerConfig], places: Mapping[ListenAddress, Sequence[tuple[int, str]]]
 ) -> Iterator[tuple[int, str]]:
-    """Numbers of servers, and why they cannot listen where they want to beside those before them."""
+    """Yields the numbers of servers that cannot listen beside earlier ones, with the reason."""
     for place, parts in places.items():
         if place.scheme != "dns":
             yield from _other_certificates(servers, parts)
     listeners = {place: parts[0][0] for place, parts in places.items() if place.port}
-    first_at: dict[tuple[int, str, Address | int], tuple[int, Place]] = {}
+    first_at: dict[tuple[int, str, Address | int], tuple[int, ListenAddress]] = {}
     for number, (place, second) in enumerate(listeners.items()):
         hosts = [ip_address(host) for host in place.hosts]
         sockets = [(place.port, transport, host) for transport in TRANSPORTS.get(place.scheme, ()) for host in hosts]
@@ -359,7 +359,7 @@ def _clashes(
 
 
 def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
-    """The keys of what a socket cannot be beside: of an unspecified address, the whole family's."""
+    """Yields the keys of sockets that exclude this one: for an unspecified address those of the whole family."""
     if host.is_unspecified:
         yield port, transport, host.version
     else:
@@ -367,7 +367,7 @@ def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, A
         yield port, transport, ip_address(WILDCARD[host.version == 6])
 
 
-def _cannot_be_had(place: Place, other: Place, first: ServerConfig) -> str:
+def _cannot_be_had(place: ListenAddress, other: ListenAddress, first: ServerConfig) -> str:
     where = f"which the block at {first.path}:{first.line} listens"
     if place.scheme != other.scheme:
         return f"port {place.port} cannot be shared by {place.scheme}:// and {other.scheme}://, {where} with"
@@ -376,7 +376,7 @@ def _cannot_be_had(place: Place, other: Place, first: ServerConfig) -> str:
 
 
 def _other_certificates(servers: Sequence[ServerConfig], parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Two certificates at one place: a client would get either.
+    """Yields errors for two certificates at one address: a client would get either of them.
 
     Differs: CoreDNS uses the one of its last block.
     """

@@ -45,21 +45,21 @@ Sample: TypeAlias = tuple[tuple[str, ...], float]
 
 
 class Repeat(Enum):
-    """What several stanzas of one directive in a server block mean."""
+    """The effect of several stanzas of one directive in a server block."""
 
     ERROR = "error"
-    """The directive may stand only once."""
+    """The directive may occur only once."""
     LAST = "last"
-    """The last one counts, as in CoreDNS: an imported file may override what stands above it."""
+    """The last one is used, as in CoreDNS: an imported file may override earlier lines."""
     ADD = "add"
-    """All of them count."""
+    """All of them are used."""
 
 
 class Counters(Protocol):
     """A family of counters in the process's metrics."""
 
     def tally(self, *values: str) -> Tally:
-        """The counter with these label values; it goes on from 0, and across reloads."""
+        """Returns the counter with these label values; its count continues across reloads."""
         ...
 
 
@@ -75,102 +75,102 @@ class Histograms(Protocol):
     """A family of histograms in the process's metrics."""
 
     def histogram(self, *values: str) -> Histogram:
-        """The histogram with these label values; it goes on across reloads."""
+        """Returns the histogram with these label values; it continues across reloads."""
         ...
 
 
 class UnreadableFileError(CorefileError):
-    """A file or directory that cannot be read at present."""
+    """A file or directory that cannot be read now."""
 
 
 class FileReader(Protocol):
     """The files of this machine, for work in a thread."""
 
     def text(self, path: str) -> str:
-        """The text of a file; UnreadableFileError for none, CorefileError for one that is too large or no UTF-8."""
+        """Returns the text of a file; UnreadableFileError if missing, CorefileError if too large or not UTF-8."""
         ...
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """The paths of all files below a directory, sorted; UnreadableFileError for no directory."""
+        """Returns the paths of all files below a directory, sorted; UnreadableFileError if it is missing."""
         ...
 
 
-class Chance(Protocol):
-    """Numbers that nobody can guess (random.SystemRandom), or that a test chose."""
+class RandomNumbers(Protocol):
+    """Unpredictable numbers (random.SystemRandom), or a test's."""
 
     def random(self) -> float:
-        """At least 0 and below 1."""
+        """Returns a number of at least 0 and below 1."""
         ...
 
     def randrange(self, stop: int, /) -> int:
-        """At least 0 and below `stop`."""
+        """Returns an integer of at least 0 and below `stop`."""
         ...
 
     def getrandbits(self, k: int, /) -> int:
-        """So many bits."""
+        """Returns an integer of `k` random bits."""
         ...
 
 
 class Future(Protocol[Result]):
-    """A value that somebody else will give; who awaits it may go away."""
+    """A value that another coroutine sets; the awaiting one may be cancelled."""
 
     def done(self) -> bool:
-        """Whether there is a value, or nobody waits any more."""
+        """Returns whether the value is set, or the awaiting coroutine was cancelled."""
         ...
 
     def set_result(self, result: Result, /) -> None:
-        """Give the value, once."""
+        """Sets the value, once."""
         ...
 
     def __await__(self) -> Generator[Any, None, Result]:
-        """The value, when it is there."""
+        """Waits for the value."""
         ...
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """The clocks."""
 
     def now_s(self) -> float:
-        """The event loop's clock, which `Request.received_s` is read from, in seconds."""
+        """Returns the time of the event loop's clock, as in `Request.received_s`, in seconds."""
         ...
 
     def unix_s(self) -> float:
-        """The time in seconds since 1970."""
+        """Returns the time in seconds since 1970."""
         ...
 
 
 class Tasks(Protocol):
-    """What a directive does beside its answers; it ends with the server block."""
+    """Background work of a directive; it ends with the server block."""
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine until it ends or the server block does, as soon as the block answers."""
+        """Runs a coroutine from the time when the block answers until it ends or the server block does."""
         ...
 
     def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine before the block answers its first query.
+        """Runs a coroutine before the block answers its first query.
 
-        An InputError that it raises ends the start, or leaves the old server blocks in use.
+        An InputError of it ends the start, or keeps the old server blocks in use.
         """
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Returns after so many seconds."""
         ...
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
-        """Call a function after so many seconds."""
+        """Calls a function after so many seconds."""
         ...
 
     def future(self) -> Future[Any]:
-        """A value that another coroutine will give."""
+        """Returns a value that another coroutine sets."""
         ...
 
-    def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
-        """The reply if it comes in time; TimeoutError, and whoever works on it is cancelled, if it does not."""
+    def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
+        """Returns the reply if it arrives in time; otherwise raises TimeoutError and cancels the work on it."""
         ...
 
     def on_stop(self, call: Callable[[], None]) -> None:
-        """Call a function when the server block ends."""
+        """Calls a function when the server block ends."""
         ...
 
 
@@ -178,11 +178,11 @@ class Files(Protocol):
     """The files that the Corefile names."""
 
     def path(self, name: str) -> str:
-        """Where a file of this name is: in the folder of `root`, unless the name begins with a slash."""
+        """Returns the path of a file: in the folder of `root`, unless the name begins with a slash."""
         ...
 
     def has_file(self, path: str) -> bool:
-        """Whether there is a file of this name."""
+        """Returns whether a file of this name exists."""
         ...
 
     def watch_file(
@@ -205,82 +205,82 @@ class Files(Protocol):
         ...
 
     def in_thread(self, work: Callable[[FileReader], T]) -> Awaitable[T]:
-        """What `work` makes of files, in a thread: the loop goes on meanwhile."""
+        """Returns the result of `work` on files, which runs in a thread."""
         ...
 
 
 class Metrics(Protocol):
-    """Families of metrics, which go on across reloads."""
+    """Families of metrics, which continue across reloads."""
 
     def expose(
         self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
     ) -> None:
-        """Add a family to the process's metrics; `samples` is called at each scrape."""
+        """Adds a family to the process's metrics; `samples` is called at each scrape."""
         ...
 
     def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
-        """A family of counters in the process's metrics; `name` has no `_total`. Clients choose no label values."""
+        """Returns a family of counters; `name` has no `_total`. Clients choose no label values."""
         ...
 
     def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
-        """A family of histograms in the process's metrics, with these upper bounds."""
+        """Returns a family of histograms in the process's metrics, with these upper bounds."""
         ...
 
 
 class EventLog(Protocol):
-    """What people read of the directive."""
+    """The log of a directive."""
 
     def log(self, level: Level, event: str, **facts: object) -> None:
-        """Write a line."""
+        """Writes a line."""
         ...
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """Log what is wrong in files that the block goes on without, a line each; `kdns check` collects the errors."""
+        """Logs mistakes in files that do not stop the block, a line each; `kdns check` collects the errors."""
         ...
 
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
-        """Write a line of the directive `log` or `errors`, as CoreDNS does; programs may get the event and facts."""
+        """Writes a line of `log` or `errors` in CoreDNS's format; with `--log-format json` the event and facts."""
         ...
 
 
 class Peers(Protocol):
-    """Whom a directive asks, follows and tells."""
+    """Upstreams, clusters and other servers of a directive."""
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
-        """A server that questions are sent to, until the block ends; InputError for an address or file of no use.
+        """Returns an upstream, until the block ends; InputError for an unusable address or file.
 
         Blocks with the same specification share sockets and connections.
         """
 
     def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
-        """The response to a message that is sent over UDP, its id and question checked; UpstreamError for none."""
+        """Returns the response to a message over UDP, its id and question checked; UpstreamError without one."""
         ...
 
     def messages(
         self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
     ) -> AsyncGenerator[bytes, None]:
-        """The messages that come in answer to one over TCP, until the caller stops; UpstreamError where none comes.
+        """Yields the messages of an answer over TCP, until the caller stops; UpstreamError without one.
 
         `timeout_s` is for the connection, and for each message. The ids are checked.
         """
         ...
 
     def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
-        """The state of a followed cluster; its server waits so long for the first full list."""
+        """Returns the state of a watched cluster; the server waits so long for the first complete list."""
         ...
 
     def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
-        """What sends frames to a reader while the block is there; it never blocks, and counts those that are lost."""
+        """Returns a sender of frames to a collector until the block ends; it never blocks, and counts lost frames."""
         ...
 
     @property
-    def chance(self) -> Chance:
-        """Random numbers."""
+    def random(self) -> RandomNumbers:
+        """RandomNumbers numbers."""
         ...
 
 
 class Answers(Protocol):
-    """The server block that the directive is in, and its answers."""
+    """The server block of the directive, and its answers."""
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -289,12 +289,12 @@ class Answers(Protocol):
 
     @property
     def own_addresses(self) -> tuple[bytes, ...]:
-        """The packed addresses that the block listens on; all of the machine's where it listens everywhere."""
+        """The packed addresses of the block; all of the machine's if it listens on every address."""
         ...
 
     @property
     def hostname(self) -> str:
-        """The name of this machine, of the Pod in a cluster."""
+        """The name of this machine, or of the Pod in a cluster."""
         ...
 
     def plugins(self) -> tuple[Plugin, ...]:
@@ -302,29 +302,29 @@ class Answers(Protocol):
         ...
 
     def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
-        """What the whole server replies to a question of a directive's own: any block may answer it.
+        """Returns the reply of the whole server to an internal query: any block may answer it.
 
-        SERVFAIL before the server listens, and where one question led to another too often.
+        SERVFAIL before the server listens, and after too many internal queries, each caused by the previous one.
         """
         ...
 
     def forget(self, subjects: Iterable[Subject]) -> None:
-        """Drop the answers that depend on these from the tables in front of the chain."""
+        """Drops the answers that depend on these subjects from the tables in front of the chain."""
         ...
 
     def settle(self, subject: Subject) -> None:
-        """Count the uses of the answers that depend on this one in their tallies, up to now."""
+        """Brings the tallies of the answers that depend on this subject up to date."""
         ...
 
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
-        """The server block is ready only when this directive is."""
+        """Makes the readiness of the server block depend on this directive."""
         ...
 
 
 class Setup(Clock, Tasks, Files, Metrics, EventLog, Peers, Answers, Protocol):
-    """All that directives are given when they are built; each names those of the seven that it uses.
+    """All capabilities of directives; each directive names those of the seven that it uses.
 
-    What is requested here starts with the server and ends with the server block.
+    Requested work starts with the server and ends with the server block.
     """
 
 

@@ -32,7 +32,7 @@ class NodeLocal:
     cluster_dns: str = ""
     upstream_service: str = "kube-dns"
 
-    def filled(self, text: str) -> str:
+    def with_variables(self, text: str) -> str:
         """The text of a Corefile with the variables that NodeLocal DNSCache fills in; InputError for one without value.
 
         The upstream servers are those of the node's /etc/resolv.conf.

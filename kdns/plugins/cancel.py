@@ -39,7 +39,7 @@ class Cancel(Plugin):
 
     async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
         try:
-            return await self._tasks.within(self._timeout_s, reply)
+            return await self._tasks.with_timeout(self._timeout_s, reply)
         except TimeoutError:
             return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
 

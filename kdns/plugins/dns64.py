@@ -78,7 +78,7 @@ def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
 
 
 class Dns64(Plugin):
-    """Asks for A where a name has no AAAA. What it does depends on the client's family, as lanes of the table do."""
+    """Queries A if a name has no AAAA. The result depends on the client's family, as partitions of the table do."""
 
     sees = Sees.PACKET
 

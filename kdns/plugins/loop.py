@@ -125,8 +125,8 @@ class Loop(Plugin):
                 yield Route(forwarder.group, member, common[0])
 
     async def _ask(self, route: Route) -> None:
-        chance, member = self._setup.chance, route.member
-        labels = (b"%016x" % chance.getrandbits(64), b"%016x" % chance.getrandbits(64), *route.zone)
+        random, member = self._setup.random, route.member
+        labels = (b"%016x" % random.getrandbits(64), b"%016x" % random.getrandbits(64), *route.zone)
         returns: list[Route] = []
 
         def came_back() -> None:

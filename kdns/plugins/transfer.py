@@ -224,7 +224,7 @@ class Transfers(Plugin):
 
     async def _tell(self, zone: str, soa: RRset, secondary: HostPort, source: str) -> None:
         """Sends NOTIFY until the secondary answers, at growing intervals."""
-        packet = notify_packet(zone, soa, self._setup.chance.randrange(1 << 16))
+        packet = notify_packet(zone, soa, self._setup.random.randrange(1 << 16))
         reason = ""
         for attempt in range(NOTIFY_ATTEMPTS):
             try:
@@ -274,7 +274,7 @@ def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> R
         return Response(flags=AA, answer=(soa,), plugin=NAME)
     content = transfer.records if transfer.changes is None else transfer.changes
     messages = _messages(_enclosed(soa, content))
-    return next(messages)._replace(following=messages)
+    return next(messages)._replace(more_messages=messages)
 
 
 def _enclosed(soa: RRset, content: Iterable[RRset]) -> Iterator[RRset]:

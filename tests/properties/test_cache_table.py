@@ -108,10 +108,10 @@ class World:
 
     def ask(self, packet: bytes, transport: str) -> bytes:
         """Returns what a listener sends."""
-        lane = self.server.table.lane(transport, 6)
-        if answer := held(lane, packet, self.setup.clock_s):
+        partition = self.server.table.partition(transport, 6)
+        if answer := held(partition, packet, self.setup.clock_s):
             return answer.wire(packet)
-        outcome = self.server.respond(packet, lane, ("2001:db8::1", 1), self.setup.clock_s)
+        outcome = self.server.respond(packet, partition, ("2001:db8::1", 1), self.setup.clock_s)
         while not isinstance(outcome, Exchange):
             self.setup.advance()
             try:
@@ -123,8 +123,8 @@ class World:
 
     def responses(self) -> dict[tuple[str, ResponseKind], int]:
         """Returns how many responses of each kind were sent over each transport, as a scrape has them."""
-        lanes = self.server.table.lanes.values()
-        return {(lane.transport, kind): times for lane in lanes for kind, times in lane.totals()}
+        partitions = self.server.table.partitions.values()
+        return {(partition.transport, kind): times for partition in partitions for kind, times in partition.totals()}
 
     def counts(self) -> dict[tuple[str, tuple[str, ...]], float]:
         """Returns the counters of the directives that are not 0."""
@@ -195,7 +195,7 @@ def test_the_second_question_is_answered_from_the_table() -> None:
         world.upstream.shape = SHAPES[1]
         packet = packet_of("a.", A, RD, 1232, do=False)
         assert "aa" in decode(world.ask(packet, "udp")).flags
-        (answer,) = world.server.table.lane("udp", 6).answers.values()
+        (answer,) = world.server.table.partition("udp", 6).answers.values()
         world.setup.clock_s = 5.0
         second = decode(world.ask(packet, "udp"))
         assert answer.hits == 2

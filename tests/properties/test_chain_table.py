@@ -206,10 +206,10 @@ class World:
 
     def ask(self, server: Server, packet: bytes, client: Client, meanwhile: Callable[[], None]) -> bytes:
         """What a listener sends; `meanwhile` happens while a plugin waits."""
-        key, lane = packet_key(packet), server.table.lane("udp", 4)
-        if answer := held(lane, packet, self.now_s):
+        key, partition = packet_key(packet), server.table.partition("udp", 4)
+        if answer := held(partition, packet, self.now_s):
             return answer.wire(packet)
-        outcome = server.respond(packet, lane, client, self.now_s, key)
+        outcome = server.respond(packet, partition, client, self.now_s, key)
         while not isinstance(outcome, Exchange):
             try:
                 outcome.send(None)
@@ -276,5 +276,5 @@ def test_the_table_is_used_with_a_cache() -> None:
     for second in range(4):
         world.now_s = world.setup.clock_s = float(second)
         world.ask(world.kept, query("a.", A), CLIENTS[0], nothing)
-    (answer,) = world.kept.table.lane("udp", 4).answers.values()
+    (answer,) = world.kept.table.partition("udp", 4).answers.values()
     assert answer.hits == 3

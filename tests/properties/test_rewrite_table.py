@@ -74,10 +74,10 @@ class Zone:
 
 
 def ask(server: Server, packet: bytes, client: int, *, from_table: bool) -> bytes:
-    lane = server.table.lane("udp", 4)
-    if from_table and (answer := held(lane, packet)):
+    partition = server.table.partition("udp", 4)
+    if from_table and (answer := held(partition, packet)):
         return answer.wire(packet)
-    outcome = server.respond(packet, lane, (f"192.0.2.{client}", 40000))
+    outcome = server.respond(packet, partition, (f"192.0.2.{client}", 40000))
     assert isinstance(outcome, Exchange)
     return outcome.wire
 

@@ -52,10 +52,10 @@ def corefile_of(blocks: list[tuple[str, list[str], list[str]]]) -> str:
 
 
 def ask(server: Server, packet: bytes, client: tuple[str, int], *, from_table: bool) -> bytes:
-    lane = server.table.lane("udp", 4)
-    if from_table and (answer := held(lane, packet)):
+    partition = server.table.partition("udp", 4)
+    if from_table and (answer := held(partition, packet)):
         return answer.wire(packet)
-    outcome = server.respond(packet, lane, client)
+    outcome = server.respond(packet, partition, client)
     assert isinstance(outcome, Exchange)
     return outcome.wire
 

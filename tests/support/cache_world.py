@@ -76,10 +76,10 @@ class World:
         """Ask; the response if it is there at once, else the query is put to `waiting`."""
         packet = bytearray(query(name, qtype))
         packet[2:4] = flags.to_bytes(2, "big")
-        lane = self.server.table.lane(transport, 4)
-        if answer := held(lane, bytes(packet), self.setup.clock_s):
+        partition = self.server.table.partition(transport, 4)
+        if answer := held(partition, bytes(packet), self.setup.clock_s):
             return decode(answer.wire(bytes(packet)))
-        outcome = self.server.respond(bytes(packet), lane, (client, 1), self.setup.clock_s)
+        outcome = self.server.respond(bytes(packet), partition, (client, 1), self.setup.clock_s)
         if isinstance(outcome, Exchange):
             return decode(outcome.wire)
         self.waiting.append(outcome)
@@ -107,8 +107,8 @@ class World:
 
     def counts(self) -> dict[str, int]:
         """The counters that are not 0, by name and type, as a scrape has them."""
-        for lane in self.server.table.lanes.values():
-            lane.totals()
+        for partition in self.server.table.partitions.values():
+            partition.totals()
         return {
             f"{name.removeprefix('coredns_cache_')}{' ' + sample.labels[1] if len(sample.labels) == 4 else ''}": int(
                 sample.value

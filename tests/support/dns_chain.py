@@ -16,11 +16,11 @@ from kdns.dns.types import type_number
 from kdns.dnsserver.answers.answer import Answer
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.answers.table import Lane, packet_key
+from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import Block, Client, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees
 from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.directive import Chance, Config, Directive, FileReader, Level, Sample, UnreadableFileError
+from kdns.dnsserver.directive import Config, Directive, FileReader, Level, RandomNumbers, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.errors import CorefileError
 from kdns.net import HostPort
@@ -113,7 +113,7 @@ class FakeTasks(FakeClock):
     def future(self) -> FakeFuture:
         return FakeFuture()
 
-    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+    async def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
         async with asyncio.timeout(timeout_s):
             return await reply
 
@@ -222,7 +222,7 @@ class FakePeers:
     sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
     responder: Callable[[HostPort, bytes], bytes] = nobody
     streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
-    chance: Chance = field(default_factory=lambda: Random(0))
+    random: RandomNumbers = field(default_factory=lambda: Random(0))
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         return self.upstreams[spec.address]
@@ -316,17 +316,17 @@ def cluster_server(
 
 def respond(server: Server, packet: bytes, transport: str = "udp", family: int = 4) -> bytes | None:
     """The response to a packet as a listener gives it: from the table first; None for silence. Nobody may wait."""
-    lane = server.table.lane(transport, family)
-    if len(packet) > 12 and (answer := held(lane, packet)):
+    partition = server.table.partition(transport, family)
+    if len(packet) > 12 and (answer := held(partition, packet)):
         return answer.wire(packet)
-    found = server.respond(packet, lane)
+    found = server.respond(packet, partition)
     assert isinstance(found, Exchange)
     return found.wire or None
 
 
-def held(lane: Lane, packet: bytes, now_s: float = 0.0) -> Answer | None:
+def held(partition: Partition, packet: bytes, now_s: float = 0.0) -> Answer | None:
     """What the table has for a packet at this time, as listeners look it up."""
-    answer = lane.answers.get(packet_key(packet))
+    answer = partition.answers.get(packet_key(packet))
     return answer if answer and (answer.until_s > now_s or answer.renew(now_s)) else None
 
 
@@ -339,10 +339,10 @@ def read(packet: bytes) -> Query:
 
 async def wire(server: Server, packet: bytes, client: Client = ("", 0)) -> bytes:
     """The response to a packet over UDP, from the table first, b"" for silence."""
-    lane = server.table.lane("udp", 4)
-    if answer := held(lane, packet):
+    partition = server.table.partition("udp", 4)
+    if answer := held(partition, packet):
         return answer.wire(packet)
-    found = server.respond(packet, lane, client)
+    found = server.respond(packet, partition, client)
     return (found if isinstance(found, Exchange) else await found).wire
 
 

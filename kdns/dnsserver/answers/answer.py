@@ -1,4 +1,4 @@
-"""Responses compiled to bytes: head, body, rotation, truncation."""
+"""Responses compiled to bytes: header, body, rotation, truncation."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from kdns.dnsserver.answers.response import Repeat, Response, Subject
 from kdns.tally import Tally
 
 MAX_UDP_BYTES: Final = 1232
-"""The largest UDP answer where no other limit is configured, whatever the client says it can take.
+"""The largest UDP answer without a configured limit, also if the client accepts more.
 
-It fits the smallest IPv6 packet, so it leaves in one piece (DNS flag day 2020).
-Differs: CoreDNS sends as much as the client asks for, which amplifies a query with a forged source up to 70-fold.
+It fits the smallest IPv6 packet, so it is not fragmented (DNS flag day 2020). Differs: CoreDNS sends as much as the
+client accepts, which amplifies a query with a forged source up to 70-fold.
 """
 OPT_BYTES: Final = 11
 """An OPT without options."""
 OPTIONS_SHARE: Final = 4
-"""The part of an answer's room that options may take is one of so many."""
+"""Options may take this part of an answer's maximum size: one of so many."""
 CACHED_KINDS: Final = 4096
-"""Kinds of responses that are the same object in all of their answers."""
+"""Interned kinds of responses: equal kinds are one object in all answers."""
 
 _TTL: Final = Struct("!HI")
 TTL_BYTES: Final = _TTL.size
@@ -61,10 +61,7 @@ _ADDRESSES: Final = frozenset((A, AAAA))
 
 
 class ResponseKind(NamedTuple):
-    """The labels of a response in metrics: all of it is the same each time the answer is sent.
-
-    `zone` and `view` are the server block's, `qtype` a `metric_type`, `plugin` the directive that answered.
-    """
+    """The labels of a response in metrics: they are the same each time the answer is sent."""
 
     zone: str
     qtype: int
@@ -115,7 +112,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % len(bodies)]))
 
     def renew(self, now_s: float) -> bool:
-        """Returns whether the answer may be used at this time, its TTLs counted down to it in whole seconds."""
+        """Returns whether the answer may be used at this time; counts its TTLs down to it in whole seconds."""
         if now_s >= self.expires_s:
             return False
         if self.aged_from_s is not None:
@@ -133,7 +130,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         self.bodies = tuple(_aged(body, self.ttls[min(number, last)], age_s) for number, body in enumerate(self.bodies))
 
     def repeat(self, repeat: Repeat, response: Response) -> None:
-        """Becomes the answer to later queries, once the response was sent and counted."""
+        """Turns into the answer to later queries, after the response was sent and counted."""
         if self.head[0] << 8 & AA and not response.header[0] & AA:
             self.head = bytes((self.head[0] & ~(AA >> 8),)) + self.head[1:]
         self.kind = response_kind(*self.kind[:_PLUGIN_AT], repeat.plugin, self.kind.view)
@@ -194,7 +191,7 @@ def compile_answer(
 
 
 def _ttls(head: bytes, body: bytes) -> bytes:
-    """Returns where the TTLs stand in a body, and what they are: 6 bytes for each. Nobody follows its pointers."""
+    """Returns the positions and values of the TTLs in a body, 6 bytes for each, without following pointers."""
     found = records(b"".join((_NO_ID, head[:2], _NO_QUESTION, head[4:], body)))
     return b"".join(_TTL.pack(record.ttl_at - HEADER_BYTES, record.ttl) for record in found if record.rtype != OPT)
 
@@ -214,7 +211,7 @@ def _compiled_mixed(
     return Answer(first.head, first.question_end, bodies, first.kind)
 
 
-@lru_cache(8)  # asked twice for one answer
+@lru_cache(8)  # queried twice for one answer
 def moving_of(wire: bytes) -> list[Record] | None:
     """Returns the addresses of a message's answer, if they can change places byte by byte; None if not.
 
@@ -286,7 +283,7 @@ def is_rotated(response: Response) -> bool:
 
 
 def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
-    """Returns the error response to a packet that is not a query, None for silence."""
+    """Returns the error response to a packet that is not a query, or None for no response."""
     if why.rcode is None:
         return None
     return error_answer(packet, why.rcode, why.question_end, why.edns)
@@ -295,7 +292,7 @@ def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
 def error_answer(
     packet: bytes, rcode: int, question_end: int = HEADER_BYTES, edns: Edns | None = None, zone: str = "dropped"
 ) -> Answer:
-    """Returns a response that only says `rcode`; the question is repeated where it could be read."""
+    """Returns a response with only `rcode`, and the question if it could be read."""
     (flags,) = unpack_from("!H", packet, 2)
     flags = QR | (flags & (OPCODE | RD | CD)) | (rcode & 15)
     has_question = question_end > HEADER_BYTES
@@ -324,7 +321,7 @@ def _kind(query: Query, response: Response, place: tuple[str, str], response_byt
 
 
 def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
-    """Returns the records of an answer that is nothing but addresses of the question's name; None for any other."""
+    """Returns the records of an answer that has only addresses of the question's name; None for any other."""
     (rrset,) = response.answer
     if rrset.rtype not in _ADDRESSES or response.authority or response.additional or response.soa is not None:
         return None

@@ -1,4 +1,4 @@
-"""Which address of an answer comes first: the `loadbalance` directive, as the orders that an answer takes in turn."""
+"""The order of addresses in an answer: the `loadbalance` directive, as orders that an answer uses in turn."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MAX_WEIGHTED_TURNS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The policy.
+    """The policy. CNAMEs are first, then addresses, then MX records, then all others.
 
-    CNAMEs stand first, then addresses, then MX records, then the rest. Addresses in the first network of `prefer` stand
-    before those in the second, and so on. With `rotate` each address takes its turn at the front of its group, and each
-    MX record; for names in `weights` the turns at the front are as many as an address weighs, 1 for one not named.
+    Addresses in the first network of `prefer` are before those in the second, and so on. With `rotate` each address,
+    and each MX record, is first in its group in turn; for names in `weights` an address is first in proportion to its
+    weight.
     """
 
     rotate: bool = False
@@ -54,7 +54,7 @@ class Order:
         return (*rrsets[:first], *_joined(addresses), *rest)
 
     def mixes(self, rrsets: tuple[RRset, ...]) -> bool:
-        """Returns whether more changes places than the addresses of one set behind all others, arranged as they are."""
+        """Returns whether more rotates than the addresses of one set after all others, arranged as they are."""
         if not self.rotate or not rrsets:
             return False
         moving = [rrset for rrset in rrsets if rrset.rtype in MOVING]
@@ -63,7 +63,7 @@ class Order:
         return bool(moving)
 
     def arrangements(self, rrsets: tuple[RRset, ...], start: int, *, once: bool) -> list[tuple[RRset, ...]]:
-        """Returns the sets in each of the orders that they take, at most MAX_TURNS; the first of them for `once`."""
+        """Returns the sets in each of their orders, at most MAX_TURNS; only the first of them for `once`."""
         rrsets = self.arranged(rrsets)
         singles = {kind: [one for one in _singles(rrsets) if _kind_of(one) == kind] for kind in range(OTHER_KIND + 1)}
         addresses, exchanges = singles[ADDRESS_KIND], singles[MX_KIND]
@@ -108,7 +108,7 @@ class Order:
         return self.weights.get(folded(owner), {}).get(rdata, 1) if isinstance(rdata, bytes) else 1
 
     def _rank(self, rdata: Rdata) -> int:
-        """Returns which of the networks the address is in, their number for none."""
+        """Returns the index of the network that contains the address, or the number of networks."""
         if not isinstance(rdata, bytes):
             return len(self.prefer)
         address = ip_address(rdata)
@@ -131,7 +131,7 @@ def _singles(rrsets: Iterable[RRset]) -> list[RRset]:
 
 
 def _joined(singles: Iterable[RRset]) -> tuple[RRset, ...]:
-    """Records of one owner, type, class and TTL that stand next to each other as one set."""
+    """Joins adjacent records of one owner, type, class and TTL into one set."""
     runs = groupby(singles, lambda one: (one.owner, one.rtype, one.ttl, one.rclass))
     return tuple(
         RRset(owner, rtype, ttl, tuple(one.rdata[0] for one in run), rclass)

@@ -12,7 +12,7 @@ from kdns.dnsserver.answers.response import Response
 
 
 class ResponseClass(Enum):
-    """The kinds that `log`, `minimal` and `rrl` tell apart. NODATA needs an SOA, as in CoreDNS."""
+    """The classes that `log`, `minimal` and `rrl` distinguish. NODATA needs an SOA, as in CoreDNS."""
 
     SUCCESS = "success"
     NODATA = "nodata"
@@ -25,7 +25,7 @@ _NO_ANSWER: Final = bytes(2)
 
 
 def response_class_of(response: Response) -> ResponseClass:
-    """Returns the class of a response that is still in parts, or an upstream's own bytes."""
+    """Returns the class of a response in records, or of an upstream's message."""
     if response.wire:
         return response_class_of_wire(response.wire, response.rcode)
     if response.rcode != NOERROR or response.answer:

@@ -16,17 +16,17 @@ from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
 
 Subject: TypeAlias = Hashable
-"""Something that answers depend on; what it is only concerns who names it and who touches it."""
+"""Something that answers depend on; only the code that names it and the code that touches it know its meaning."""
 
 EVERYTHING: Final[Subject] = "everything"
-"""The subject that all answers depend on: to touch it is to forget all of them."""
+"""The subject of all answers: touching it drops all of them."""
 
 
 class Repeat(NamedTuple):
-    """The difference between a response that a cache has just stored and the later ones to the same packet.
+    """The difference between a response that a cache has just stored and the later responses to the same packet.
 
     Later ones are from `plugin` and have no AA. `tallies` replace the first `replaced` tallies of the response. TTLs
-    count down from `aged_from_s`; None for TTLs that stay.
+    count down from `aged_from_s`; None for TTLs that do not change.
     """
 
     plugin: str
@@ -36,10 +36,10 @@ class Repeat(NamedTuple):
 
 
 class Reuse(NamedTuple):
-    """When a response may be given to the same packet again: until a subject is touched or `expires_s` has come.
+    """How long a response may be reused for the same packet: until a subject is touched, or until `expires_s`.
 
-    `expires_s` is a time of the clock that `Request.received_s` is read from; None for no end. With `repeat` the
-    response itself is for this query only, and later ones differ from it as `repeat` says.
+    `expires_s` is on the clock of `Request.received_s`; None for no end. With `repeat` the response itself is for this
+    query only, and later ones have the differences of `repeat`.
     """
 
     subjects: tuple[Subject, ...] = ()
@@ -57,25 +57,19 @@ class Reuse(NamedTuple):
 
 
 NEVER: Final = Reuse(("never",), 0.0)
-"""The response is for this query only, and tells those who keep answers by what they hold how long it lives.
-
-Compared by identity.
-"""
+"""The response is for this query only; caches may still read its lifetime. Compared by identity."""
 PRIVATE: Final = Reuse(("private",), 0.0)
-"""The response is for this client only, or for this moment, as before a source is read: nobody keeps it.
-
-Compared by identity.
-"""
+"""The response is for this client only, or temporary, as before a source is read; never kept. Compared by identity."""
 
 
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ZoneSoa:
-    """The SOA of a zone that changes under answers which have been compiled.
+    """The SOA of a zone, which can change after answers with it were compiled.
 
-    All negative answers of a zone end in its SOA. They share their tails, because there are few: they differ in where
-    in the question the zone begins, and in the OPT. A new SOA rewrites the tails and leaves the answers alone.
+    All negative answers of a zone end in its SOA. They share their tails, because few are different: by the position of
+    the zone in the question, and by the OPT. A new SOA rewrites the tails and does not touch the answers.
     """
 
     __slots__ = ("_size_bytes", "_tails", "_zone", "rrset")
@@ -101,16 +95,16 @@ class ZoneSoa:
         return tail
 
     def _record(self, offset: int) -> bytes:
-        """Returns the SOA whose names lean on the zone at `offset`: the same bytes at any position.
+        """Returns the SOA, its names compressed by pointers to `offset`, so that it has the same bytes at any position.
 
-        The root zone leans on nothing: its names are written out.
+        The root zone cannot be pointed at: its names are written out.
         """
         (record,) = encode_section((self.rrset,), Names.at(self._zone, offset), MAX_MESSAGE_BYTES)
         return record
 
 
-class Seal(Protocol):
-    """Signs the finished bytes of a response: a signature that is put behind them."""
+class MessageSigner(Protocol):
+    """Signs a complete message by appending a signature."""
 
     size_bytes: int
     """The number of bytes that it adds."""
@@ -124,18 +118,17 @@ class Seal(Protocol):
 class Response(NamedTuple):
     """A response to one query; immutable, `_replace` makes another one.
 
-    `flags` are those of AA, RA, AD and TC that are to be set (kdns.dns.query). `soa` is the authority section of a
-    negative answer from a zone that changes. `options` go into the OPT, if the client sent one. `wire` is an upstream's
-    own message without its OPT, sent unchanged except for the id, the flags of the query and the spelling of the
-    question; the sections are empty then (kdns.dns.wire.from_wire), `rcode` and `options` are the message's.
-    `aged_from_s` is when the TTLs were as they stand, on the clock of `expires_s`: they are counted down from then on;
-    None for TTLs that stay. `tallies` count the uses of the answer. `header` are bits of the header that are set and
-    cleared when all is done. `error` says why there is no better answer, for logs. `metadata` are those of the request
-    when it came to the directives that write of it. `order` says which address comes first. `plugin` is the directive
-    that made it, for metrics. `zone` is the zone of the answer: the part of the question's name that other names may
-    end in a pointer to. `wildcard` is the owner of the wildcard that the answer is made of, "" for a name of its own.
-    `following` are further messages of a zone transfer (RFC 5936 §2.2), for streams only. `seal` is applied to the
-    bytes of all messages.
+    `flags` are AA, RA, AD and TC (kdns.dns.query). `soa` is the authority section of a negative answer from a zone that
+    changes. `options` are written into the OPT, if the client sent one. `wire` is an upstream's own message without its
+    OPT, sent unchanged except for the id, the flags of the query and the spelling of the question; the sections are
+    empty then (kdns.dns.wire.from_wire), `rcode` and `options` are the message's. `aged_from_s` is the time from which
+    TTLs count down, on the clock of `expires_s`; None for TTLs that do not change. `tallies` count the uses of the
+    answer. `header` are bits of the header that are set and cleared last. `error` is the reason for the failure, for
+    logs. `metadata` are the metadata of the request, for directives that log it. `order` decides which address is
+    first. `plugin` is the directive that made it, for metrics. `zone` is the zone of the answer: the part of the
+    question's name that other names may end in a pointer to. `wildcard` is the owner of the wildcard from which the
+    answer was made, otherwise "". `more_messages` are further messages of a zone transfer (RFC 5936 §2.2), for streams
+    only. `signer` is applied to the bytes of all messages.
     """
 
     rcode: int = NOERROR
@@ -150,11 +143,11 @@ class Response(NamedTuple):
     order: Order = AS_IS
     options: tuple[tuple[int, bytes], ...] = ()
     wire: bytes = b""
-    following: Iterable[Response] = ()
+    more_messages: Iterable[Response] = ()
     aged_from_s: float | None = None
     tallies: tuple[Tally, ...] = ()
     header: tuple[int, int] = (0, 0)
     error: str = ""
     metadata: Mapping[str, str] = NO_METADATA
-    seal: Seal | None = None
+    signer: MessageSigner | None = None
     wildcard: str = ""

@@ -16,34 +16,35 @@ from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
 from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
 MAX_TABLE_BYTES: Final = 64 << 20
-"""Memory of the process that answers may take, all tables and indexes included."""
+"""The limit in bytes for all answers, tables and indexes of the process."""
 GENERATIONS: Final = 8
-"""An answer that was not used while so many generations began is dropped, at the latest."""
+"""An unused answer is dropped after at most so many generations."""
 MAX_DEPENDENTS: Final = 4096
-"""Answers about one subject that a change drops one by one, in a few milliseconds; of more, the table is cleared."""
+"""A change drops up to so many answers of a subject one by one, in a few milliseconds; for more, the table is cleared.
+"""
 SWEEP_STEPS: Final = 64
-"""Answers that are looked at for one that comes, where they need not make room."""
+"""Answers that are checked for each new answer while there is room."""
 
 # What CPython takes beside the bytes themselves, as tests measure it.
 _ANSWER_BYTES: Final = 300
-"""An answer, its key and its places in two dicts; dicts grow by doubling, so this is a mean."""
+"""An answer, its key and its entries in two dicts; dicts grow by doubling, so this is a mean."""
 _BODY_BYTES: Final = 48
 _AGING_BYTES: Final = 48
 """Times and counters of an answer whose TTLs count down, beside 6 bytes for each TTL."""
 _SUBJECT_BYTES: Final = 150
 """A subject of an answer, without its text, which is about half of the key's."""
 _GROUP_BYTES: Final = 390
-"""A dict of answers that belong together, and its place in another one."""
+"""A dict of answers of one subject, and its entry in another dict."""
 
 _COUNTS: Final = Struct("!HHH")
 _COUNTS_AT: Final = 4
-"""Where the numbers of records stand in a head, which begins behind the id."""
+"""The position of the record counts in a head, which begins after the id."""
 
 _QUESTION_TAIL: Final = -4
 _OPT_TAIL: Final = -15  # qtype, qclass and an OPT without options
 
 MAX_KINDS: Final = 10_000
-"""Kinds of responses that are counted with their exact sizes."""
+"""The most kinds of responses that are counted with their exact sizes."""
 
 
 def packet_key(packet: bytes) -> bytes:
@@ -57,9 +58,9 @@ def packet_key(packet: bytes) -> bytes:
 
 
 class ResponseCounts:
-    """How often responses of each kind were sent, by those that are in no table.
+    """Counts of sent responses by kind, for answers that are in no table.
 
-    Beyond MAX_KINDS a new kind's sizes are rounded up to powers of two: padded packets cannot make the counts many.
+    Beyond MAX_KINDS a new kind's sizes are rounded up to powers of two, so that padded packets cannot make many counts.
     """
 
     __slots__ = ("by_kind",)
@@ -82,17 +83,17 @@ def _power_of_two(size_bytes: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class LaneAnswers:
-    """Answers of a lane. The lane begins another one when it is cleared, and the old one empties slowly."""
+class AnswerIndex:
+    """The answers of a partition by key. A cleared partition begins a new index, and the old one is emptied slowly."""
 
-    lane: Lane
+    partition: Partition
     answers: dict[bytes, Answer] = field(default_factory=dict)
 
 
-class Lane:
+class Partition:
     """The answers for one transport and address family.
 
-    `answers` are those that are given, the hot path's dict; it is another one after the lane was cleared.
+    `answers` is the hot path's dict of valid answers; clearing the partition replaces it.
     """
 
     def __init__(self, table: AnswerTable, transport: str, family: int) -> None:
@@ -101,14 +102,14 @@ class Lane:
         self.family = family
         self.is_stream = transport != "udp"
         self.counts = ResponseCounts()
-        self.shelf = LaneAnswers(self)
-        self.shelves = [self.shelf]
-        self.answers = self.shelf.answers
+        self.index = AnswerIndex(self)
+        self.indexes = [self.index]
+        self.answers = self.index.answers
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
-        """Returns how often each kind of response was sent since the start. Tallies are exact then, too."""
-        for shelf in self.shelves:
-            for answer in shelf.answers.values():
+        """Returns the number of sent responses of each kind since the start, and brings tallies up to date."""
+        for index in self.indexes:
+            for answer in index.answers.values():
                 self.count(answer)
         return self.counts.by_kind.items()
 
@@ -123,45 +124,45 @@ class Lane:
 
     def clear(self) -> None:
         """Drops all answers at once."""
-        self.shelf = LaneAnswers(self)
-        self.answers = self.shelf.answers
-        self.shelves = [shelf for shelf in self.shelves if shelf.answers] + [self.shelf]
+        self.index = AnswerIndex(self)
+        self.answers = self.index.answers
+        self.indexes = [index for index in self.indexes if index.answers] + [self.index]
 
 
 class Generations:
     """The answers of all tables of a process, oldest first, within `max_bytes`.
 
-    When memory is short, the oldest generation is emptied: answers that were used since they came into it get a place
-    in the youngest one (second chance), others are dropped. Each answer that comes makes only a few steps of it.
+    When memory is short, the oldest generation is emptied: answers that were used since they were added to it move to
+    the youngest one (second chance), others are dropped. Each new answer makes only a few steps of that.
     """
 
     def __init__(self, max_bytes: int = MAX_TABLE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.size_bytes = 0
-        self._by_number: dict[int, dict[Answer, LaneAnswers]] = {0: {}}
+        self._by_number: dict[int, dict[Answer, AnswerIndex]] = {0: {}}
         self._youngest = 0
         self._youngest_bytes = 0
 
-    def add(self, answer: Answer, shelf: LaneAnswers) -> None:
+    def add(self, answer: Answer, index: AnswerIndex) -> None:
         """Puts an answer into the youngest generation."""
         if self._youngest_bytes * GENERATIONS >= self.max_bytes:
             self._youngest += 1
             self._youngest_bytes = 0
             self._by_number[self._youngest] = {}
         answer.generation = self._youngest
-        self._by_number[self._youngest][answer] = shelf
+        self._by_number[self._youngest][answer] = index
         self._youngest_bytes += answer.weight_bytes
 
-    def remove(self, answer: Answer) -> LaneAnswers:
+    def remove(self, answer: Answer) -> AnswerIndex:
         """Removes an answer from its generation; returns the dict that still holds it."""
         return self._by_number[answer.generation].pop(answer)
 
     def count(self, answer: Answer) -> None:
         """Counts the uses of an answer up to now."""
-        self._by_number[answer.generation][answer].lane.count(answer)
+        self._by_number[answer.generation][answer].partition.count(answer)
 
     def sweep(self) -> None:
-        """Makes room, and empties what is too old."""
+        """Makes room, and empties generations that are too old."""
         for step in count():
             has_room = self.size_bytes <= self.max_bytes
             if has_room and (step >= SWEEP_STEPS or len(self._by_number) <= GENERATIONS + 1):
@@ -172,44 +173,44 @@ class Generations:
                     return
                 del self._by_number[number]
                 continue
-            answer, shelf = oldest.popitem()
-            if answer.hits != answer.counted and step < SWEEP_STEPS and shelf is shelf.lane.shelf:
-                shelf.lane.count(answer)
-                self.add(answer, shelf)
+            answer, index = oldest.popitem()
+            if answer.hits != answer.counted and step < SWEEP_STEPS and index is index.partition.index:
+                index.partition.count(answer)
+                self.add(answer, index)
             else:
-                shelf.lane.table.unlink(answer, shelf)
+                index.partition.table.unlink(answer, index)
 
 
 class AnswerTable:
-    """The answers of one server, by lane, and which subjects they depend on.
+    """The answers of one server, by partition, and the subjects on which they depend.
 
-    `epoch` counts what was forgotten: an answer whose making began in another epoch may be stale.
-    An answer that has expired is not given any more, and stays until another one takes its place or its room.
+    `epoch` counts drops of answers: an answer that was begun in another epoch may be stale. An expired answer is not
+    used, and stays until another one replaces it or needs its room.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
         self.generations = generations or Generations()
-        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.partitions: dict[tuple[str, int], Partition] = {}
         self.epoch = 0
         self._dependents: dict[Subject, dict[Answer, None]] = {}
 
-    def lane(self, transport: str, family: int) -> Lane:
-        """Returns the lane of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
+    def partition(self, transport: str, family: int) -> Partition:
+        """Returns the partition of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
         key = (transport, family)
-        if key not in self.lanes:
-            self.lanes[key] = Lane(self, transport, family)
-        return self.lanes[key]
+        if key not in self.partitions:
+            self.partitions[key] = Partition(self, transport, family)
+        return self.partitions[key]
 
-    def remember(self, lane: Lane, key: bytes, answer: Answer, reuse: Reuse) -> None:
-        """Keeps an answer until one of its subjects is touched, it expires, or others need its room."""
-        if key in lane.answers:  # two queries were answered at the same time
-            self._drop(lane.answers[key])
+    def remember(self, partition: Partition, key: bytes, answer: Answer, reuse: Reuse) -> None:
+        """Keeps an answer until one of its subjects is touched, it expires, or it is evicted."""
+        if key in partition.answers:  # two queries were answered at the same time
+            self._drop(partition.answers[key])
         answer.key = key
         answer.subjects = subjects = tuple(dict.fromkeys(reuse.subjects))
         answer.weight_bytes = weight_of(answer)
-        lane.answers[key] = answer
+        partition.answers[key] = answer
         self.generations.size_bytes += answer.weight_bytes
-        self.generations.add(answer, lane.shelf)
+        self.generations.add(answer, partition.index)
         for subject in subjects:
             group = self._dependents.get(subject)
             if group is None:
@@ -242,18 +243,18 @@ class AnswerTable:
             self.generations.count(answer)
 
     def clear(self) -> None:
-        """Drops all answers at once. Their memory is freed a little with each later one."""
+        """Drops all answers at once. Their memory is freed in small steps with later answers."""
         self.epoch += 1
-        for lane in self.lanes.values():
-            lane.clear()
+        for partition in self.partitions.values():
+            partition.clear()
 
-    def unlink(self, answer: Answer, shelf: LaneAnswers) -> None:
-        """Drops an answer that is in no generation any more."""
-        lane = shelf.lane
-        lane.count(answer)
-        del shelf.answers[answer.key]
-        if not shelf.answers and shelf is not lane.shelf:
-            lane.shelves.remove(shelf)
+    def unlink(self, answer: Answer, index: AnswerIndex) -> None:
+        """Drops an answer that was removed from its generation."""
+        partition = index.partition
+        partition.count(answer)
+        del index.answers[answer.key]
+        if not index.answers and index is not partition.index:
+            partition.indexes.remove(index)
         self.generations.size_bytes -= answer.weight_bytes
         for subject in answer.subjects:
             group = self._dependents.get(subject, {})
@@ -265,14 +266,11 @@ class AnswerTable:
         self.unlink(answer, self.generations.remove(answer))
 
     def __len__(self) -> int:
-        return sum(len(lane.answers) for lane in self.lanes.values())
+        return sum(len(partition.answers) for partition in self.partitions.values())
 
 
 def weight_of(answer: Answer) -> int:
-    """Returns the memory that a kept answer takes, within some percent.
-
-    Bodies that are shared with others weigh nothing.
-    """
+    """Returns the memory of a kept answer, within a few percent. Bodies that are shared with others have no weight."""
     key_bytes, subjects, bodies = len(answer.key), len(answer.subjects), answer.bodies
     weight_bytes = _ANSWER_BYTES + key_bytes + subjects * (_SUBJECT_BYTES + key_bytes // 2)
     if answer.aged_from_s is not None:

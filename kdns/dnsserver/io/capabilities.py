@@ -23,7 +23,7 @@ from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.dnsserver.config import WILDCARD, ServerConfig
-from kdns.dnsserver.directive import Chance, FileReader, Level, Sample, Tasks, UnreadableFileError
+from kdns.dnsserver.directive import FileReader, Level, RandomNumbers, Sample, Tasks, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.dnsserver.io.frame_stream import FrameStream
 from kdns.dnsserver.io.interfaces import own_addresses
@@ -55,7 +55,7 @@ LONG_WORK_S: Final = 0.25
 """Work in a thread that took longer made so many objects that a full collection would be noticed."""
 
 
-_CHANCE: Final = SystemRandom()
+_RANDOM: Final = SystemRandom()
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class BlockTasks:
         """See Tasks."""
         return asyncio.get_running_loop().create_future()
 
-    async def within(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+    async def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
         """See Tasks. A query over UDP has no task, which a timeout needs."""
         return await asyncio.create_task(_within(timeout_s, reply))
 
@@ -312,9 +312,9 @@ class BlockPeers:
         return stream.put
 
     @property
-    def chance(self) -> Chance:
+    def random(self) -> RandomNumbers:
         """See Peers."""
-        return _CHANCE
+        return _RANDOM
 
     def release(self) -> None:
         """Stop receiving changes of clusters."""

@@ -40,9 +40,9 @@ class Corefile:
 
 
 def read_corefile(
-    path: str, table: Mapping[str, Row], *, dns_port: int, filled: Callable[[str], str] = str
+    path: str, table: Mapping[str, Row], *, dns_port: int, with_variables: Callable[[str], str] = str
 ) -> Corefile:
-    """The Corefile at this path, right or wrong; `filled` gives the text that counts for the text of the file.
+    """The Corefile at this path, right or wrong; `with_variables` gives the text that counts for the text of the file.
 
     `table` has the directives by name.
     """
@@ -51,7 +51,7 @@ def read_corefile(
     except OSError as error:
         return Corefile("", errors=(CorefileError(path, 0, "", f"cannot be read: {error.strerror}"),))
     try:
-        text = filled(text)
+        text = with_variables(text)
     except InputError as error:
         digest = hashlib.sha512(text.encode()).hexdigest()
         return Corefile(digest, errors=(CorefileError(path, 0, "", str(error)),))

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import Lane, packet_key
-from kdns.dnsserver.blocks import Client, Exchange, Outcome, Server
+from kdns.dnsserver.answers.table import Partition, packet_key
+from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
@@ -30,17 +30,17 @@ One client has half of them at most, over all transports and connections togethe
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What answers the packets of one lane; each query that waits takes one of its client's places in `pending`.
+    """What answers the packets of one partition; each query that waits takes one of its client's places in `pending`.
 
     Who sends the response gives the place back behind it.
     """
 
     server: Server
     requests: Requests
-    lane: Lane
+    partition: Partition
     pending: FairShares
 
-    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> Outcome:
+    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> PendingExchange:
         """The response from the table or the server; its time is counted where nobody waits.
 
         SERVFAIL if the server fails unexpectedly, and for a client without a place left.
@@ -48,17 +48,17 @@ class Answering:
         """
         if key is None:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
-        answer = self.lane.answers.get(key)
+        answer = self.partition.answers.get(key)
         if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
-            outcome: Outcome = Exchange(answer.wire(packet))
+            outcome: PendingExchange = Exchange(answer.wire(packet))
         else:
             try:
-                outcome = self.server.respond(packet, self.lane, client, received_s, key)
+                outcome = self.server.respond(packet, self.partition, client, received_s, key)
             except Exception as failure:  # noqa: BLE001 - one query must not end the others
                 outcome = self.failed(failure, packet, client, received_s)
             if not isinstance(outcome, Exchange) and not self.pending.take(client[0]):
                 _discard(outcome)
-                outcome = self.server.overloaded(packet, self.lane)
+                outcome = self.server.overloaded(packet, self.partition)
         self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
 
@@ -73,7 +73,7 @@ class Answering:
 
     def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> Exchange:
         """SERVFAIL for a query that met a defect, which is logged and counted."""
-        exchange, block = self.server.failed(packet, self.lane, client, received_s)
+        exchange, block = self.server.failed(packet, self.partition, client, received_s)
         self.requests.panics += 1
         log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
         return exchange

@@ -66,17 +66,17 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
 class DnsSockets:
     """One address and port, for UDP and TCP or for one of them. The TCP socket listens.
 
-    `closer` are those of UDP for the single addresses of a wildcard.
+    `address_sockets` are those of UDP for the single addresses of a wildcard.
     """
 
     udp: socket.socket | None = None
     tcp: socket.socket | None = None
-    closer: tuple[socket.socket, ...] = ()
+    address_sockets: tuple[socket.socket, ...] = ()
 
     @property
     def all(self) -> list[socket.socket]:
         """Each of them."""
-        return [sock for sock in (self.udp, self.tcp, *self.closer) if sock]
+        return [sock for sock in (self.udp, self.tcp, *self.address_sockets) if sock]
 
     @property
     def address(self) -> tuple[str, int]:
@@ -119,7 +119,7 @@ def dns_sockets(
 
 def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress]) -> DnsSockets:
     """The sockets of a wildcard with those for the single addresses that it stands for now."""
-    return replace(sockets, closer=tuple(addressed_sockets(sockets.udp, known))) if sockets.udp else sockets
+    return replace(sockets, address_sockets=tuple(addressed_sockets(sockets.udp, known))) if sockets.udp else sockets
 
 
 def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:

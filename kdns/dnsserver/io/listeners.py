@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.dnsserver.answers.table import Generations
 from kdns.dnsserver.blocks import Block, Server
-from kdns.dnsserver.config import TRANSPORTS, WILDCARD, Place, label_of
+from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.dnsserver.io.exchange import MAX_PENDING
 from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
-from kdns.dnsserver.io.udp import Misses, UdpListener
+from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import ListenError
 from kdns.fair_queue import FairShares
@@ -86,10 +86,10 @@ class Listeners:
     def __init__(self) -> None:
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
-        self.places: dict[Place, Listening] = {}
+        self.places: dict[ListenAddress, Listening] = {}
         pending = FairShares(MAX_PENDING)
         self._clients = TcpClients(pending)
-        self._misses = Misses(pending)
+        self._misses = MissQueue(pending)
         self._generations = Generations()
 
     @property
@@ -98,8 +98,8 @@ class Listeners:
         return [address for listening in self.places.values() for address in listening.addresses]
 
     def bind(
-        self, places: Mapping[Place, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
-    ) -> dict[Place, Bound]:
+        self, places: Mapping[ListenAddress, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
+    ) -> dict[ListenAddress, Bound]:
         """Sockets and TLS contexts for these places: sockets of those that are new, which may be taken from others.
 
         Raises ListenError for an address that cannot be had, CorefileError for a certificate that cannot be used; then
@@ -121,12 +121,12 @@ class Listeners:
                 raise
         return bound
 
-    def unbind(self, bound: Mapping[Place, Bound]) -> None:
+    def unbind(self, bound: Mapping[ListenAddress, Bound]) -> None:
         """Close what was bound and will not be listened on."""
         for each in bound.values():
             close_all(each.sockets)
 
-    def listen(self, place: Place, bound: Bound, blocks: tuple[Block, ...]) -> Server:
+    def listen(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Server:
         """Answer with these blocks at this place from now on; the server is the one that was there before, if any."""
         listening = self.places.get(place)
         if listening is None:
@@ -138,7 +138,7 @@ class Listeners:
             requests.zone = _only_zone(blocks)
         return listening.server
 
-    async def leave(self, places: Iterable[Place]) -> None:
+    async def leave(self, places: Iterable[ListenAddress]) -> None:
         """Answer what has arrived there, then close the sockets."""
         leaving = [self.places.pop(place) for place in places]
         await asyncio.gather(*(listening.close() for listening in leaving))
@@ -150,8 +150,8 @@ class Listeners:
         for listening in self.places.values():
             await listening.close()
 
-    def _listening(self, place: Place, bound: Bound, blocks: tuple[Block, ...]) -> Listening:
-        label = label_of(Place(place.hosts, bound.port, place.scheme))
+    def _listening(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Listening:
+        label = label_of(ListenAddress(place.hosts, bound.port, place.scheme))
         server = next((server for server in self.servers if server.label == label), None)
         if server is None:
             server = Server(label, blocks, place.hosts[0], self._generations, bound.port)
@@ -174,7 +174,7 @@ class Listeners:
             from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415
 
             endpoint = QuicEndpoint(server, requests, self._clients, bound.quic)
-            listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.closer)]
+            listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.address_sockets)]
             listening.users.append(lambda bound: endpoint.use(bound.quic))
         elif scheme == "https" and sockets.tcp:
             from kdns.dnsserver.io.encrypted.https import HttpsListener  # noqa: PLC0415
@@ -188,11 +188,11 @@ class Listeners:
                 listeners.append(tcp)
                 listening.users.append(lambda bound: tcp.use(bound.tls))
             if sockets.udp:
-                for sock in (sockets.udp, *sockets.closer):
+                for sock in (sockets.udp, *sockets.address_sockets):
                     listeners.append(UdpListener(sock, server, requests, self._misses))
 
 
-def _certified(place: Place, options: ListenerOptions) -> Bound:
+def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
     """A place with its certificate, if its scheme has one: https:// behind a proxy has none."""
     bound, config = Bound([], options), options.tls
     if config is None or place.scheme == "dns":

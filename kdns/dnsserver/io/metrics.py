@@ -49,14 +49,14 @@ def registry(*collectors: Collector, runtime_metrics: bool) -> CollectorRegistry
 def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
     """Everything that was answered, by kind."""
     for server in servers:
-        for lane in server.table.lanes.values():
-            for kind, times in lane.totals():
+        for partition in server.table.partitions.values():
+            for kind, times in partition.totals():
                 yield Sent(
                     server.label,
                     kind.zone,
                     kind.view,
-                    PROTOCOLS.get(lane.transport, lane.transport),
-                    "2" if lane.family == 6 else "1",
+                    PROTOCOLS.get(partition.transport, partition.transport),
+                    "2" if partition.family == 6 else "1",
                     type_label(kind.qtype),
                     rcode_name(kind.rcode),
                     kind.plugin,

@@ -1,4 +1,4 @@
-"""Reading the Corefile again: when that is asked for, and when it is seen to have changed."""
+"""Reloads the Corefile: on request, and when it has changed."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ log = logs.get(__name__)
 
 LOOK_S: Final = 0.1
 MISTAKES_MAX: Final = 20
-"""Mistakes of a Corefile that one log line has; `kdns check` has all of them."""
+"""The most mistakes in one log line; `kdns check` reports all of them."""
 REASON_MAX: Final = 500
 """Characters of a further mistake."""
 
 
 @dataclass(slots=True)
 class Reloader:
-    """Has a server answer as its Corefile says, now and then. A Corefile that cannot be used changes nothing.
+    """Applies changes of the Corefile to a server. An invalid Corefile changes nothing.
 
-    It is read when `asked` is set, and from time to time where the directive `reload` wants that; then it is used only
-    if its text or that of what it imports differs from what was tried last, whose hash is `tried`.
+    The Corefile is read when `reload_requested` is set, and at the intervals of the directive `reload`. At an interval
+    it is applied only if the hash of its text and imports differs from `last_hash`, the hash of the last attempt.
     """
 
     server: DnsServer
     read: Callable[[], Corefile]
-    asked: asyncio.Event
-    tried: str = ""
+    reload_requested: asyncio.Event
+    last_hash: str = ""
     freezing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Runs until cancelled."""
         try:
             while True:
-                is_asked = await self._next()
-                await self._reload(is_asked=is_asked)
+                is_requested = await self._next()
+                await self._reload(is_requested=is_requested)
         finally:
             if self.freezing:
                 self.freezing.cancel()
 
     async def _next(self) -> bool:
-        """Wait until the Corefile is to be looked at, and say whether somebody asked for it."""
+        """Waits until the next check; returns whether a reload was requested."""
         interval_s, jitter_s = self.server.reload_every_s
         wait_s = interval_s + random.uniform(-jitter_s, jitter_s) if interval_s else None
         try:
-            await asyncio.wait_for(self.asked.wait(), wait_s)
+            await asyncio.wait_for(self.reload_requested.wait(), wait_s)
         except TimeoutError:
             return False
-        self.asked.clear()
+        self.reload_requested.clear()
         return True
 
-    async def _reload(self, *, is_asked: bool) -> None:
+    async def _reload(self, *, is_requested: bool) -> None:
         server = self.server
         followed = server.clusters
         errors: tuple[CorefileError, ...] = ()
         try:
             corefile = await in_daemon_thread(self.read)
-            if not is_asked and corefile.sha512 == self.tried:
+            if not is_requested and corefile.sha512 == self.last_hash:
                 return
-            self.tried, errors = corefile.sha512, corefile.errors
+            self.last_hash, errors = corefile.sha512, corefile.errors
             with gc_paused(freeze=lambda: server.clusters != followed):
                 await server.swap(corefile.checked(), corefile.sha512)
         except KdnsError as error:
@@ -87,7 +87,7 @@ class Reloader:
             log.info("corefile reloaded", addresses=len(server.addresses), sha512=corefile.sha512)
 
     async def _freeze(self) -> None:
-        """Exempt what clusters hold from garbage collection, as soon as they are listed."""
+        """Exempts the objects of clusters from garbage collection when they have been listed."""
         while not self.server.is_synced:  # noqa: ASYNC110 - kinds are listed one by one, in several places
             await asyncio.sleep(LOOK_S)
         exempt_from_gc()

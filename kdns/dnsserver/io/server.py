@@ -14,7 +14,7 @@ from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.config import Place, ServerConfig, clashes, places_of
+from kdns.dnsserver.config import ListenAddress, ServerConfig, clashes, listen_addresses
 from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
@@ -185,7 +185,7 @@ class DnsServer:
         await self._clusters.stop()
         self._process.upstreams.close()
 
-    async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[Place, list[Part]]]:
+    async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[ListenAddress, list[Part]]]:
         """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
         self._process.interfaces = await usable_addresses()
         setups: list[BlockSetup] = []
@@ -201,7 +201,7 @@ class DnsServer:
         for clash in clashes(listening, self._dns_port):
             self._abandon(setups)
             raise clash
-        places = places_of(listening, self._dns_port)
+        places = listen_addresses(listening, self._dns_port)
         return setups, {place: [(setups[number], zone) for number, zone in parts] for place, parts in places.items()}
 
     def _abandon(self, setups: list[BlockSetup]) -> None:
@@ -210,7 +210,7 @@ class DnsServer:
             setup.abandon()
         self._clusters.drop_unused()
 
-    def _listen(self, places: Mapping[Place, list[Part]], bound: Mapping[Place, Bound]) -> None:
+    def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Bound]) -> None:
         """Answer at these places with their blocks, at once."""
         self._enabled.clear()
         for place, parts in places.items():
@@ -302,7 +302,7 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
     return ready
 
 
-def _options(places: Mapping[Place, list[Part]]) -> dict[Place, ListenerOptions]:
+def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
     """What the blocks of each place say about its listeners; the last one that says something counts."""
     return {
         place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), DEFAULTS)

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
+from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.turns import Turns
 from kdns.fair_queue import FairShares
 from kdns.net import is_ipv6
 from kdns.runtime.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
@@ -53,7 +53,7 @@ class TcpClients:
         """Places of queries that wait for somebody else."""
         self.held_bytes = 0
         self._held: dict[StreamClient, int] = {}
-        self._turns = Turns[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
+        self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
         """There is room for all connections of one client."""
 
     def serve(self, connection: StreamClient) -> None:
@@ -67,7 +67,7 @@ class TcpClients:
         """Have a connection answer in a slice of the next iterations, when it is its turn."""
         if not self._turns.put(connection.address, connection):
             connection.evict()
-        self._turns.schedule()
+        self._turns.run_soon()
 
     def hold(self, connection: StreamClient, size_bytes: int) -> None:
         """Note what a connection holds now. Over the limit, those go that have held something the longest."""
@@ -115,8 +115,8 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         hold_unsent(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._client = (transport.get_extra_info("peername") or ("", 0))[:2]
-        lane = self._server.table.lane("tcp", 6 if is_ipv6(self._client[0]) else 4)
-        self._answering = Answering(self._server, self._requests, lane, self._clients.pending)
+        partition = self._server.table.partition("tcp", 6 if is_ipv6(self._client[0]) else 4)
+        self._answering = Answering(self._server, self._requests, partition, self._clients.pending)
         self._connections.add(self)
         if self._pool.add(self, self._client[0], self.evict):
             self._begin()

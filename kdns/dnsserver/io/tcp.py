@@ -163,8 +163,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         if exchange.wire:
             self._write(exchange.wire)
             exchange.sent(self._loop.time())
-        if exchange.following:
-            self._transfers.append(exchange.following)
+        if exchange.more_messages:
+            self._transfers.append(exchange.more_messages)
 
     def _transfer(self) -> None:
         """Send the next message of the first transfer; a zone that cannot be sent to its end ends the connection."""

@@ -16,8 +16,8 @@ from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import SILENCE, Exchange, Server
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
+from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.turns import Turns
 from kdns.fair_queue import FairShares
 
 BURST: Final = 512
@@ -35,7 +35,7 @@ CLOSE_S: Final = 2.0
 """How long queries that wait for somebody else are waited for when the socket is to be closed."""
 
 
-class Misses(Turns[Callable[[], None]]):
+class MissQueue(FairScheduler[Callable[[], None]]):
     """What answers the misses of all sockets of a process; `pending` are the places of those that wait for somebody."""
 
     def __init__(self, pending: FairShares | None = None) -> None:
@@ -43,11 +43,11 @@ class Misses(Turns[Callable[[], None]]):
         self.pending = pending or FairShares(MAX_PENDING)
 
 
-class Waiting:
+class PendingQuery:
     """The coroutine of a query that waits for somebody, resumed by the futures that it waits for.
 
     It begins at once, and a task would cost more than the system calls of a query. It has no task, so nothing can
-    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Tasks.within does.
+    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Tasks.with_timeout does.
     """
 
     __slots__ = ("_coroutine", "_listener", "client", "packet", "received_s")
@@ -66,7 +66,7 @@ class Waiting:
         self.client = client
         self.received_s = received_s
 
-    def go_on(self, _ended: object = None) -> None:
+    def step(self, _ended: object = None) -> None:
         """Run until it waits for something, or has the response."""
         try:
             future = self._coroutine.send(None)
@@ -78,21 +78,21 @@ class Waiting:
             self._listener.failed(self, failure)
         else:
             if future is None:  # it lets others go first
-                asyncio.get_running_loop().call_soon(self.go_on)
+                asyncio.get_running_loop().call_soon(self.step)
             else:
-                future.add_done_callback(self.go_on)
+                future.add_done_callback(self.step)
 
 
 class UdpListener:
     """One UDP socket and the server behind it."""
 
-    def __init__(self, sock: socket.socket, server: Server, requests: Requests, misses: Misses) -> None:
+    def __init__(self, sock: socket.socket, server: Server, requests: Requests, misses: MissQueue) -> None:
         self._socket = sock
         self._misses = misses
         self._requests = requests
-        self._lane = server.table.lane("udp", 6 if sock.family == socket.AF_INET6 else 4)
-        self._answering = Answering(server, requests, self._lane, misses.pending)
-        self._waiting: set[Waiting] = set()
+        self._partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
+        self._answering = Answering(server, requests, self._partition, misses.pending)
+        self._waiting: set[PendingQuery] = set()
         self._drained: asyncio.Future[None] | None = None
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
@@ -109,7 +109,7 @@ class UdpListener:
     def _drain(self) -> None:
         """Answer what has arrived, up to a burst."""
         receive, send = self._socket.recvfrom, self._socket.sendto
-        held = self._lane.answers.get
+        held = self._partition.answers.get
         started_s = self._loop.time()
         hits = 0
         for _ in range(BURST):
@@ -135,7 +135,7 @@ class UdpListener:
                 self._requests.unsent += 1
         if hits:
             self._requests.observe(hits, self._loop.time() - started_s)
-        self._misses.begin()
+        self._misses.run_now()
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         """Answer what the table did not hold when it was received; it may since: the same was asked twice."""
@@ -143,16 +143,16 @@ class UdpListener:
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
         else:
-            waiting = Waiting(self, outcome, packet, client, received_s)
+            waiting = PendingQuery(self, outcome, packet, client, received_s)
             self._waiting.add(waiting)
-            waiting.go_on()
+            waiting.step()
 
-    def failed(self, waiting: Waiting, failure: Exception) -> None:
+    def failed(self, waiting: PendingQuery, failure: Exception) -> None:
         """A coroutine ended by an exception that nobody expected: SERVFAIL."""
         packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
         self.answered(waiting, self._answering.failed(failure, packet, client[:2], received_s))
 
-    def answered(self, waiting: Waiting, exchange: Exchange) -> None:
+    def answered(self, waiting: PendingQuery, exchange: Exchange) -> None:
         """A query that has waited has its response, or none."""
         self._waiting.discard(waiting)
         self._misses.pending.give_back(waiting.client[0])
@@ -173,7 +173,7 @@ class UdpListener:
     async def close(self) -> None:
         """Answer what is waiting, then close the socket."""
         self._loop.remove_reader(self._socket)
-        self._misses.finish()
+        self._misses.drain()
         if self._waiting:
             self._drained = self._loop.create_future()
             await asyncio.wait((self._drained,), timeout=CLOSE_S)

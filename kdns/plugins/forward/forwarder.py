@@ -43,7 +43,7 @@ class Forwarder:
         self._excluded = ZoneSet(config.excluded)
         self._config = config
         self._setup = setup
-        self._order = order(config.policy, setup.chance)
+        self._order = order(config.policy, setup.random)
         self._shares = FairShares(2 * config.max_concurrent)
         self._observers: tuple[ForwardObserver, ...] | None = None
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
@@ -174,7 +174,7 @@ class Forwarder:
                 if down == len(members):
                     self._broken.count += 1
                     if not self._config.failfast:
-                        yield members[self._setup.chance.randrange(down)]
+                        yield members[self._setup.random.randrange(down)]
                     return
             upstreams = members
 

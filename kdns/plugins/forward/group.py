@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, query_for
 from kdns.dns.types import NS, rcode_name
-from kdns.dnsserver.directive import Chance, EventLog, Files, Histogram, Histograms, Metrics, Peers, Tasks
+from kdns.dnsserver.directive import EventLog, Files, Histogram, Histograms, Metrics, Peers, RandomNumbers, Tasks
 from kdns.errors import CorefileError, InputError
 from kdns.plugins.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
 from kdns.plugins.forward.names import Name
@@ -100,21 +100,21 @@ Members: TypeAlias = tuple[Member, ...]
 Order: TypeAlias = Callable[[Members], Iterable[Member]]
 
 
-def order(policy: Policy, chance: Chance) -> Order:
+def order(policy: Policy, random: RandomNumbers) -> Order:
     """Returns the function that orders the upstreams for each question."""
     policies: dict[Policy, Order] = {
-        "random": partial(_random, chance),
+        "random": partial(_random, random),
         "round_robin": _RoundRobin(),
         "sequential": _sequential,
     }
     return policies[policy]
 
 
-def _random(chance: Chance, members: Members) -> Iterator[Member]:
+def _random(random: RandomNumbers, members: Members) -> Iterator[Member]:
     """Yields members in a random order, all equally likely; it is made as far as it is used."""
     rest = list(members)
     while len(rest) > 1:
-        yield rest.pop(chance.randrange(len(rest)))
+        yield rest.pop(random.randrange(len(rest)))
     yield from rest
 
 

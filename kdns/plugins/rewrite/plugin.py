@@ -76,8 +76,8 @@ class _Work(NamedTuple):
         response = reply
         if self.changes or not is_same:
             response = taken_apart(response, query.labels)
-            if response.following:
-                response = response._replace(following=map(self._further, response.following))
+            if response.more_messages:
+                response = response._replace(more_messages=map(self._further, response.more_messages))
         return self._changed(self.changes, response)
 
     def _changed(self, changes: tuple[Change, ...], response: Reply) -> Reply | Awaitable[Reply]:

@@ -210,7 +210,7 @@ class SecondaryZones(Authority):
             wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
         else:
             wait_s = min(FIRST_RETRY_S * 2 ** min(followed.attempts, 10), LAST_RETRY_S)
-        jitter = 0.9 + 0.1 * self._setup.chance.random()
+        jitter = 0.9 + 0.1 * self._setup.random.random()
         followed.due_s = self._setup.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
 
     async def _ask(self, followed: Followed, primary: HostPort) -> None:
@@ -218,7 +218,7 @@ class SecondaryZones(Authority):
         served = followed.served
         zone = served.zone
         if zone:
-            message_id = self._setup.chance.randrange(1 << 16)
+            message_id = self._setup.random.randrange(1 << 16)
             packet = question(served.name, SOA, message_id)
             signer = self._signer(followed)
             response = await self._setup.datagram(primary, signer(packet) if signer else packet, QUERY_TIMEOUT_S)
@@ -238,7 +238,7 @@ class SecondaryZones(Authority):
     async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
         """Transfers the changes since a version, or the whole zone."""
         served = followed.served
-        message_id = self._setup.chance.randrange(1 << 16)
+        message_id = self._setup.random.randrange(1 << 16)
         packet = question(served.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
         signer = self._signer(followed)
         if signer:

@@ -19,7 +19,7 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet, folded, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
-from kdns.dnsserver.answers.response import Response, Seal
+from kdns.dnsserver.answers.response import MessageSigner, Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Clock, Directive, FileReader, Files, Tasks
 from kdns.dnsserver.stanza import Option, adds, configured, sets_all, text
@@ -179,15 +179,15 @@ class Tsigs(Plugin):
             return Response(FORMERR, plugin=NAME)
         if tsig is None:
             return self._unsigned(request, next)
-        error, seal = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
+        error, signer = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
         if error:
-            return Response(NOTAUTH, plugin=NAME, seal=seal)
+            return Response(NOTAUTH, plugin=NAME, signer=signer)
         bare = query._replace(packet=unsigned(query.packet, tsig))
-        return then(next(request._replace(query=bare)), partial(_sealed, seal=seal))
+        return then(next(request._replace(query=bare)), partial(_signed, signer=signer))
 
 
-def _sealed(reply: Reply, seal: Seal) -> Reply:
-    return reply and reply._replace(seal=seal)
+def _signed(reply: Reply, signer: MessageSigner) -> Reply:
+    return reply and reply._replace(signer=signer)
 
 
 def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:

@@ -109,8 +109,8 @@ def server_of(config: str, setup: FakeSetup, *behind: Plugin, zone: str = ".", b
 async def reply_to(server: Server, query: Case, *, transport: str = "udp", now_s: float = 0.0) -> bytes:
     """The bytes that a server sends for a recorded query, b"" for silence. The table is not asked."""
     packet = packet_of(query)
-    lane = server.table.lane(query.get("proto", transport), 4)
-    outcome = server.respond(packet, lane, client_of(query), now_s)
+    partition = server.table.partition(query.get("proto", transport), 4)
+    outcome = server.respond(packet, partition, client_of(query), now_s)
     return (outcome if isinstance(outcome, Exchange) else await outcome).wire
 
 

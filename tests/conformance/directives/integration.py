@@ -44,7 +44,7 @@ async def steps_otherwise(case: Case, files: dict[str, str]) -> str:
                 corefile = corefile.replace(f"PORT_S{index}", "53")
             servers[name] = server_of_corefile(corefile, files)
         server, query = servers[name], step["query"]
-        outcome = server.respond(packet_of(query), server.table.lane(step["proto"], 4), client_of(query))
+        outcome = server.respond(packet_of(query), server.table.partition(step["proto"], 4), client_of(query))
         wire = (outcome if isinstance(outcome, Exchange) else await outcome).wire
         if wrong := difference(step["reply"], shown(wire)):
             return f"{query['name']} {query['type']}: {wrong}"

@@ -138,10 +138,10 @@ class World:
         """What a listener sends; time passes for who waits, and the background goes on."""
         self.setup.wait(max(0.0, now_s - self.setup.clock_s))
         packet = packet_of(query)
-        lane = self.server.table.lane("udp", 4)
-        if answer := held(lane, packet, self.setup.clock_s):
+        partition = self.server.table.partition("udp", 4)
+        if answer := held(partition, packet, self.setup.clock_s):
             return answer.wire(packet)
-        outcome = self.server.respond(packet, lane, client_of(query), self.setup.clock_s)
+        outcome = self.server.respond(packet, partition, client_of(query), self.setup.clock_s)
         for _ in range(IMMEDIATE_STEPS):
             if isinstance(outcome, Exchange):
                 break

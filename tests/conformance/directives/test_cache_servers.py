@@ -20,7 +20,7 @@ ZONE = "example.org"
 
 def asking(server: Server, request: Request) -> Response:
     """What another server says, as an upstream's bytes."""
-    outcome = server.respond(request.query.packet, server.table.lane("udp", 4))
+    outcome = server.respond(request.query.packet, server.table.partition("udp", 4))
     assert isinstance(outcome, Exchange)
     return checked(outcome.wire, request.query, "forward")
 

@@ -22,7 +22,7 @@ LEVELS: Final = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug"
 async def exchange(config: str, query: Case, reply: Response, setup: FakeSetup) -> None:
     """A query, answered like this, and sent."""
     server = server_of(config, setup, Behind(lambda _request: reply))
-    outcome = server.respond(packet_of(query), server.table.lane("udp", 4), client_of(query), 0.0)
+    outcome = server.respond(packet_of(query), server.table.partition("udp", 4), client_of(query), 0.0)
     (outcome if isinstance(outcome, Exchange) else await outcome).sent(0.001)
 
 
@@ -87,7 +87,7 @@ async def failed(case: Case) -> str:
     server = server_of(case["config"], setup, Behind(lambda _request: reply))
     for _ in range(case["errors"]):
         outcome = server.respond(
-            packet_of({"name": "example.org."}), server.table.lane("udp", 4), ("10.240.0.1", 1), 0.0
+            packet_of({"name": "example.org."}), server.table.partition("udp", 4), ("10.240.0.1", 1), 0.0
         )
         assert isinstance(outcome, Exchange)
         outcome.sent(0.0)

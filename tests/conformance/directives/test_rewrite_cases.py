@@ -129,7 +129,7 @@ async def wrong(case: Case) -> str:
         port=53,
     )
     query = case["query"]
-    outcome = server.respond(packet(query), server.table.lane("udp", 4), client_of(query))
+    outcome = server.respond(packet(query), server.table.partition("udp", 4), client_of(query))
     wire = (outcome if isinstance(outcome, Exchange) else await outcome).wire
     expected = case["expect"]
     return seen_otherwise(expected.get("next_sees"), behind.requests) or replied_otherwise(expected, wire)

@@ -57,7 +57,7 @@ async def wrong(case: Case) -> str:
     chain = Chain([Metadata(case.get("metadata") or {}), template, behind])
     query = {**case["query"], "edns": case["query"].get("edns", {})}
     server = Server("dns://:53", [Block(".", chain)], "127.0.0.1", port=53)
-    outcome = server.respond(packet_of(query), server.table.lane("udp", 4), client_of(query))
+    outcome = server.respond(packet_of(query), server.table.partition("udp", 4), client_of(query))
     wire = (outcome if isinstance(outcome, Exchange) else await outcome).wire
     expected = case["expect"]
     if expected.get("fallthrough"):
@@ -85,7 +85,7 @@ def matched_otherwise(case: Case) -> str:
     stencil = stencil_of(config.configs(plugin.DIRECTIVE)[0])
     requests: list[Request] = []
     server = Server("dns://:53", [Block(".", Chain([Behind(requests.append)]))])
-    server.respond(packet_of(case["query"]), server.table.lane("udp", 4), client_of(case["query"]))
+    server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
     expected = case["expect"]
     try:
         subject = stencil.subject(requests[0], stencil.zone_of(requests[0].query))

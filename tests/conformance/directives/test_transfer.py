@@ -52,10 +52,10 @@ def outcome(case: Case) -> str:
     behind = Behind(lambda _: Response(SERVFAIL))
     server = server_of(case["config"], setup, authority_of(case, setup), behind)
     setup.built = server.blocks[0].chain.plugins
-    lane = server.table.lane("tcp", 4)
-    exchange = server.respond(packet_with_authority(case["query"]), lane, client_of(case["query"]))
+    partition = server.table.partition("tcp", 4)
+    exchange = server.respond(packet_with_authority(case["query"]), partition, client_of(case["query"]))
     assert isinstance(exchange, Exchange)
-    messages = [from_wire(Response(wire=wire)) for wire in (exchange.wire, *(exchange.following or ()))]
+    messages = [from_wire(Response(wire=wire)) for wire in (exchange.wire, *(exchange.more_messages or ()))]
     lines = [line for message in messages for line in texts(message.answer)]
     expected = case["expect"]
     if "passed" in expected:

@@ -56,11 +56,11 @@ def outcome(case: Case) -> str:
         return "" if types == expected["next_sees_additional_types"] else f"{types}"
     if rcode_name(reply.rcode) != expected["rcode"]:
         return rcode_name(reply.rcode)
-    if "tsig_in_reply" in expected and (reply.seal is not None) != expected["tsig_in_reply"]:
-        return "signed" if reply.seal else "not signed"
+    if "tsig_in_reply" in expected and (reply.signer is not None) != expected["tsig_in_reply"]:
+        return "signed" if reply.signer else "not signed"
     if "tsig_error" in expected:
-        assert reply.seal
-        tsig = tsig_of(reply.seal(bytes(packet)))
+        assert reply.signer
+        tsig = tsig_of(reply.signer(bytes(packet)))
         assert tsig
         error = ERRORS.get(expected["tsig_error"], 0)
         if tsig.rdata.error != error or len(tsig.rdata.other) != expected["tsig_other_len"]:

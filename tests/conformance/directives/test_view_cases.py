@@ -22,7 +22,7 @@ def chosen_otherwise(case: Case) -> str:
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
     chain = Chain([view.build(only(config, view.DIRECTIVE), FakeAnswers())])
     server = Server("dns://:53", [Block(".", chain)])
-    outcome = server.respond(packet_of(case["query"]), server.table.lane("udp", 4), client_of(case["query"]))
+    outcome = server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
     assert isinstance(outcome, Exchange)
     is_chosen = outcome.block is not None
     return "" if is_chosen is case["expect"]["chosen"] else f"chosen: {is_chosen}"

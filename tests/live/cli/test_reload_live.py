@@ -161,7 +161,7 @@ async def test_reloads_go_on_after_a_corefile_that_cannot_be_made(tmp_path: Path
         text = path.read_text()
         if "__PILLAR" in text and problem != "a variable without value":
             raise LookupError(problem)
-        return read_corefile(str(path), BY_NAME, dns_port=0, filled=local.filled)
+        return read_corefile(str(path), BY_NAME, dns_port=0, with_variables=local.with_variables)
 
     async with started(path.read_text()) as server:
         asked = asyncio.Event()

@@ -30,7 +30,7 @@ from fake_api import until
 from kdns.corefile.parse import parse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.encrypted import quic
-from kdns.dnsserver.io.encrypted.https import PlaceConnections
+from kdns.dnsserver.io.encrypted.https import AddressConnections
 from kdns.dnsserver.io.server import DnsServer
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import CorefileError
@@ -70,8 +70,11 @@ async def test_kdig(tmp_path: Path, scheme: str, option: str, session: str) -> N
         refused = await output(*at, "+tls-hostname=elsewhere.test", option, "a.test", "A")
         assert "status: NOERROR" not in refused
         server = next(server for server in made.server.servers if server.label.startswith(scheme))
-        lanes = [(lane.transport, sum(times for _, times in lane.totals())) for lane in server.table.lanes.values()]
-        assert lanes == [("quic" if scheme == "quic" else "tcp", 1)]
+        partitions = [
+            (partition.transport, sum(times for _, times in partition.totals()))
+            for partition in server.table.partitions.values()
+        ]
+        assert partitions == [("quic" if scheme == "quic" else "tcp", 1)]
 
 
 @pytest.mark.parametrize("version", ["--http2", "--http1.1"])
@@ -189,7 +192,9 @@ async def test_who_leaves_before_the_answers_is_not_logged(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.close()
         server = next(server for server in made.server.servers if server.label.endswith(f":{port}"))
-        await until(lambda: any(times for lane in server.table.lanes.values() for _, times in lane.totals()))
+        await until(
+            lambda: any(times for partition in server.table.partitions.values() for _, times in partition.totals())
+        )
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
@@ -305,7 +310,7 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
 
 def test_one_connection_counts_in_two_places_or_in_none() -> None:
     process = Connections(Kind.DNS, 3)
-    first, second = PlaceConnections(process, 2), PlaceConnections(process, 2)
+    first, second = AddressConnections(process, 2), AddressConnections(process, 2)
     gone: list[str] = []
     for place, name in ((first, "a"), (first, "b"), (first, "c"), (second, "d"), (second, "e")):
         assert place.add(name, "127.0.0.1", lambda name=name: gone.append(name))

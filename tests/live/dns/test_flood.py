@@ -16,7 +16,7 @@ from kdns.dns.query import AA
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.io import turns, udp
+from kdns.dnsserver.io import fair_scheduler, udp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
@@ -35,7 +35,7 @@ class Slow(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
         del next
         self.clients.append(request.client[0])
-        time.sleep(turns.SLICE_S)
+        time.sleep(fair_scheduler.SLICE_S)
         return Response(NXDOMAIN, AA, reuse=Reuse())
 
 
@@ -53,7 +53,7 @@ async def test_who_asks_little_is_answered_first(room: int, shed: int, monkeypat
     slow, requests, loop = Slow(), Requests(), asyncio.get_running_loop()
     sock = socket.socket(type=socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(slow), requests, udp.Misses())
+    listener = udp.UdpListener(sock, server_of(slow), requests, udp.MissQueue())
     port = listener.address[1]
     with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
         for number in range(FLOOD):
@@ -75,7 +75,7 @@ async def test_what_waits_is_answered_before_the_socket_closes() -> None:
     slow = Slow()
     sock = socket.socket(type=socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(slow), Requests(), udp.Misses())
+    listener = udp.UdpListener(sock, server_of(slow), Requests(), udp.MissQueue())
     with client_at("127.0.0.3", listener.address[1]) as client:
         for number in range(20):
             client.send(packet(f"{number}.test", number=number))
@@ -105,7 +105,7 @@ class Silent(Plugin):
 async def test_who_asks_for_names_that_do_not_come_leaves_room() -> None:
     silent, sock, loop = Silent(), socket.socket(type=socket.SOCK_DGRAM), asyncio.get_running_loop()
     sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.Misses(FairShares(20)))
+    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.MissQueue(FairShares(20)))
     port = listener.address[1]
     with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
         for number in range(40):

@@ -17,7 +17,7 @@ from fake_upstream import fake_server
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.io import turns
+from kdns.dnsserver.io import fair_scheduler
 from kdns.dnsserver.io.encrypted import quic
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
@@ -125,12 +125,12 @@ async def test_a_transfer_sends_one_message_in_a_turn(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many transfers there are, an iteration of the loop makes one message, where a slice has room for one."""
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(fair_scheduler, "SLICE_S", 0.0)
     loop, iterations, made_in = asyncio.get_running_loop(), 0, list[int]()
-    following = Server._following  # noqa: SLF001 - where further messages are made
+    more_messages = Server._more_messages  # noqa: SLF001 - where further messages are made
 
     def counted(*args: Any) -> Iterator[bytes]:
-        for message in following(*args):
+        for message in more_messages(*args):
             made_in.append(iterations)
             yield message
 
@@ -139,7 +139,7 @@ async def test_a_transfer_sends_one_message_in_a_turn(
         iterations += 1
         loop.call_soon(tick)
 
-    monkeypatch.setattr(Server, "_following", counted)
+    monkeypatch.setattr(Server, "_more_messages", counted)
     path = zone_of(tmp_path, *(f"host{number} 60 IN A 192.0.2.1" for number in range(4000)))
     directives = f"file {path} big\ntransfer {{\nto *\n}}"
     async with asyncio.timeout(60), encrypted(tmp_path, directives=directives) as made:

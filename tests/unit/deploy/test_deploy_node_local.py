@@ -33,7 +33,7 @@ def test_the_corefile_listens_on_the_addresses_that_the_container_is_given() -> 
     text = OBJECTS["ConfigMap"]["data"]["Corefile"]
     assert CLUSTER_DNS in text
     local = NodeLocal(tuple(ARGUMENTS["-localip"].split(",")), cluster_dns="10.96.0.99")
-    blocks = configure(parse(local.filled(text)))
+    blocks = configure(parse(local.with_variables(text)))
     assert [block.zones for block in blocks] == [("cluster.local.",), ("in-addr.arpa.",), ("ip6.arpa.",), (".",)]
     bound = {tuple(each.hosts) for block in blocks for each in block.directives["bind"]}  # type: ignore[attr-defined]
     assert bound == {local.addresses}

@@ -242,7 +242,7 @@ async def test_an_answer_is_remembered_until_a_subject_is_touched_or_it_expires(
         forget()
         behind.asked.clear()
     await ask(server, "x.")
-    (kept,) = table.lane("udp", 4).answers.values()
+    (kept,) = table.partition("udp", 4).answers.values()
     assert (kept.until_s, kept.renew(49.9), kept.renew(50.0)) == (50.0, True, False)
 
 
@@ -251,7 +251,7 @@ async def test_an_answer_that_was_begun_before_a_change_is_not_remembered() -> N
     behind = Behind({"x.": Response(NOERROR, AA, records, reuse=Reuse(("s",)))})
     server = server_of(behind)
     packet = query("x.", A)
-    outcome = server.respond(packet, server.table.lane("udp", 4))
+    outcome = server.respond(packet, server.table.partition("udp", 4))
     assert not isinstance(outcome, Exchange)
     task = asyncio.ensure_future(outcome)
     await asyncio.sleep(0)
@@ -321,7 +321,7 @@ async def test_a_loop_of_cnames_through_the_chain_ends() -> None:
 async def test_an_upstreams_bytes_are_sent_and_can_be_looked_into() -> None:
     packet = query("X.example.", A, payload_bytes=4096)
     upstream = server_of(Behind({"x.example.": Response(NOERROR, RA, (RRset("x.example.", A, 60, (ADDRESS,)),))}))
-    outcome = upstream.respond(packet, upstream.table.lane("udp", 4))
+    outcome = upstream.respond(packet, upstream.table.partition("udp", 4))
     assert not isinstance(outcome, Exchange)
     wire = (await outcome).wire
     server = server_of(Behind({"x.example.": Response(wire=b"\xff\xff" + wire[2:], reuse=Reuse(), plugin="forward")}))
@@ -344,13 +344,13 @@ async def test_options_are_sent_to_clients_that_know_edns() -> None:
 
 async def test_a_transfer_is_several_messages_on_a_stream() -> None:
     parts = tuple(Response(NOERROR, AA, (RRset("x.", A, 60, (bytes(3) + bytes((n,)),)),)) for n in range(3))
-    server = server_of(Behind({"x.": parts[0]._replace(following=parts[1:])}, waits=False))
-    lane = server.table.lane("tcp", 4)
-    outcome = server.respond(query("x.", AXFR), lane)
+    server = server_of(Behind({"x.": parts[0]._replace(more_messages=parts[1:])}, waits=False))
+    partition = server.table.partition("tcp", 4)
+    outcome = server.respond(query("x.", AXFR), partition)
     assert isinstance(outcome, Exchange)
-    sent = (outcome.wire, *(outcome.following or ()))
+    sent = (outcome.wire, *(outcome.more_messages or ()))
     assert [decode(one).answer[0].rdata[0] for one in sent] == [bytes(3) + bytes((n,)) for n in range(3)]
-    assert sum(times for _, times in lane.totals()) == 3
+    assert sum(times for _, times in partition.totals()) == 3
 
 
 def test_the_records_of_a_transfer_keep_their_order() -> None:
@@ -360,10 +360,10 @@ def test_the_records_of_a_transfer_keep_their_order() -> None:
     message = Response(NOERROR, AA, (soa, address))
     for transfer, types in (
         (message, [A, A, SOA]),
-        (message._replace(following=(Response(NOERROR, AA, (soa,)),)), [SOA, A, A]),
+        (message._replace(more_messages=(Response(NOERROR, AA, (soa,)),)), [SOA, A, A]),
     ):
         server = server_of(dns_chain.Ordered(Order(rotate=True)), Behind({"x.": transfer}, waits=False))
-        outcome = server.respond(query("x.", AXFR), server.table.lane("tcp", 4))
+        outcome = server.respond(query("x.", AXFR), server.table.partition("tcp", 4))
         assert isinstance(outcome, Exchange)
         assert [rrset.rtype for rrset in decode(outcome.wire).answer] == types
 
@@ -377,8 +377,8 @@ def test_every_response_is_counted_once_for_its_block() -> None:
     assert dns_chain.respond(server, b"short") is None
     counts = {
         (kind.zone, kind.rcode, kind.plugin): times
-        for lane in server.table.lanes.values()
-        for kind, times in lane.totals()
+        for partition in server.table.partitions.values()
+        for kind, times in partition.totals()
     }
     assert counts == {
         ("cluster.local.", 0, "kubernetes"): 3,
@@ -412,7 +412,7 @@ def test_the_first_question_needs_one_reading_of_the_packet(monkeypatch: pytest.
     log = build_log((LogConfig((".",), compiled("{name}")),), setup)
     server = server_of(log, cluster("10.0.0.1", "cluster.local."))
     packet = query("web.shop.svc.cluster.local.", A)
-    outcome = server.respond(packet, server.table.lane("udp", 4))
+    outcome = server.respond(packet, server.table.partition("udp", 4))
     assert isinstance(outcome, Exchange)
     outcome.sent(1.0)
     assert read == [packet]
@@ -430,7 +430,7 @@ def test_blocks_are_swapped_and_old_answers_go() -> None:
             response = dns_chain.respond(server, packet)
             assert response
             assert address(decode(response)) == expected
-    assert sum(times for _, times in server.table.lane("udp", 4).totals()) == 4
+    assert sum(times for _, times in server.table.partition("udp", 4).totals()) == 4
 
 
 @pytest.mark.parametrize("reuse", [NEVER, Reuse()])
@@ -451,7 +451,7 @@ def test_loadbalance_acts_on_the_answers_of_every_directive(reuse: Reuse) -> Non
 def test_answers_to_queries_with_the_reserved_bit_are_not_kept() -> None:
     """Keys fold letters, also those of the header: flags 0x0141 would have the key of 0x0161, which has AD too."""
     server, _ = cluster_server(state_of("10.96.0.7"), Options())
-    lane, plain = server.table.lane("udp", 4), query("web.shop.svc.cluster.local.", A)
+    partition, plain = server.table.partition("udp", 4), query("web.shop.svc.cluster.local.", A)
     for flags, kept in ((b"\x01\x41", 0), (b"\x01\x61", 0), (b"\x01\x00", 1)):
         assert dns_chain.respond(server, plain[:2] + flags + plain[4:]) is not None
-        assert len(lane.answers) == kept
+        assert len(partition.answers) == kept

@@ -45,13 +45,13 @@ def test_a_family_without_address_has_no_rules() -> None:
 def test_the_variables_of_a_corefile_are_filled_in() -> None:
     local = NodeLocal(("169.254.20.10",), cluster_dns="10.96.0.99")
     text = "forward . __PILLAR__CLUSTER__DNS__\nforward . __PILLAR__UPSTREAM__SERVERS__\n"
-    assert local.filled(text) == "forward . 10.96.0.99\nforward . /etc/resolv.conf\n"
+    assert local.with_variables(text) == "forward . 10.96.0.99\nforward . /etc/resolv.conf\n"
 
 
 def test_a_service_that_is_not_there_is_told() -> None:
     with pytest.raises(InputError, match=r"environment no UP_STREAM_SERVICE_HOST; expected .* Service up-stream there"):
-        NodeLocal(("169.254.20.10",), upstream_service="up-stream").filled("forward . __PILLAR__CLUSTER__DNS__")
-    assert NodeLocal(("169.254.20.10",)).filled("whoami") == "whoami"
+        NodeLocal(("169.254.20.10",), upstream_service="up-stream").with_variables("forward . __PILLAR__CLUSTER__DNS__")
+    assert NodeLocal(("169.254.20.10",)).with_variables("whoami") == "whoami"
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,12 @@ acl example.org a.example.org {
 def test_the_first_rule_decides_and_is_counted() -> None:
     setup = FakeMetrics()
     found = server(RULES, setup)
-    lane = found.table.lane("udp", 4)
+    partition = found.table.partition("udp", 4)
     for host, name, qtype, rcode in (
         ("10.1.1.1", "b.example.org.", A, 0), ("10.1.1.1", "b.example.org.", TXT, None),
         ("192.0.2.9", "a.a.example.org.", A, 5), ("198.51.100.1", "example.org.", A, 0),
     ):  # fmt: skip
-        outcome = found.respond(query(name, qtype), lane, (host, 53))
+        outcome = found.respond(query(name, qtype), partition, (host, 53))
         assert isinstance(outcome, Exchange)
         assert (outcome.wire[3] & 15 if outcome.wire else None) == rcode
     assert len(found.table) == 0
@@ -117,8 +117,8 @@ def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> Non
     for packet in (query("a.example.org.", A), query("a.example.org.", TXT)):
         assert [respond(found, packet) for _ in range(5)]
     assert len(found.table) == 2
-    for lane in found.table.lanes.values():
-        lane.totals()
+    for partition in found.table.partitions.values():
+        partition.totals()
     assert counts(setup) == {
         "allowed": {("dns://:53", ""): 5},
         "blocked": {("dns://:53", "example.org.", ""): 5},

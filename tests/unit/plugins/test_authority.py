@@ -169,8 +169,8 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
     answered = await wire(server, bytes(notify))
     assert answered[2] & 0x78 == 0x20
     assert answered[3] & 15 == 4
-    lane = server.table.lane("tcp", 4)
-    outcome = server.respond(query("a.example.", type_number("AXFR")), lane)
+    partition = server.table.partition("tcp", 4)
+    outcome = server.respond(query("a.example.", type_number("AXFR")), partition)
     assert isinstance(outcome, Exchange)
     assert outcome.wire[3] & 15 == 5
 
@@ -192,9 +192,9 @@ async def test_a_notify_of_the_primary_has_the_zone_looked_at_once() -> None:
     setup.works.clear()
     packet = bytearray(query("a.example.", type_number("SOA")))
     packet[2:4] = NOTIFY.to_bytes(2, "big")
-    lane = server.table.lane("udp", 4)
+    partition = server.table.partition("udp", 4)
     for host, answers in (("192.0.2.1", 0), ("192.0.2.53", 1), ("192.0.2.53", 1)):
-        outcome = server.respond(bytes(packet), lane, (host, 1))
+        outcome = server.respond(bytes(packet), partition, (host, 1))
         assert isinstance(outcome, Exchange)
         assert bool(outcome.wire) == bool(answers)
     (look,) = setup.works

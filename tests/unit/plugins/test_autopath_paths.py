@@ -112,8 +112,8 @@ async def test_expansions_are_counted() -> None:
     server, _, setup = served()
     for name in (OUTSIDE, "web.shop.svc.cluster.local.", "none.shop.svc.cluster.local.", OUTSIDE):
         await ask(server, name, client=SHOP)
-    for lane in server.table.lanes.values():
-        lane.totals()
+    for partition in server.table.partitions.values():
+        partition.totals()
     assert setup.counted["coredns_autopath_success"].tally("dns://:53").count == 2
     assert len(server.table) == 1  # the Service
 

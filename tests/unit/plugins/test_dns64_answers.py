@@ -54,7 +54,7 @@ def test_answers(
 ) -> None:
     setup = FakeMetrics()
     server = server_of(Dns64(Dns64Config(**options), setup), Behind(four, six))  # type: ignore[arg-type]
-    found = server.respond(query("b.", AAAA), server.table.lane("udp", 6), SIX)
+    found = server.respond(query("b.", AAAA), server.table.partition("udp", 6), SIX)
     assert isinstance(found, Exchange)
     decoded = decode(found.wire)
     assert ([rrset.rtype for rrset in decoded.answer], decoded.rcode) == (types, rcode)
@@ -64,7 +64,7 @@ def test_answers(
         assert "ad" not in decoded.flags
     kept = NEVER not in {four.reuse, six.reuse} or not counted
     assert len(server.table) == kept
-    server.table.lane("udp", 6).totals()
+    server.table.partition("udp", 6).totals()
     assert setup.counted["coredns_dns64_requests_translated"].tally("dns://:53").count == counted
 
 
@@ -74,6 +74,6 @@ def test_a_client_that_validates_and_one_of_ipv4_get_what_there_is() -> None:
     packet[3] |= 0x10
     packet[-4] |= 0x80
     for one, client in ((bytes(packet), SIX), (query("b.", AAAA), FOUR)):
-        found = server.respond(one, server.table.lane("udp", 6), client)
+        found = server.respond(one, server.table.partition("udp", 6), client)
         assert isinstance(found, Exchange)
         assert decode(found.wire).answer == ()

@@ -55,7 +55,7 @@ def served(setup: FakeSetup, reply: Callable[[int], Response], *keys: tuple[int,
 async def asked(server: Server, name: str, qtype: int, now_s: float = 0.0, *, do: bool = True) -> bytes:
     packet = bytearray(query(name, qtype, payload_bytes=4096))
     packet[-4] |= 0x80 if do else 0
-    found = server.respond(bytes(packet), server.table.lane("tcp", 4), received_s=now_s)
+    found = server.respond(bytes(packet), server.table.partition("tcp", 4), received_s=now_s)
     return (found if isinstance(found, Exchange) else await found).wire
 
 

@@ -100,7 +100,7 @@ def test_another_file_is_seen_at_once() -> None:
     for _ in range(2):
         assert answer(server, "web.example.org.", "A") == ("NOERROR", ["web.example.org. 3600 IN A 10.0.0.1"])
     packet = query("web.example.org.", A, payload_bytes=4096)
-    assert packet_key(packet) in server.table.lane("udp", 4).answers
+    assert packet_key(packet) in server.table.partition("udp", 4).answers
     setup.clock_s = 7.0
     setup.readers["/etc/hosts"]("10.0.0.9 web.example.org")
     assert answer(server, "web.example.org.", "A") == ("NOERROR", ["web.example.org. 3600 IN A 10.0.0.9"])

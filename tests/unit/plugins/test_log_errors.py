@@ -175,7 +175,7 @@ def test_a_block_logs_its_own_queries_only(setup: FakeSetup) -> None:
 @pytest.mark.parametrize("packet", [b"", b"\x00" * 12, query("a.", 1)[:-1], answer(query("a.", 1))])
 def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeSetup) -> None:
     server = observer(". {\nlog\nerrors\n}", setup).server
-    outcome = server.respond(packet, server.table.lane("udp", 4))
+    outcome = server.respond(packet, server.table.partition("udp", 4))
     assert isinstance(outcome, Exchange)
     outcome.sent(1.0)
     assert setup.lines == []

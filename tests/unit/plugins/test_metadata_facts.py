@@ -105,7 +105,7 @@ def test_log_writes_facts() -> None:
     setup.built = plugins
     server = server_of(*plugins)
     packet = query("a.shop.svc.cluster.local.", 1)
-    exchange = server.respond(packet, server.table.lane("udp", 4), ("10.1.0.1", 5))
+    exchange = server.respond(packet, server.table.partition("udp", 4), ("10.1.0.1", 5))
     assert isinstance(exchange, Exchange)
     exchange.sent(0.0)
     assert [line["line"] for line in setup.lines] == ["shop web-0 -"]

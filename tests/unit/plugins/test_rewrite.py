@@ -76,7 +76,7 @@ def records(*lines: str, **parts: object) -> Callable[[Request], Reply]:
 
 async def answered(server: Server, name: str, qtype: int = A, client: str = "192.0.2.1") -> Response:
     packet = query(name, qtype, payload_bytes=4096)
-    outcome = server.respond(packet, server.table.lane("udp", 4), (client, 40000))
+    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000))
     got = outcome if isinstance(outcome, Exchange) else await outcome
     return from_wire(Response(wire=got.wire))
 
@@ -157,7 +157,7 @@ async def test_the_soa_of_another_zone_is_written_out() -> None:
     for name, kept in (("a.x.", False), ("a.y.", True)):
         got = await answered(server, name)
         assert texts(got.authority) == ["y. 5 IN SOA ns.y. m.y. 1 2 3 4 5"]
-        assert (held(server.table.lane("udp", 4), query(name, A, payload_bytes=4096)) is not None) is kept
+        assert (held(server.table.partition("udp", 4), query(name, A, payload_bytes=4096)) is not None) is kept
 
 
 async def test_a_lookup_that_waits_is_awaited_and_the_next_changes_follow() -> None:
@@ -177,13 +177,13 @@ async def test_a_lookup_that_waits_is_awaited_and_the_next_changes_follow() -> N
 
 async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     parts = [Response(answer=(parse_record(f"{name}.y. 5 IN A 10.0.0.1"),)) for name in ("a", "b", "c")]
-    behind = Behind(lambda _request: parts[0]._replace(following=parts[1:]))
+    behind = Behind(lambda _request: parts[0]._replace(more_messages=parts[1:]))
     server = server_of(
         "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeSetup(), behind
     )
-    outcome = server.respond(query("a.x.", AXFR), server.table.lane("tcp", 4))
+    outcome = server.respond(query("a.x.", AXFR), server.table.partition("tcp", 4))
     assert isinstance(outcome, Exchange)
-    messages = [from_wire(Response(wire=wire)) for wire in (outcome.wire, *(outcome.following or ()))]
+    messages = [from_wire(Response(wire=wire)) for wire in (outcome.wire, *(outcome.more_messages or ()))]
     assert [line for each in messages for line in texts(each.answer)] == [
         f"{name}.x. 9 IN A 10.0.0.1" for name in ("a", "b", "c")
     ]
@@ -259,7 +259,7 @@ async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[
     asked = read_query(query("a.", A))
     assert isinstance(asked, Query)
     packet = asked.changed(edns=Edns(1232, do=False, version=0, options=((65001, b"old"),))).packet
-    server.respond(packet, server.table.lane("udp", 4), ("192.0.2.1", 40000))
+    server.respond(packet, server.table.partition("udp", 4), ("192.0.2.1", 40000))
     (request,) = behind.requests
     assert request.query.edns is not None
     assert request.query.edns.options == options

@@ -31,14 +31,14 @@ def test_a_transfer_is_verified_message_by_message(algorithm: str) -> None:
     packet, mac = request(algorithm)
     tsig = tsig_of(packet)
     assert tsig
-    error, seal = verified(packet, tsig, {"key.": SECRET}, now_s)
+    error, signer = verified(packet, tsig, {"key.": SECRET}, now_s)
     assert error == 0
     verifier = Verifier(KEY, SECRET, algorithm, mac)
     plain = query("x.", A)
     for _ in range(3):
-        sealed = seal(plain)
-        assert len(sealed) <= len(plain) + seal.size_bytes
-        verifier.check(sealed, NOW_S)
+        signed = signer(plain)
+        assert len(signed) <= len(plain) + signer.size_bytes
+        verifier.check(signed, NOW_S)
         assert verifier.is_complete
 
 
@@ -73,9 +73,9 @@ def test_errors(secrets: dict[str, bytes], secret: bytes, clock_s: float, error:
     packet, _ = request(secret=secret)
     tsig = tsig_of(packet)
     assert tsig
-    found, seal = verified(packet, tsig, secrets, lambda: clock_s)
+    found, signer = verified(packet, tsig, secrets, lambda: clock_s)
     assert found == error
-    answered = tsig_of(seal(query("x.", A)))
+    answered = tsig_of(signer(query("x.", A)))
     assert answered
     assert answered.rdata.error == error
     assert bool(answered.rdata.mac) == (error in {0, BADTIME})

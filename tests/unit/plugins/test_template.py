@@ -233,7 +233,7 @@ def test_any_text_is_a_template_or_none(pieces: list[str]) -> None:
 
 async def answered(server: Server, name: str, qtype: int = A, client: str = "192.0.2.1") -> Response:
     packet = query(name, qtype, payload_bytes=4096)
-    outcome = server.respond(packet, server.table.lane("udp", 4), (client, 40000))
+    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000))
     got = outcome if isinstance(outcome, Exchange) else await outcome
     return from_wire(Response(wire=got.wire))
 
@@ -289,12 +289,12 @@ async def test_matches_of_a_looked_up_target_count_too() -> None:
     config = 'template IN ANY a. {\nanswer "{{ .Name }} 5 IN CNAME b."\n}\n'
     config += 'template IN A b. {\nanswer "b. 5 IN A 10.0.0.1"\n}'
     server = server_of(config, setup)
-    packet, lane = query("a.", A), server.table.lane("udp", 4)
-    server.respond(packet, lane)
-    kept = held(lane, packet)
+    packet, partition = query("a.", A), server.table.partition("udp", 4)
+    server.respond(packet, partition)
+    kept = held(partition, packet)
     assert kept
     kept.wire(packet)
-    lane.totals()
+    partition.totals()
     matches = dict(setup.counted["coredns_template_matches"].samples())
     assert matches == {("dns://:53", zone, "", "IN", "A"): 2.0 for zone in ("a.", "b.")}
 
@@ -341,9 +341,9 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is
     setup = FakeSetup()
     server = server_of(f"template IN A {{\n{options}\n}}", setup, behind)
     packet = query("a.", A)
-    lane = server.table.lane("udp", 4)
-    first = server.respond(packet, lane, ("192.0.2.1", 40000))
-    kept = held(lane, packet)
+    partition = server.table.partition("udp", 4)
+    first = server.respond(packet, partition, ("192.0.2.1", 40000))
+    kept = held(partition, packet)
     assert isinstance(first, Exchange)
     assert (kept is not None) is is_kept
     if kept:
@@ -357,7 +357,7 @@ async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None
     server = server_of(stanza, setup, Behind(lambda _request: Response(NXDOMAIN)))
     addresses = []
     for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
-        found = server.respond(query("a.", A), server.table.lane("udp", 4), (host, 40000))
+        found = server.respond(query("a.", A), server.table.partition("udp", 4), (host, 40000))
         exchange = found if isinstance(found, Exchange) else await found
         addresses.append([rrset.rdata for rrset in decode(exchange.wire).answer])
     second = [] if "fallthrough" in options else [(b"\xc0\0\2\2",)]

@@ -83,23 +83,23 @@ def test_the_first_block_that_takes_a_query_answers_it(
 ) -> None:
     server = server_of(corefile)
     packet = query(name, qtype, payload_bytes=1232)
-    lane = server.table.lane("udp", 4)
-    got = server.respond(packet, lane, ("192.0.2.1", 40000))
+    partition = server.table.partition("udp", 4)
+    got = server.respond(packet, partition, ("192.0.2.1", 40000))
     assert isinstance(got, Exchange)
     reply = shown(got.wire)
     assert [line.split('"')[1] for line in reply["answer"]] == ([answer] if answer != "REFUSED" else [])
     assert (reply["rcode"] == "REFUSED") is (answer == "REFUSED")
-    kept = held(lane, packet)
+    kept = held(partition, packet)
     assert (kept is not None) is is_kept
     assert kept is None or kept.wire(packet)[HEADER_BYTES:] == got.wire[HEADER_BYTES:]
 
 
 def test_the_name_of_the_view_is_a_label_and_part_of_requests() -> None:
     server = server_of(BY_TYPE)
-    lane = server.table.lane("udp", 4)
+    partition = server.table.partition("udp", 4)
     for qtype in (A, AAAA):
-        server.respond(query("n.x.", qtype), lane)
-    answers = lane.answers.values()
+        server.respond(query("n.x.", qtype), partition)
+    answers = partition.answers.values()
     assert {(answer.kind.view, answer.kind.zone) for answer in answers} == {("a", "x."), ("aaaa", "x.")}
 
 

@@ -29,7 +29,7 @@ def server() -> Server:
 def additional(server: Server, name: str, qtype: str, client: tuple[str, int], transport: str) -> list[str]:
     """The additional section as text; the rest must be as it always is."""
     packet = query(name, type_number(qtype))
-    outcome = server.respond(packet, server.table.lane(transport, 4), client)
+    outcome = server.respond(packet, server.table.partition(transport, 4), client)
     assert isinstance(outcome, Exchange)
     got = decode(outcome.wire)
     assert (got.rcode, set(got.flags)) == ("NOERROR", {"qr", "aa", "rd"})
@@ -69,7 +69,7 @@ def test_each_client_gets_its_own(server: Server) -> None:
 
 @pytest.mark.parametrize("qtype", ["AXFR", "IXFR"])
 def test_transfers_are_refused(server: Server, qtype: str) -> None:
-    outcome = server.respond(query("example.org.", type_number(qtype)), server.table.lane("tcp", 4))
+    outcome = server.respond(query("example.org.", type_number(qtype)), server.table.partition("tcp", 4))
     assert isinstance(outcome, Exchange)
     assert decode(outcome.wire).rcode == "REFUSED"
 

@@ -28,7 +28,7 @@ SLICE_BYTES: Final = 512
 """How much of one connection is taken apart before others have their turn: some requests."""
 
 
-class PlaceConnections(Connections):
+class AddressConnections(Connections):
     """The connections of one address, which count among those of the process as well."""
 
     def __init__(self, process: Connections, limit: int) -> None:
@@ -72,7 +72,7 @@ class HttpsListener:
         tls: ssl.SSLContext | None,
     ) -> None:
         self.server, self.requests, self.clients = server, requests, clients
-        self.pool = PlaceConnections(clients.connections, clients.connections.maximum)
+        self.pool = AddressConnections(clients.connections, clients.connections.maximum)
         self.connections: set[StreamConnection] = set()
         self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
 
@@ -198,7 +198,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     def _respond(self, stream: int, exchange: Exchange) -> None:
         wire = exchange.wire
-        if exchange.following:
+        if exchange.more_messages:
             self._refuse(stream, Refusal(HTTPStatus.NOT_IMPLEMENTED, "zones are transferred over TCP, TLS and QUIC"))
         elif wire:
             headers = (("content-type", MEDIA_TYPE), ("cache-control", f"max-age={max_age_s(wire)}"))

@@ -28,9 +28,9 @@ from kdns.dns.types import TCP_KEEPALIVE
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
 from kdns.dnsserver.io.exchange import Answering, log_failure
+from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
-from kdns.dnsserver.io.turns import Turns
 from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import is_ipv6
 
@@ -116,7 +116,7 @@ class QuicEndpoint:
         self.unverified = 0
         self.pending = 0
         self.tokens = QuicRetryTokenHandler()
-        self.turns = Turns[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
+        self.turns = FairScheduler[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
 
     def use(self, configuration: QuicConfiguration | None) -> None:
         """Serve connections so from now on."""
@@ -144,7 +144,7 @@ class QuicListener:
         endpoint = self.endpoint
         self._loop.remove_reader(self._socket)
         self._drain()
-        endpoint.turns.finish()
+        endpoint.turns.drain()
         mine = [client for client in endpoint.connections if client.listener is self]
         if tasks := [task for client in mine for task in client.tasks.values()]:
             await asyncio.wait(tasks, timeout=CLOSE_S)
@@ -163,7 +163,7 @@ class QuicListener:
                 continue
             if not turns.put(client[0], Datagram(self, data, client)):
                 self.endpoint.requests.shed += 1
-        turns.begin()
+        turns.run_now()
 
     def take(self, datagram: Datagram) -> None:
         """Give a datagram to its connection, which begins with the client's first one."""
@@ -246,8 +246,8 @@ class QuicClient:
         self._endpoint = endpoint = listener.endpoint
         self._quic, self._client = quic, client[:2]
         self._loop = asyncio.get_running_loop()
-        lane = endpoint.server.table.lane("quic", 6 if is_ipv6(client[0]) else 4)
-        self._answering = Answering(endpoint.server, endpoint.requests, lane, endpoint.clients.pending)
+        partition = endpoint.server.table.partition("quic", 6 if is_ipv6(client[0]) else 4)
+        self._answering = Answering(endpoint.server, endpoint.requests, partition, endpoint.clients.pending)
         self._streams: dict[int, bytes] = {}
         self._waiting: dict[int, bytes] = {}
         """Whole requests by stream; they wait for room for their answers."""
@@ -426,11 +426,11 @@ class QuicClient:
 
     def _respond(self, stream: int, exchange: Exchange) -> None:
         if exchange.wire:
-            self._send(stream, framed(exchange.wire), is_end=exchange.following is None)
+            self._send(stream, framed(exchange.wire), is_end=exchange.more_messages is None)
             self._count(DoqError.NO_ERROR)
             exchange.sent(self._loop.time())
-            if exchange.following:
-                self._transfers[stream] = exchange.following
+            if exchange.more_messages:
+                self._transfers[stream] = exchange.more_messages
         elif exchange.request is None:
             self.end(DoqError.PROTOCOL_ERROR)
         else:

@@ -60,13 +60,13 @@ SHAPES: dict[str, Callable[[], list[bytes]]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_are_true(shape: str) -> None:
     asked, packets = server(), SHAPES[shape]()
-    lane, generations = asked.table.lane("udp", 4), asked.table.generations
+    partition, generations = asked.table.partition("udp", 4), asked.table.generations
     gc.collect()
     tracemalloc.start()
     try:
         before_bytes = tracemalloc.get_traced_memory()[0]
         for packet in packets:
-            asked.respond(packet, lane)
+            asked.respond(packet, partition)
         gc.collect()
         taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
     finally:

@@ -12,7 +12,7 @@ from kdns.dns.message import query
 from kdns.dnsserver.answers import table
 from kdns.dnsserver.answers.answer import Answer, ResponseKind
 from kdns.dnsserver.answers.response import Reuse, Subject
-from kdns.dnsserver.answers.table import AnswerTable, Generations, Lane, ResponseCounts, packet_key
+from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, ResponseCounts, packet_key
 from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, of_service
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97
@@ -65,17 +65,17 @@ def test_an_answer_keeps_the_id_and_takes_its_bodies_in_turn() -> None:
 )
 def test_what_a_change_forgets(touched: list[Subject], left: set[bytes]) -> None:
     answers = AnswerTable()
-    lane = answers.lane("udp", 4)
+    partition = answers.partition("udp", 4)
     for key, subjects in ((b"web", [WEB]), (b"db", [DB]), (b"both", [WEB, DB]), (b"apex", [APEX])):
-        answers.remember(lane, key, answer(), Reuse(tuple(subjects)))
+        answers.remember(partition, key, answer(), Reuse(tuple(subjects)))
     answers.forget(touched)
-    assert (set(lane.answers), len(answers)) == (left, len(left))
+    assert (set(partition.answers), len(answers)) == (left, len(left))
 
 
 def test_lanes_are_apart_and_are_forgotten_together() -> None:
     answers = AnswerTable()
-    udp, tcp = answers.lane("udp", 4), answers.lane("tcp", 6)
-    assert answers.lane("udp", 4) is udp
+    udp, tcp = answers.partition("udp", 4), answers.partition("tcp", 6)
+    assert answers.partition("udp", 4) is udp
     assert (udp.is_stream, tcp.is_stream) == (False, True)
     answers.remember(udp, b"k", answer(), Reuse((WEB,)))
     assert tcp.answers == {}
@@ -86,52 +86,52 @@ def test_lanes_are_apart_and_are_forgotten_together() -> None:
 
 def test_counts_outlive_the_answers() -> None:
     answers = AnswerTable()
-    lane = answers.lane("udp", 4)
+    partition = answers.partition("udp", 4)
     for zone, times in (("a.", 2), ("a.", 3), ("b.", 1), ("c.", 0)):
         one = answer(zone)
-        answers.remember(lane, zone.encode() + bytes((times,)), one, Reuse((WEB,)))
+        answers.remember(partition, zone.encode() + bytes((times,)), one, Reuse((WEB,)))
         for _ in range(times):
             one.wire(query("web.", A))
     expected = {"a.": 5, "b.": 1}
-    assert {kind.zone: times for kind, times in lane.totals()} == expected
+    assert {kind.zone: times for kind, times in partition.totals()} == expected
     answers.forget([WEB])
-    assert {kind.zone: times for kind, times in lane.totals()} == expected
+    assert {kind.zone: times for kind, times in partition.totals()} == expected
     answers.clear()
-    assert {kind.zone: times for kind, times in lane.totals()} == expected
+    assert {kind.zone: times for kind, times in partition.totals()} == expected
 
 
 def numbered(number: int) -> bytes:
     return number.to_bytes(2, "big")
 
 
-def filled(generations: Generations, count: int, subjects: tuple[Subject, ...] = ()) -> tuple[AnswerTable, Lane]:
+def filled(generations: Generations, count: int, subjects: tuple[Subject, ...] = ()) -> tuple[AnswerTable, Partition]:
     """A table of so many answers, none of them used."""
     answers = AnswerTable(generations)
-    lane = answers.lane("udp", 4)
+    partition = answers.partition("udp", 4)
     for number in range(count):
-        answers.remember(lane, numbered(number), answer(), Reuse(subjects))
-    return answers, lane
+        answers.remember(partition, numbered(number), answer(), Reuse(subjects))
+    return answers, partition
 
 
-def uses(lane: Lane) -> int:
-    return sum(times for _, times in lane.totals())
+def uses(partition: Partition) -> int:
+    return sum(times for _, times in partition.totals())
 
 
 def test_what_is_used_survives_a_flood() -> None:
     generations = Generations(100_000)
-    answers, lane = filled(generations, 10)
+    answers, partition = filled(generations, 10)
     sizes = []
     for number in range(10, 5000):
         for hot in range(10):
             if number % 20 == 0:
-                lane.answers[numbered(hot)].wire(bytes(20))
-        answers.remember(lane, numbered(number), answer(), Reuse((WEB,)))
+                partition.answers[numbered(hot)].wire(bytes(20))
+        answers.remember(partition, numbered(number), answer(), Reuse((WEB,)))
         sizes.append(len(answers))
         assert generations.size_bytes <= generations.max_bytes
-    assert set(map(numbered, (*range(10), 4999))) <= lane.answers.keys()
+    assert set(map(numbered, (*range(10), 4999))) <= partition.answers.keys()
     assert 100 < sizes[-1] < 1000
     assert max(before - after for before, after in pairwise(sizes)) <= 1, "room is made little by little"
-    assert uses(lane) == 10 * len(range(20, 5000, 20))
+    assert uses(partition) == 10 * len(range(20, 5000, 20))
 
 
 def test_the_tables_of_a_process_have_one_budget() -> None:
@@ -146,70 +146,70 @@ def test_the_tables_of_a_process_have_one_budget() -> None:
 def test_a_table_of_hot_answers_goes_on() -> None:
     """Where each answer was used, the oldest one goes all the same: no new one looks at all of them."""
     generations = Generations(100_000)
-    answers, lane = filled(generations, 200)
+    answers, partition = filled(generations, 200)
     for number in range(200, 2000):
-        for each in lane.answers.values():
+        for each in partition.answers.values():
             each.wire(bytes(20))
-        answers.remember(lane, numbered(number), answer(), Reuse())
+        answers.remember(partition, numbered(number), answer(), Reuse())
         assert generations.size_bytes <= generations.max_bytes
 
 
 def test_a_cleared_table_gives_no_answer_and_frees_its_memory_slowly() -> None:
     generations = Generations(100_000)
-    answers, lane = filled(generations, 150, (WEB,))
-    for each in lane.answers.values():
+    answers, partition = filled(generations, 150, (WEB,))
+    for each in partition.answers.values():
         each.wire(bytes(20))
     used_bytes = generations.size_bytes
     answers.clear()
-    assert (len(answers), lane.answers, uses(lane), generations.size_bytes) == (0, {}, 150, used_bytes)
+    assert (len(answers), partition.answers, uses(partition), generations.size_bytes) == (0, {}, 150, used_bytes)
     sizes = []
     for number in range(1000):
-        answers.remember(lane, numbered(number), answer(), Reuse((DB,)))
+        answers.remember(partition, numbered(number), answer(), Reuse((DB,)))
         sizes.append(len(answers))
     assert sorted(sizes) == sizes, "what was cleared goes before what came later"
-    assert (uses(lane), len(lane.shelves)) == (150, 1)
+    assert (uses(partition), len(partition.indexes)) == (150, 1)
 
 
 def test_what_many_answers_depend_on_is_forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_DEPENDENTS", 10)
     generations = Generations()
-    answers, lane = filled(generations, 10, (WEB,))
-    answers.remember(lane, b"db", answer(), Reuse((DB,)))
+    answers, partition = filled(generations, 10, (WEB,))
+    answers.remember(partition, b"db", answer(), Reuse((DB,)))
     answers.forget((WEB,))
-    assert lane.answers.keys() == {b"db"}
+    assert partition.answers.keys() == {b"db"}
     for number in range(11):
-        answers.remember(lane, numbered(number), answer(), Reuse((WEB, DB)))
+        answers.remember(partition, numbered(number), answer(), Reuse((WEB, DB)))
     answers.forget((WEB,))
-    assert lane.answers == {}
-    answers.remember(lane, b"web", answer(), Reuse((WEB,)))
+    assert partition.answers == {}
+    answers.remember(partition, b"web", answer(), Reuse((WEB,)))
     answers.forget((WEB,))
-    assert lane.answers == {}
+    assert partition.answers == {}
     answers.forget((DB,))
     for number in range(10):  # what is left of them takes no room for ever
         generations.max_bytes = 0
-        answers.remember(lane, numbered(number), answer(), Reuse())
-    assert (generations.size_bytes, lane.answers) == (0, {})
+        answers.remember(partition, numbered(number), answer(), Reuse())
+    assert (generations.size_bytes, partition.answers) == (0, {})
 
 
 def test_an_answer_that_is_dropped_early_leaves_nothing() -> None:
     generations = Generations()
     answers = AnswerTable(generations)
-    lane = answers.lane("udp", 4)
+    partition = answers.partition("udp", 4)
     for number in range(1000):
-        answers.remember(lane, b"web", answer(), Reuse((WEB,), 1000.0 + number))
+        answers.remember(partition, b"web", answer(), Reuse((WEB,), 1000.0 + number))
         answers.forget((WEB,))
     assert generations.size_bytes == 0
-    answers.remember(lane, b"web", answer(), Reuse((WEB,), 1000.7))
-    kept = lane.answers[b"web"]
+    answers.remember(partition, b"web", answer(), Reuse((WEB,), 1000.7))
+    kept = partition.answers[b"web"]
     assert (kept.until_s, kept.renew(1000.6), kept.renew(1000.7)) == (1000.7, True, False)
 
 
 def test_an_answer_whose_ttls_count_down_expires_within_a_second() -> None:
     answers = AnswerTable()
-    lane = answers.lane("udp", 4)
+    partition = answers.partition("udp", 4)
     one = answer(bodies=(b"\x00\x00\x00\x3c",))
     one.aged_from_s, one.ttls = 0.0, (b"\x00\x00\x00\x00\x00\x3c",)
-    answers.remember(lane, b"key", one, Reuse(expires_s=7.5))
+    answers.remember(partition, b"key", one, Reuse(expires_s=7.5))
     assert [(one.renew(now_s), one.until_s, one.bodies) for now_s in (3.2, 7.1)] == [
         (True, 4.0, (b"\x00\x00\x00\x39",)),
         (True, 7.5, (b"\x00\x00\x00\x35",)),
@@ -218,8 +218,8 @@ def test_an_answer_whose_ttls_count_down_expires_within_a_second() -> None:
 
 
 def test_the_garbage_collector_does_not_look_at_answers() -> None:
-    _, lane = filled(Generations(), 100, (WEB,))
-    assert not any(map(gc.is_tracked, (lane.answers, *lane.answers.values())))
+    _, partition = filled(Generations(), 100, (WEB,))
+    assert not any(map(gc.is_tracked, (partition.answers, *partition.answers.values())))
 
 
 def test_padded_packets_make_few_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,8 +141,8 @@ ODD: dict[str, tuple[bytes, str, str, str]] = {
 def test_errors_are_counted_like_answers(case: str) -> None:
     packet, rcode, qtype, zone = ODD[case]
     server, requests = server_of(Failing(), zone="example."), Requests()
-    lane, client = server.table.lane("udp", 4), ("192.0.2.1", 5353)
-    outcome = Answering(server, requests, lane, FairShares(1)).answer(packet, client, 0.0)
+    partition, client = server.table.partition("udp", 4), ("192.0.2.1", 5353)
+    outcome = Answering(server, requests, partition, FairShares(1)).answer(packet, client, 0.0)
     assert isinstance(outcome, Exchange)
     (row,) = sent_by([server])
     assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)
@@ -155,10 +155,10 @@ def test_errors_are_counted_like_answers(case: str) -> None:
 def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
     packet = query("A.example.", 1, payload_bytes=payload_bytes)
     server = server_of(Failing(), zone=zone)
-    lane = server.table.lane("udp", 4)
-    answering = Answering(server, Requests(), lane, FairShares(1))
+    partition = server.table.partition("udp", 4)
+    answering = Answering(server, Requests(), partition, FairShares(1))
     failure = answering.failed(ZeroDivisionError(), packet, ("192.0.2.1", 5353), 0.0)
-    for exchange in (failure, server.overloaded(packet, lane)):
+    for exchange in (failure, server.overloaded(packet, partition)):
         assert exchange.wire[3] & 15 == SERVFAIL
         assert exchange.wire[4:6] == b"\0\1"
         assert exchange.wire[HEADER_BYTES:].startswith(QUESTION.replace(b"\1a", b"\1A"))

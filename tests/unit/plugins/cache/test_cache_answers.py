@@ -105,8 +105,8 @@ def test_options_of_one_client_say_nothing_about_the_answer_for_all() -> None:
     found = read_query(query("A.example.", A))
     assert isinstance(found, Query)
     asked = found.changed(edns=edns)
-    lane = world.server.table.lane("udp", 4)
-    outcome = world.server.respond(asked.packet, lane, ("192.0.2.1", 1), world.setup.clock_s)
+    partition = world.server.table.partition("udp", 4)
+    outcome = world.server.respond(asked.packet, partition, ("192.0.2.1", 1), world.setup.clock_s)
     assert not isinstance(outcome, Exchange)
     world.waiting.append(outcome)
     world.end()
@@ -175,7 +175,7 @@ def test_an_answer_that_the_first_reply_put_into_the_table_has_no_aa(header: tup
     made = compile_answer(read(query("a.", A)), Response(NOERROR, AA | RA, (address_of("a."),)), 65535, ".")
     world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", A)), header=header)
     first, second = world.ask().flags, world.ask().flags
-    (answer,) = world.server.table.lane("udp", 4).answers.values()
+    (answer,) = world.server.table.partition("udp", 4).answers.values()
     assert answer.hits == 2
     assert first - {"rd"} == {"qr", "aa", "ra"} - ({"ra"} if header[1] & RA else set())
     assert second & {"aa", "ra"} == later & {"aa", "ra"}

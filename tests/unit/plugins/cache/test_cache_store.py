@@ -52,7 +52,7 @@ def test_records_that_a_message_was_taken_apart_to_weigh_what_they_hold() -> Non
 def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
     addresses = tuple(bytes((10, 0, 0, number)) for number in range(count))
     world = World("cache {\nsuccess 1000\n}")
-    lane = world.server.table.lane("udp", 4)
+    partition = world.server.table.partition("udp", 4)
     packets = [query(f"{number:016x}.example.org.", A, payload_bytes=1232) for number in range(1000)]
     for packet in packets:
         asked = read(packet)
@@ -67,7 +67,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
     try:
         before_bytes = tracemalloc.get_traced_memory()[0]
         for packet in packets:
-            assert isinstance(world.server.respond(packet, lane), Exchange)
+            assert isinstance(world.server.respond(packet, partition), Exchange)
         taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
     finally:
         tracemalloc.stop()

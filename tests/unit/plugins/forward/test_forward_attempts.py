@@ -107,7 +107,7 @@ async def test_metadata_has_the_upstream_that_was_asked_last(setup: ForwardSetup
     log = Log((LogConfig((".",), compiled("{/forward/upstream}")),), setup)
     setup.built = (Metadata(MetadataConfig((".",)), setup), log, plugin)
     server = server_of(*setup.built)
-    outcome = server.respond(query("example.org.", 1), server.table.lane("udp", 4), ("192.0.2.9", 5))
+    outcome = server.respond(query("example.org.", 1), server.table.partition("udp", 4), ("192.0.2.9", 5))
     assert isinstance(outcome, Coroutine)
     (await outcome).sent(0.0)
     assert [line["line"] for line in setup.lines] == ["192.0.2.2:53"]

@@ -14,7 +14,7 @@ SLICE_S: Final = 0.001
 """How long work goes on before the loop reads sockets again; their default buffers hold the queries of some 5 ms."""
 
 
-class Turns(Generic[T]):
+class FairScheduler(Generic[T]):
     """Up to `max_items` that wait, in a fair queue; `work` gets each of them when it is its client's turn.
 
     `put` is that of the queue.
@@ -32,13 +32,13 @@ class Turns(Generic[T]):
         """Whether nothing waits and the last slice is not over."""
         return not self._queue.by_client and asyncio.get_running_loop().time() < self._slice_end_s
 
-    def schedule(self) -> None:
+    def run_soon(self) -> None:
         """Begin a slice in the next iteration of the loop, if none is scheduled."""
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._continue)
 
-    def finish(self) -> None:
+    def drain(self) -> None:
         """Work on everything that waits."""
         waiting = self._queue.by_client
         while waiting:
@@ -46,9 +46,9 @@ class Turns(Generic[T]):
 
     def _continue(self) -> None:
         self._is_scheduled = False
-        self.begin()
+        self.run_now()
 
-    def begin(self) -> None:
+    def run_now(self) -> None:
         """Begin a slice now, if none is scheduled."""
         if self._is_scheduled:
             return
