@@ -75,7 +75,6 @@ class _Collection:
             if commit.old is None:
                 insort(self.keys, commit.key)
             self.objects[commit.key] = commit.new
-        self.remember(commit)
         for watcher in tuple(self.watchers):
             watcher.feed(commit)
 
@@ -140,13 +139,14 @@ class Store:
         self._persist, self._forget = persist, forget
         self._commits_max, self._bytes_max = history_commits, history_bytes
         self._collections: dict[Kind, _Collection] = {}
+        self._history_bytes = 0
         for version in sorted(objects, key=lambda version: version.key):
             collection = self._collection(version.kind)
             collection.objects[version.key] = version
             collection.keys.append(version.key)
         for commit in history:
-            self._collection(commit.kind).remember(commit)
-        self._compact()
+            self._remember(commit)
+        self._compact(self._collections.values())
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         """Returns the latest version, or None."""
@@ -234,23 +234,31 @@ class Store:
     def _commit(self, commit: Commit) -> None:
         self._persist(commit)
         self.revision = commit.revision
-        self._collection(commit.kind).apply(commit)
-        self._compact()
+        collection = self._remember(commit)
+        collection.apply(commit)
+        self._compact((collection,))
 
-    def _compact(self) -> None:
-        """Drops the oldest commits beyond the bounds."""
-        collections = self._collections.values()
-        for collection in collections:
+    def _remember(self, commit: Commit) -> _Collection:
+        collection = self._collection(commit.kind)
+        collection.remember(commit)
+        self._history_bytes += commit.size
+        return collection
+
+    def _compact(self, changed: Iterable[_Collection]) -> None:
+        """Drops the oldest commits beyond the bounds; only the `changed` collections can have too many."""
+        for collection in changed:
             while len(collection.history) > self._commits_max:
-                self._forget(collection.forget())
-        size_bytes = sum(collection.history_bytes for collection in collections)
-        while size_bytes > self._bytes_max:
-            several = [collection for collection in collections if len(collection.history) > 1]
+                self._drop_oldest(collection)
+        while self._history_bytes > self._bytes_max:
+            several = [collection for collection in self._collections.values() if len(collection.history) > 1]
             if not several:
                 return
-            forgotten = max(several, key=lambda collection: collection.history_bytes).forget()
-            size_bytes -= forgotten.size
-            self._forget(forgotten)
+            self._drop_oldest(max(several, key=lambda collection: collection.history_bytes))
+
+    def _drop_oldest(self, collection: _Collection) -> None:
+        forgotten = collection.forget()
+        self._history_bytes -= forgotten.size
+        self._forget(forgotten)
 
 
 def _unsubscribe(collection: _Collection, watcher: Subscription) -> None:
