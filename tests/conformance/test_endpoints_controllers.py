@@ -21,6 +21,7 @@ from kdns.controlplane.controllers.endpoints.endpointslice_controller import End
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.slice_reconciler import CONTROLLER, MANAGED_BY
+from kdns.controlplane.controllers.reconciler import Change, Request
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 
 LEFT_OUT = (("protocol", "TCP"), ("port", 0))  # defaults the recorded objects lack; targetPort 0 is never stored
@@ -106,7 +107,7 @@ class Cluster:
             self.slices.pop(key[1], None)
             if not deleted:
                 self.slices[key[1]] = obj
-        self.controller.observe(kind, key, None if deleted else obj, next(self.revisions))
+        self.controller.observe(Change(kind, key, None if deleted else obj, next(self.revisions)))
 
     def run(self) -> tuple[Counter[str], str]:
         """Let the controller do its work: its writes by verb, and the error of which it told."""
@@ -116,7 +117,7 @@ class Cluster:
         return actions, error
 
     def once(self) -> tuple[Counter[str], str]:
-        result = self.controller.reconcile(self.request, 0, 0)
+        result = self.controller.reconcile(Request(self.request, 0))
         for action in result.actions:
             made = deepcopy(action.obj)
             made["metadata"].setdefault("name", f"made-{next(self.revisions)}")

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Controller, Event, Request
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
 from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
 from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
 from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
@@ -74,7 +74,7 @@ class Workbench:
             suffix,
             grace_s,
         )
-        self.controllers: tuple[Controller, ...] = (
+        self.controllers: tuple[Reconciler, ...] = (
             Deployments(),
             ReplicaSets(REPLICA_SET, suffix),
             ReplicaSets(REPLICATION_CONTROLLER, suffix),
@@ -82,8 +82,8 @@ class Workbench:
             DaemonSets(suffix),
         )
         self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
-        self._later: dict[tuple[int, Request], float] = {}
-        self._queue: dict[tuple[int, Request], None] = {}
+        self._later: dict[tuple[int, Name], float] = {}
+        self._queue: dict[tuple[int, Name], None] = {}
         self._subscriptions: dict[Kind, Subscription] = {
             kind: self.api.watch(kind, None) for controller in self.controllers for kind in controller.watches
         }
@@ -174,22 +174,22 @@ class Workbench:
                 obj = None if event.type == "DELETED" else version.obj
                 for place, controller in enumerate(self.controllers):
                     if kind in controller.watches:
-                        for request in controller.observe(kind, version.key, obj, version.revision):
+                        for request in controller.observe(Change(kind, version.key, obj, version.revision)):
                             self._queue.setdefault((place, request))
 
-    def _attempt(self, task: tuple[int, Request]) -> None:
+    def _attempt(self, task: tuple[int, Name]) -> None:
         self.steps += 1
         del self._queue[task]
         self._later.pop(task, None)
         controller = self.controllers[task[0]]
-        result = controller.reconcile(task[1], self.now_s, self.now_s)
+        result = controller.reconcile(Request(task[1], self.now_s))
         try:
             for action in result.actions:
                 if self.watch:
                     self.watch(controller.name, action)
                 self._write(action)
         except StatusError as error:
-            event = controller.failed(task[1], error)
+            event = controller.failed(Request(task[1], 0), error)
             self.events += [event] if event else []
             self._later[task] = self.now_s + 1.0
         else:

@@ -15,18 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Controller
 from kdns.controlplane.controllers.endpoints.desired_endpoints import SliceOptions
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 
 Step: TypeAlias = tuple[str, int, int]
 PER_SLICE = 3
 
 
-def controllers() -> tuple[Controller, ...]:
+def controllers() -> tuple[Reconciler, ...]:
     index = ServiceIndex()
     return EndpointsController(index), EndpointSliceController(index, SliceOptions(PER_SLICE))
 
@@ -46,13 +46,13 @@ class World:
             self.objects[kind, key] = obj
         for controller in self.controllers:
             if kind in controller.watches:
-                controller.observe(kind, key, obj, revision)
+                controller.observe(Change(kind, key, obj, revision))
 
     def look(self) -> int:
         """What all controllers write; the number of writes."""
         writes = 0
         for controller in self.controllers:
-            for action in controller.reconcile(("x", "svc"), 0, 0).actions:
+            for action in controller.reconcile(Request(("x", "svc"), 0)).actions:
                 name = action.obj["metadata"].setdefault("name", f"svc-{next(self.revisions)}")
                 self.put(action.kind, ("x", name), None if action.verb == "delete" else action.obj)
                 writes += 1

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workload_cluster import Workbench, is_ready, template, workload
 
-from kdns.controlplane.controllers.controller import Action
+from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.controllers.workloads.deployment.rolling import budget
 from kdns.controlplane.controllers.workloads.replicas import desired_replicas
 from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, POD, REPLICA_SET, STATEFUL_SET, Json

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.controllers.controller import Event
 from kdns.controlplane.controllers.endpoints.pod_endpoints import addresses_in
 from kdns.controlplane.controllers.events import EventRecorder
+from kdns.controlplane.controllers.reconciler import Event
 from kdns.controlplane.fieldmanager import compare
 from kdns.controlplane.fieldmanager.structure import path_element, structure_of
 from kdns.controlplane.manifests.three_way_merge import list_keys

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from cachetools import LRUCache
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.kinds import EVENT, Json, Kind
 from kdns.controlplane.storage.object_meta import timestamp
 
@@ -96,21 +96,20 @@ def _aggregate_key(event: Event, component: str) -> _AggregateKey:
     return component, event.kind.kind, uid, event.type, event.reason, event.message[:_MESSAGE_CHARACTERS_MAX]
 
 
-class EventExpiry:
+class EventExpiry(Reconciler):
     """Deletes Events an hour after their last write. A restart of the server begins that hour again."""
 
     name = "event-expiry"
     watches = (EVENT,)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._due: dict[Key, float] = {}
         self._written: dict[Key, Json] = {}
         self._events: dict[Key, Json] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Stores the Event; its time is set by the next reconcile."""
-        _ = kind, revision
+        _, key, obj, _ = change
         self._due.pop(key, None)
         self._written.pop(key, None)
         self._events.pop(key, None)
@@ -119,12 +118,12 @@ class EventExpiry:
         self._written[key] = self._events[key] = obj
         return (("events",),)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Deletes expired Events. `_due` is ordered by time: each write moves its Event to the end.
 
         A clock that was set back begins the hour of all Events again.
         """
-        _ = request, since_s
+        now_s = request.now_s
         self._due |= dict.fromkeys(self._written, now_s + TTL_S)
         self._written.clear()
         expired: list[Action] = []
@@ -138,8 +137,3 @@ class EventExpiry:
                 return Result(expired, requeue_after_s=0)
             expired.append(Action("delete", EVENT, self._events[key]))
         return Result(expired)
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event: writing it would fail too."""
-        _ = request, error
-        return None

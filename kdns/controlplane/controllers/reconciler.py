@@ -1,20 +1,42 @@
-"""The interface of a controller: it observes changes, and reconciles one request at a time into writes.
+"""The base of a controller, in controller-runtime's words: it observes changes, and reconciles one request at a time.
 
-A controller does no input and output; its only state is its index. `io/controller_manager` runs controllers. It passes
-on every event before the next reconcile, so a controller always sees its own writes.
+A reconciler does no input and output; its only state is its index. `io/controller_manager` runs reconcilers. It passes
+on every change before the next reconcile, so a reconciler always sees its own writes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.kinds import Json, Kind
 
-Request: TypeAlias = tuple[str, ...]
-"""The object to reconcile, such as a namespace and name: ("default", "web")."""
+Name: TypeAlias = tuple[str, ...]
+"""The name of an object to reconcile, such as a namespace and name: ("default", "web")."""
+
+
+class Change(NamedTuple):
+    """A change of an object at a revision; `obj` is None for one that was deleted."""
+
+    kind: Kind
+    key: Key
+    obj: Json | None
+    revision: int
+
+
+class Request(NamedTuple):
+    """An object to reconcile, and the time, in seconds since the epoch."""
+
+    name: Name
+    now_s: float
+
+    @property
+    def key(self) -> Key:
+        """The namespace and name of the object."""
+        return self.name[0], self.name[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +80,30 @@ def status_update(kind: Kind, obj: Json, status: Json) -> list[Action]:
     return [Action("update", kind, {**obj, "status": status}, "status")]
 
 
-class Controller(Protocol):
-    """One control loop.
+class Reconciler(ABC):
+    """One control loop."""
 
-    `name` is the source component of its Events and the field manager of its writes. The watch events of its own
-    writes of a kind in `ignores_own_writes_of` do not enqueue a request.
-    """
+    name: str
+    """Kubernetes' name of the controller: the source component of its Events and the field manager of its writes."""
 
-    @property
-    def name(self) -> str:
-        """Kubernetes' name of the controller, such as endpoint-controller."""
-        ...
+    watches: tuple[Kind, ...]
+    """The kinds that it watches, in the order in which their initial lists are passed on."""
 
-    @property
-    def watches(self) -> tuple[Kind, ...]:
-        """The kinds that it watches, in the order in which their initial lists are passed on."""
-        ...
+    ignores_own_writes_of: frozenset[Kind] = frozenset()
+    """The kinds of which the changes by its own writes do not enqueue a request."""
 
-    @property
-    def ignores_own_writes_of(self) -> frozenset[Kind]:
-        """The kinds whose own writes do not enqueue a request."""
-        ...
+    has_low_priority = False
+    """Whether its requests follow those of other controllers, whose writes would enqueue them again."""
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        """Indexes an object, None for one that was deleted at `revision`; returns the requests to reconcile."""
-        ...
+    @abstractmethod
+    def observe(self, change: Change) -> Iterable[Name]:
+        """Indexes the object; returns the names of the objects to reconcile."""
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        """Returns the writes and Events for a request. `since_s` is the time of the event that enqueued it."""
-        ...
+    @abstractmethod
+    def reconcile(self, request: Request) -> Result:
+        """Returns the writes and Events for a request."""
 
     def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns the Event of a failed write; the manager retries in any case."""
-        ...
+        """Returns the Event of a failed write, by default none; the manager retries in any case."""
+        del request, error
+        return None

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from kdns.controlplane.controllers.controller import Controller
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.mirroring_controller import MirroringController
@@ -19,6 +18,7 @@ from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
+from kdns.controlplane.controllers.reconciler import Reconciler
 from kdns.controlplane.controllers.service.load_balancers import LoadBalancers
 from kdns.controlplane.controllers.service.service_cidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
@@ -49,7 +49,7 @@ class Setup:
         return suffixes(self.choose)
 
 
-Row: TypeAlias = Callable[[Setup], Controller | None]
+Row: TypeAlias = Callable[[Setup], Reconciler | None]
 """Makes a controller; None if the configuration disables it."""
 
 # fmt: off
@@ -80,7 +80,7 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
 """In the order in which they observe an event."""
 
 
-def controllers_of(config: ClusterConfig, choose: Choose, allocator: ServiceAllocator) -> tuple[Controller, ...]:
+def controllers_of(config: ClusterConfig, choose: Choose, allocator: ServiceAllocator) -> tuple[Reconciler, ...]:
     """Returns new controllers with empty indexes, in the order of `CONTROLLERS`."""
     setup = Setup(config, choose, allocator)
     return tuple(controller for make in CONTROLLERS if (controller := make(setup)) is not None)

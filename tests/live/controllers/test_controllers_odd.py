@@ -12,10 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.kinds import (
     CONFIG_MAP,
     DAEMON_SET,
@@ -115,30 +114,23 @@ async def test_odd_statuses(cluster: Cluster, kind: Kind, obj: Json, status: Jso
     assert not cluster.exists(kind, "odd")
 
 
-class Choosy:
+class Choosy(Reconciler):
     """Reads all objects but one, and counts what it reads."""
 
     name = "choosy"
     watches = (CONFIG_MAP,)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        _ = kind, obj, revision
-        if key[1] == "odd":
-            raise KeyError(key)
-        self.read.append(key[1])
+    def observe(self, change: Change) -> Iterable[Name]:
+        if change.key[1] == "odd":
+            raise KeyError(change.key)
+        self.read.append(change.key[1])
         return ()
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        _ = request, since_s, now_s
+    def reconcile(self, _request: Request) -> Result:
         return Result()
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        _ = request, error
-        return None
 
 
 async def test_what_a_controller_cannot_read_is_left_out(cluster: Cluster) -> None:
@@ -160,13 +152,11 @@ class Maker(Choosy):
     name = "maker"
     watches = (NAMESPACE,)
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
-        _ = kind, obj, revision
-        return ((key[1],),)
+    def observe(self, change: Change) -> Iterable[Name]:
+        return ((change.key[1],),)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        _ = since_s, now_s
-        (namespace,) = request
+    def reconcile(self, request: Request) -> Result:
+        (namespace,) = request.name
         self.read.append(namespace)
         return Result((Action("create", CONFIG_MAP, {"metadata": {"generateName": "a-", "namespace": namespace}}),))
 
@@ -188,8 +178,8 @@ async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) 
 class MakerOfMany(Maker):
     """Makes many ConfigMaps at once."""
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        (action,) = super().reconcile(request, since_s, now_s).actions
+    def reconcile(self, request: Request) -> Result:
+        (action,) = super().reconcile(request).actions
         return Result((action,) * 50)
 
 
@@ -226,13 +216,12 @@ async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypat
 class MakerOfLarge(Maker):
     """Makes one large ConfigMap in the namespace default."""
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        _ = since_s, now_s
-        self.read.append(request[0])
+    def reconcile(self, request: Request) -> Result:
+        self.read.append(request.name[0])
         meta = {"name": "large", "namespace": "default"}
         data = {"big": "x" * LARGE_BYTES}
         return Result(
-            (Action("create", CONFIG_MAP, {"metadata": meta, "data": data}),) if request[0] == "default" else ()
+            (Action("create", CONFIG_MAP, {"metadata": meta, "data": data}),) if request.name[0] == "default" else ()
         )
 
 
@@ -278,9 +267,8 @@ async def test_a_large_object_is_made_beside_the_loop_of_a_shared_api(
 class Relabeller(Maker):
     """Gives a large ConfigMap a label."""
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
-        _ = since_s, now_s
-        if request != ("default",):
+    def reconcile(self, request: Request) -> Result:
+        if request.name != ("default",):
             return Result()
         meta = {"name": "large", "namespace": "default", "labels": {"a": "b"}}
         return Result((Action("update", CONFIG_MAP, {"metadata": meta, "data": {"big": "x" * LARGE_BYTES}}),))

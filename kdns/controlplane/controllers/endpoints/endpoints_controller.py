@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     HEADLESS,
     TRIGGER_TIME,
@@ -27,7 +26,8 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     wants_headless_label,
 )
 from kdns.controlplane.controllers.endpoints.service_index import PodViews, ServiceIndex
-from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
 from kdns.controlplane.resources.pod.pod import is_ready, pod_ips
 from kdns.controlplane.resources.service.spec import ip_families, spec_of
 
@@ -40,7 +40,7 @@ OVER_CAPACITY: Final = "endpoints.kubernetes.io/over-capacity"
 MANAGED_BY: Final = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 
 
-class EndpointsController:
+class EndpointsController(Reconciler):
     """Endpoints of Services with a selector. Requests are Services by namespace and name, existing or not.
 
     Endpoints hold all addresses in one object, so a rollout of a thousand Pods would write a thousand addresses a
@@ -50,6 +50,7 @@ class EndpointsController:
 
     name = "endpoint-controller"
     watches = (SERVICE, ENDPOINTS, POD)
+    has_low_priority = True
     ignores_own_writes_of = frozenset({ENDPOINTS})
 
     def __init__(self, index: ServiceIndex) -> None:
@@ -58,21 +59,21 @@ class EndpointsController:
         self._deleted_at: dict[Key, int] = {}
         self._next_s: dict[Key, float] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the object; the Services that it affects."""
+        kind, key, obj, revision = change
         if kind == SERVICE:
             self._deleted_at.pop(key, None)
             if obj is None:
                 self._deleted_at[key] = revision
-        return self._addresses.touch(self._index.observe(kind, key, obj, revision))
+        return self._addresses.touch(self._index.observe(change))
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes the Endpoints, or deletes those of a deleted Service; Endpoints written after its deletion are kept.
 
         Differs: at its start, kube-controller-manager deletes all Endpoints without a Service; here only managed ones.
         """
-        _ = since_s
-        key = request[0], request[1]
+        key = request.key
         deleted_at = self._deleted_at.pop(key, 0)
         existing, service = self._index.endpoints.get(key), self._index.services.get(key)
         if service is None:
@@ -83,19 +84,19 @@ class EndpointsController:
         if not has_selector(service):
             self._addresses.drop(key)
             return Result()
-        if 0 < (wait_s := self._next_s.get(key, 0) - now_s) <= PAUSE_S:
+        if 0 < (wait_s := self._next_s.get(key, 0) - request.now_s) <= PAUSE_S:
             return Result(requeue_after_s=wait_s)
         addresses, trigger = self._addresses.view(key, service)
         desired = endpoints_to_write(service, addresses, existing, trigger)
         self._next_s.pop(key, None)
         if desired and len(addresses) > LARGE:
-            self._next_s[key] = now_s + PAUSE_S
+            self._next_s[key] = request.now_s + PAUSE_S
         return Result((Action("update" if existing else "create", ENDPOINTS, desired),)) if desired else Result()
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns FailedToCreateEndpoint or FailedToUpdateEndpoint."""
-        key = request[0], request[1]
-        existing, where = self._index.endpoints.get(key), "/".join(request)
+        key = request.key
+        existing, where = self._index.endpoints.get(key), "/".join(request.name)
         about = existing or {"metadata": {"name": key[1], "namespace": key[0]}}
         reason, message = "FailedToCreateEndpoint", f"Failed to create endpoint for service {where}: {error}"
         if existing:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.endpoints.desired_endpoints import DesiredEndpoints, SliceOptions
 from kdns.controlplane.controllers.endpoints.pod_endpoints import has_selector
 from kdns.controlplane.controllers.endpoints.service_index import PodViews, ServiceIndex
 from kdns.controlplane.controllers.endpoints.slice_reconciler import CONTROLLER, managed_by, plan_slices
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json
 from kdns.controlplane.resources.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 
 
-class EndpointSliceController:
+class EndpointSliceController(Reconciler):
     """EndpointSlices of Services with a selector. Requests are Services by namespace and name, existing or not.
 
     Differs: when a Service loses its selector or becomes an ExternalName, kube-controller-manager keeps its slices,
@@ -25,6 +24,7 @@ class EndpointSliceController:
 
     name = "endpointslice-controller"
     watches = (NODE, SERVICE, ENDPOINT_SLICE, POD)
+    has_low_priority = True
     ignores_own_writes_of = frozenset({ENDPOINT_SLICE})
 
     def __init__(self, index: ServiceIndex, options: SliceOptions | None = None) -> None:
@@ -35,14 +35,13 @@ class EndpointSliceController:
             lambda service: DesiredEndpoints(service, index.nodes, self._options),
         )
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the object; the Services that it affects."""
-        return self._endpoints.touch(self._index.observe(kind, key, obj, revision))
+        return self._endpoints.touch(self._index.observe(change))
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes the slices. Events name skipped Pods."""
-        _ = since_s, now_s
-        key = request[0], request[1]
+        key = request.key
         service = self._index.services.get(key)
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
         if service is None or not has_selector(service):
@@ -58,14 +57,14 @@ class EndpointSliceController:
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns FailedToUpdateEndpointSlices for the Service."""
-        key = request[0], request[1]
+        key = request.key
         service = self._index.services.get(key)
         if service is None:
             return None
         name = (error.details or {}).get("name", "") if isinstance(error, StatusError) else ""
         stored = (key[0], name) in self._index.slices
         what = f"update {name} EndpointSlice" if stored else "create EndpointSlice"
-        return _failed_slices(service, f"failed to {what} for Service {'/'.join(request)}: {error}")
+        return _failed_slices(service, f"failed to {what} for Service {'/'.join(request.name)}: {error}")
 
 
 def _failed_slices(service: Json, why: str) -> Event:

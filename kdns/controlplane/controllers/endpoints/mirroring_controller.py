@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.endpoints.desired_endpoints import PortKey, identity, port_key
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME, TRIGGER_TIME
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY, SlicePlan, managed_by, reuse
 from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.annotations import KUBECTL_LAST_APPLIED
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
 from kdns.controlplane.resources.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import parse_address
@@ -31,24 +30,24 @@ _Address: TypeAlias = tuple[str, str]
 """The IP of an address and the uid of its target."""
 
 
-class MirroringController:
+class MirroringController(Reconciler):
     """Mirrors Endpoints into EndpointSlices. Requests are Endpoints by namespace and name, existing or not."""
 
     name = "endpointslicemirroring-controller"
     watches = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)
+    has_low_priority = True
     ignores_own_writes_of = frozenset({ENDPOINT_SLICE})
 
     def __init__(self, index: ServiceIndex) -> None:
         self._index = index
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the object; the Endpoints that it affects."""
-        return {service for service, _ in self._index.observe(kind, key, obj, revision)}
+        return {service for service, _ in self._index.observe(change)}
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes the slices; Events name the addresses that are not mirrored."""
-        _ = since_s, now_s
-        key = request[0], request[1]
+        key = request.key
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
         endpoints = self._index.endpoints.get(key)
         if endpoints is None or not is_mirrored(endpoints, self._index.services.get(key)):
@@ -56,11 +55,6 @@ class MirroringController:
         mirrored = mirrored_endpoints(endpoints)
         events = [Event(ENDPOINTS, endpoints, "Warning", *event) for event in unmirrored(mirrored)]
         return Result(plan_mirror(endpoints, mirrored, mine).actions, events)
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event; the manager logs the error."""
-        _ = request, error
-        return None
 
 
 def is_mirrored(endpoints: Json, service: Json | None) -> bool:

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME, has_selector
 from kdns.controlplane.controllers.endpoints.trigger_time_tracker import TriggerTimeTracker
+from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.meta.annotations import ZONE
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.resources.service.spec import spec_of
@@ -41,14 +42,14 @@ class ServiceIndex:
     _latest: tuple[Kind, Key, int] | None = None
     _concerned: tuple[Concern, ...] = ()
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> tuple[Concern, ...]:
+    def observe(self, change: Change) -> tuple[Concern, ...]:
         """Returns the result of `apply`.
 
         The first controller that observes an event applies it, the others get its result.
         """
-        latest = (kind, key, revision)
+        latest = (change.kind, change.key, change.revision)
         if latest != self._latest:
-            self._latest, self._concerned = latest, tuple(self.apply(kind, key, obj))
+            self._latest, self._concerned = latest, tuple(self.apply(change.kind, change.key, change.obj))
         return self._concerned
 
     def apply(self, kind: Kind, key: Key, obj: Json | None) -> set[Concern]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kdns.controlplane.controllers.controller import Action
 from kdns.controlplane.controllers.endpoints.desired_endpoints import (
     DesiredEndpoints,
     PortKey,
@@ -27,6 +26,7 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     wants_headless_label,
 )
 from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
+from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, SERVICE, Json
 from kdns.controlplane.storage.object_meta import is_terminating
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from time import monotonic, time
@@ -21,8 +22,8 @@ import msgspec
 
 from kdns import logs
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Controller, Event, Request
 from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import EVENT, Json, Kind
 from kdns.controlplane.server.api import Api
@@ -35,13 +36,14 @@ TIME_SLICE_S = 0.01
 FIRST_RETRY_S = 0.005
 LONGEST_RETRY_S = 30.0
 PROGRESS_S = 0.1
+LOW_PRIORITY_TURNS = 10
 _CONFLICT = 409
 _DELETIONS_AT_ONCE = 25
 _PIECE_BYTES = 64 * 1024
 """How much of a subscription is read between two checks of the time slice."""
 
-Task: TypeAlias = tuple[int, Request]
-"""A controller, by its index in the table, and the request to reconcile."""
+Task: TypeAlias = tuple[int, Name]
+"""A controller, by its index in the table, and the name of an object to reconcile."""
 
 Making: TypeAlias = asyncio.Task[Json]
 """A large object that is made and written beside the loop."""
@@ -57,7 +59,7 @@ class ControllerManager:
     """
 
     def __init__(
-        self, api: Api, new_controllers: Callable[[], Sequence[Controller]], *, now_s: Callable[[], float] = time
+        self, api: Api, new_controllers: Callable[[], Sequence[Reconciler]], *, now_s: Callable[[], float] = time
     ) -> None:
         self._api, self._new_controllers, self._now_s = api, new_controllers, now_s
         self.idle = asyncio.Event()
@@ -73,11 +75,11 @@ class ControllerManager:
         """Watches all kinds from the present state; a second call starts again with new controllers."""
         self._stop()
         self._controllers = tuple(self._new_controllers())
-        self._queue: OrderedDict[Task, float] = OrderedDict()  # popping the first entry is O(1), unlike with dict
-        self._at_work: tuple[Task, float, Iterator[Making | None]] | None = None
+        self._queue = _PriorityQueue({index for index, each in enumerate(self._controllers) if each.has_low_priority})
+        self._at_work: tuple[Task, Iterator[Making | None]] | None = None
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorder = EventRecorder()
-        self._followers: dict[Kind, list[tuple[int, Controller]]] = {}
+        self._followers: dict[Kind, list[tuple[int, Reconciler]]] = {}
         for index, controller in enumerate(self._controllers):
             for kind in controller.watches:
                 self._followers.setdefault(kind, []).append((index, controller))
@@ -191,8 +193,8 @@ class ControllerManager:
             return True
         for kind, subscription in self._subscriptions.items():
             while subscription.waiting:
-                for change in subscription.take(_PIECE_BYTES):
-                    self._observe(kind, change)
+                for event in subscription.take(_PIECE_BYTES):
+                    self._observe(kind, event)
                 if monotonic() > until and subscription.waiting:
                     return False
             if subscription.closed and not self._closed:
@@ -202,28 +204,28 @@ class ControllerManager:
         self._has_events = False
         return True
 
-    def _observe(self, kind: Kind, change: WatchEvent) -> None:
-        version = change.stored
-        obj = None if change.type == "DELETED" else version.obj
+    def _observe(self, kind: Kind, event: WatchEvent) -> None:
+        version = event.stored
+        change = Change(kind, version.key, None if event.type == "DELETED" else version.obj, version.revision)
         for index, controller in self._followers[kind]:
             try:
-                requests = tuple(controller.observe(kind, version.key, obj, version.revision))
+                names = tuple(controller.observe(change))
             except Exception:  # one object must not stop the others
                 log.exception(
-                    "controller failed to observe", controller=controller.name, kind=kind.kind, key=version.key
+                    "controller failed to observe", controller=controller.name, kind=kind.kind, key=change.key
                 )
-                requests = ()
-            own = self._own_writes.pop((index, kind, version.key), 0) == version.revision
+                names = ()
+            own = self._own_writes.pop((index, kind, change.key), 0) == change.revision
             if not own or kind not in controller.ignores_own_writes_of:
-                for request in requests:
-                    self._queue.setdefault((index, request), self._now_s())
+                for name in names:
+                    self._queue.add((index, name))
 
     def _attempt(self, until: float) -> None:
         """Goes on with the current request, or begin with the next, until it is done or the time slice is used up."""
         if self._at_work is None:
-            task, since_s = self._queue.popitem(last=False)
-            self._at_work = task, since_s, self._writes(task, since_s)
-        task, since_s, writes = self._at_work
+            task = self._queue.pop()
+            self._at_work = task, self._writes(task)
+        task, writes = self._at_work
         try:
             for making in writes:
                 if making:
@@ -233,11 +235,11 @@ class ControllerManager:
                 if monotonic() > until:
                     return
         except KdnsError as error:
-            self._failed(task, since_s, error)
+            self._failed(task, error)
         except Exception as error:  # one request must not stop the others
             name = self._controllers[task[0]].name
             log.exception("controller failed", controller=name, request="/".join(task[1]))
-            self._failed(task, since_s, error)
+            self._failed(task, error)
         self._at_work = None
         self._reconciled += 1
 
@@ -248,13 +250,13 @@ class ControllerManager:
             making.exception()
         self._wake()
 
-    def _writes(self, task: Task, since_s: float) -> Iterator[Making | None]:
+    def _writes(self, task: Task) -> Iterator[Making | None]:
         """Reconciles a request; yields after each write, and a large one that has to end first."""
-        index, request = task
+        index, name = task
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
             waiting.cancel()
-        result = controller.reconcile(request, since_s, self._now_s())
+        result = controller.reconcile(Request(name, self._now_s()))
         for action in result.actions:
             if self._is_large(action):
                 making = asyncio.get_running_loop().create_task(self._write_in_thread(index, action))
@@ -270,26 +272,24 @@ class ControllerManager:
         if result.requeue_after_s is not None:
             self._reconcile_later(task, result.requeue_after_s)
 
-    def _failed(self, task: Task, since_s: float, error: Exception) -> None:
-        index, request = task
-        controller = self._controllers[index]
+    def _failed(self, task: Task, error: Exception) -> None:
+        controller, name = self._controllers[task[0]], "/".join(task[1])
         if is_namespace_terminating(error):
-            log.debug("controller stops", controller=controller.name, request="/".join(request), reason=str(error))
+            log.debug("controller stops", controller=controller.name, request=name, reason=str(error))
             return
         failures = self._failures[task] = self._failures.get(task, 0) + 1
         delay_s = _retry_s(failures)
         write = log.debug if isinstance(error, StatusError) and error.code == _CONFLICT else log.warning
-        name = "/".join(request)
         write("controller retries", controller=controller.name, request=name, reason=str(error), delay_s=delay_s)
-        event = controller.failed(request, error)
+        event = controller.failed(Request(task[1], self._now_s()), error)
         if event:
             self._record(controller, event)
-        self._reconcile_later(task, delay_s, since_s)
+        self._reconcile_later(task, delay_s)
 
-    def _reconcile_later(self, task: Task, delay_s: float, since_s: float | None = None) -> None:
+    def _reconcile_later(self, task: Task, delay_s: float) -> None:
         def enqueue() -> None:
             self._later.pop(task, None)
-            self._queue.setdefault(task, self._now_s() if since_s is None else since_s)
+            self._queue.add(task)
             self._wake()
 
         self._later[task] = asyncio.get_running_loop().call_later(delay_s, enqueue)
@@ -330,7 +330,7 @@ class ControllerManager:
         written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
         self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
 
-    def _record(self, controller: Controller, event: Event) -> None:
+    def _record(self, controller: Reconciler, event: Event) -> None:
         """Creates an Event, or increments the count of the one that says the same. A refused Event is only logged."""
         key = self._recorder.key(event, controller.name)
         stored = self._api.store.get(EVENT, key) if key else None
@@ -346,6 +346,31 @@ class ControllerManager:
             log.debug("event not written", reason=str(error), message=event.message)
         else:
             self._recorder.remember(event, controller.name, (meta["namespace"], meta["name"]))
+
+
+class _PriorityQueue:
+    """The tasks, each once; those of controllers with low priority follow the others.
+
+    One in `LOW_PRIORITY_TURNS` tasks has low priority in any case, so that these never starve.
+    """
+
+    def __init__(self, low: AbstractSet[int]) -> None:
+        self._low_controllers, self._turn = low, 0
+        self._high: OrderedDict[Task, None] = OrderedDict()  # popping the first entry is O(1), unlike with dict
+        self._low: OrderedDict[Task, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._high) + len(self._low)
+
+    def add(self, task: Task) -> None:
+        """Adds a task; one that is queued keeps its place."""
+        (self._low if task[0] in self._low_controllers else self._high).setdefault(task)
+
+    def pop(self) -> Task:
+        """Removes and returns the next task. Raises KeyError if there is none."""
+        self._turn += 1
+        is_low = self._low and (not self._high or self._turn % LOW_PRIORITY_TURNS == 0)
+        return (self._low if is_low else self._high).popitem(last=False)[0]
 
 
 def _retry_s(failures: int) -> float:

@@ -7,30 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.storage.object_meta import is_terminating
 
 NAME = "kube-root-ca.crt"
 _ABOUT = {"kubernetes.io/description": "The certificates by which clients in the cluster verify the API server."}
 
 
-class RootCa:
+class RootCa(Reconciler):
     """Requests are namespaces by name. `certificates` are PEM."""
 
     name = "root-ca-certificate-publisher"
     watches = (NAMESPACE, CONFIG_MAP)
-    ignores_own_writes_of: frozenset[Kind] = frozenset({CONFIG_MAP})
+    ignores_own_writes_of = frozenset({CONFIG_MAP})
 
     def __init__(self, certificates: str) -> None:
         self._data = {"ca.crt": certificates}
         self._active: set[str] = set()
         self._published: dict[str, Json] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the active namespaces and their ConfigMaps."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind is NAMESPACE:
             is_active = obj is not None and not is_terminating(obj)
             (self._active.add if is_active else self._active.discard)(key[1])
@@ -42,10 +41,9 @@ class RootCa:
             self._published[key[0]] = obj
         return ((key[0],),)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Creates the ConfigMap if it is missing, or restores its data; other fields are kept."""
-        _ = since_s, now_s
-        (namespace,) = request
+        (namespace,) = request.name
         if namespace not in self._active:
             return Result()
         if (published := self._published.get(namespace)) is None:
@@ -54,8 +52,3 @@ class RootCa:
         if published.get("data") == self._data:
             return Result()
         return Result((Action("update", CONFIG_MAP, {**published, "data": self._data}),))
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event."""
-        _ = request, error
-        return None

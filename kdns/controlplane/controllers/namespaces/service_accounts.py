@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
-from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE_ACCOUNT
 from kdns.controlplane.storage.object_meta import is_terminating
 
 DEFAULT = "default"
 
 
-class ServiceAccounts:
+class ServiceAccounts(Reconciler):
     """Requests are namespaces by name."""
 
     name = "service-account-controller"
     watches = (NAMESPACE, SERVICE_ACCOUNT)
-    ignores_own_writes_of: frozenset[Kind] = frozenset({SERVICE_ACCOUNT})
+    ignores_own_writes_of = frozenset({SERVICE_ACCOUNT})
 
     def __init__(self) -> None:
         self._active: set[str] = set()
         self._complete: set[str] = set()
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the active namespaces and those that have the account."""
-        _ = revision
+        kind, key, obj, _ = change
         namespace = key[1] if kind == NAMESPACE else key[0]
         if kind == NAMESPACE:
             is_active = obj is not None and not is_terminating(obj)
@@ -34,15 +33,9 @@ class ServiceAccounts:
             (self._complete.add if obj else self._complete.discard)(namespace)
         return ((namespace,),)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Creates the account if it is missing."""
-        _ = since_s, now_s
-        (namespace,) = request
+        (namespace,) = request.name
         if namespace not in self._active or namespace in self._complete:
             return Result()
         return Result((Action("create", SERVICE_ACCOUNT, {"metadata": {"name": DEFAULT, "namespace": namespace}}),))
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event."""
-        _ = request, error
-        return None

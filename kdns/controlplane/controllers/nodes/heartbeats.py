@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.node_status import is_ready, reported_conditions
-from kdns.controlplane.meta.kinds import LEASE, NODE, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import LEASE, NODE, Json
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 NAMESPACE: Final = "kube-node-lease"
@@ -22,20 +21,20 @@ RENEWAL_S: Final = 10
 STATUS_S: Final = 300
 
 
-class Heartbeats:
+class Heartbeats(Reconciler):
     """Requests are Nodes by name."""
 
     name = "kubelet"
     watches = (NODE, LEASE)
-    ignores_own_writes_of: frozenset[Kind] = frozenset({NODE, LEASE})
+    ignores_own_writes_of = frozenset({NODE, LEASE})
 
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
         self._leases: dict[str, Json] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the Node of a Node or Lease."""
-        _ = revision
+        kind, key, obj, _ = change
         namespace, name = key
         if kind == LEASE and namespace != NAMESPACE:
             return ()
@@ -45,10 +44,9 @@ class Heartbeats:
             known[name] = obj
         return ((name,),) if name in self._nodes else ()
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Renews overdue heartbeats."""
-        _ = since_s
-        (name,) = request
+        (name,), now_s = request
         node = self._nodes.get(name)
         if node is None or not is_ready(node) or is_terminating(node):
             return Result()
@@ -66,11 +64,6 @@ class Heartbeats:
             yield Action("create", LEASE, {"metadata": metadata, "spec": renewal})
         elif not _micro(due_s) <= (lease.get("spec") or {}).get("renewTime", "") <= _micro(now_s):
             yield Action("update", LEASE, {**lease, "spec": {**(lease.get("spec") or {}), **renewal}})
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event; the manager logs the error."""
-        _ = request, error
-        return None
 
 
 def _reported(node: Json, due_s: float, now_s: float) -> Iterable[Action]:

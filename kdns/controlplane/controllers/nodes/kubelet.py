@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.node_status import (
     internal_ips,
     is_ready,
@@ -28,6 +27,7 @@ from kdns.controlplane.controllers.nodes.pod_status import (
     running_status,
     succeeded_status,
 )
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import node_of, pod_ips
@@ -38,12 +38,11 @@ _CLOCK_SKEW_S: Final = 60.0
 """A Pod whose wait exceeds its grace period by more leaves at once: the clock went back since the deletion."""
 
 
-class Kubelet:
+class Kubelet(Reconciler):
     """Requests are Pods by namespace and name, and nodes by "" and name."""
 
     name = "kubelet"
     watches = (NODE, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
         self._config, self._addresses = config, PodAddresses(config, choose)
@@ -51,9 +50,9 @@ class Kubelet:
         self._pods: dict[Key, Json] = {}
         self._uids: dict[tuple[Kind, Key], str] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes addresses that are in use; the Pod, if the kubelet has something to do for it."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == NODE:
             return self._observe_node(key, obj)
         self._follow(POD, key, obj, obj)
@@ -63,7 +62,7 @@ class Kubelet:
         self._pods[key] = obj
         return (key,)
 
-    def _observe_node(self, key: Key, obj: Json | None) -> Iterable[Request]:
+    def _observe_node(self, key: Key, obj: Json | None) -> Iterable[Name]:
         name = key[1]
         self._nodes.pop(name, None)
         self._follow(NODE, key, obj, {"status": {"podIPs": [{"ip": ip} for ip in internal_ips(obj)]}} if obj else None)
@@ -78,13 +77,12 @@ class Kubelet:
             self._uids[kind, key] = uid
         self._addresses.follow(uid, addressed)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Returns the work of the Pod's kubelet.
 
         A Node that is missing, not Ready or without address has no kubelet.
         """
-        _ = since_s
-        namespace, name = request
+        (namespace, name), now_s = request
         if not namespace:
             return self._report(name, timestamp(now_s))
         pod = self._pods.get((namespace, name))
@@ -128,11 +126,6 @@ class Kubelet:
         pods_max = min(network.num_addresses for network in self._config.pod_cidrs)
         status = node_status(given, name, addresses, pods_max, now, self._config.platform)
         return Result((Action("update", NODE, {**node, "status": status}, "status"),))
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event; the manager logs the error."""
-        _ = request, error
-        return None
 
 
 def _rows(addresses: list[str], node: Json) -> list[Json]:

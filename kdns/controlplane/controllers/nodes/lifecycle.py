@@ -8,23 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.node_status import is_ready
 from kdns.controlplane.controllers.nodes.placement import evicting_taints, eviction_in_s
 from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
-from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import NODE, POD, Json
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, ready_condition, with_condition
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 _LOST = "NodeNotReady"
 
 
-class NodeLifecycle:
+class NodeLifecycle(Reconciler):
     """Requests are Pods by namespace and name. A Pod becomes Ready again with its Node."""
 
     name = "node-controller"
     watches = (NODE, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
@@ -32,9 +31,9 @@ class NodeLifecycle:
         self._pods_by_node = PodsByNode()
         self._tainted_s: dict[Key, float] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the Pod, or all Pods of a Node whose readiness or taints change."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == NODE:
             before = self._nodes.pop(key[1], None)
             if obj is None:
@@ -60,9 +59,9 @@ class NodeLifecycle:
         node = self._nodes.get(node_of(pod))
         return node is not None and (not is_ready(node) or bool(evicting_taints(node)) or _was_lost(pod))
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Evicts the Pod, now or later, or sets its Ready condition to that of its Node."""
-        namespace, name = request
+        (namespace, name), now_s = request
         pod = self._pods.get((namespace, name))
         node = self._nodes.get(node_of(pod)) if pod else None
         if pod is None or node is None:
@@ -74,7 +73,6 @@ class NodeLifecycle:
         if wait_s == 0:
             event = Event(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
             return Result((Action("delete", POD, pod),), (event,))
-        _ = since_s
         ready = ready_condition(pod) or {}
         if not is_ready(node) and ready.get("status") == "True":
             changed = with_condition(pod, "Ready", "False", timestamp(now_s), reason=_LOST)
@@ -84,11 +82,6 @@ class NodeLifecycle:
             changed = with_condition(pod, "Ready", "True", timestamp(now_s))
             return Result((Action("update", POD, changed, "status"),), requeue_after_s=wait_s)
         return Result(requeue_after_s=wait_s)
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event."""
-        _ = request, error
-        return None
 
 
 def _state(node: Json | None) -> tuple[bool, list[Json]]:

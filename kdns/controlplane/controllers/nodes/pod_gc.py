@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
-from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import NODE, POD, Json
 from kdns.controlplane.resources.pod.pod import node_of
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -19,12 +19,11 @@ DELETED_NODES_MAX: Final = 1000
 """Deleted Nodes that are remembered; Kubernetes looks for Nodes that are missing for 40 seconds."""
 
 
-class PodGarbageCollector:
+class PodGarbageCollector(Reconciler):
     """Requests are Pods by namespace and name."""
 
     name = "pod-garbage-collector"
     watches = (NODE, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._nodes: set[str] = set()
@@ -33,9 +32,9 @@ class PodGarbageCollector:
         self._pods: dict[Key, Json] = {}
         self._pods_by_node = PodsByNode()
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes Pods by Node; the Pods of a deleted Node."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == NODE:
             (self._nodes.add if obj else self._nodes.discard)(key[1])
             self._deleted_nodes.pop(key[1], None)
@@ -58,16 +57,10 @@ class PodGarbageCollector:
         node = node_of(pod)
         return node in self._deleted_nodes or (is_terminating(pod) and node not in self._nodes)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Deletes the Pod with grace period 0."""
-        _ = since_s, now_s
-        namespace, name = request
+        namespace, name = request.name
         pod = self._pods.get((namespace, name))
         if pod is None or not self._is_orphaned(pod):
             return Result()
         return Result((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event."""
-        _ = request, error
-        return None

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
 from kdns.controlplane.controllers.nodes.placement import obstacle
-from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import NODE, POD, Json
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
@@ -16,12 +16,11 @@ _NAME = "default-scheduler"
 _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
-class Scheduler:
+class Scheduler(Reconciler):
     """Requests are Pods by namespace and name, except those of another scheduler."""
 
     name = _NAME
     watches = (NODE, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._nodes: dict[str, Json] = {}
@@ -29,9 +28,9 @@ class Scheduler:
         self._load: Counter[str] = Counter()
         self._pending: dict[Key, Json] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Counts Pods by Node; a pending Pod, or all pending Pods for a Node."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == NODE:
             self._nodes.pop(key[1], None)
             if obj:
@@ -54,10 +53,9 @@ class Scheduler:
         self._pending[key] = obj
         return (key,)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Binds the Pod to a Node, or sets PodScheduled to False with the reason, once for each reason."""
-        _ = since_s
-        namespace, name = request
+        (namespace, name), now_s = request
         pod = self._pending.get((namespace, name))
         if pod is None:
             return Result()
@@ -72,11 +70,6 @@ class Scheduler:
         node = min(fitting, key=lambda each: (self._load[each], each))
         event = Event(POD, pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
         return Result((Action("update", POD, {**pod, "spec": {**pod["spec"], "nodeName": node}}),), (event,))
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event; the manager logs the error."""
-        _ = request, error
-        return None
 
 
 def _pending_result(pod: Json, reason: str, message: str, now: str, events: tuple[Event, ...]) -> Result:

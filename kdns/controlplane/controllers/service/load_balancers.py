@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.cluster_config import AddressRange
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.resources.service.spec import LOAD_BALANCER, REQUIRE, ip_families, spec_of, type_of
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import Address, parse_address
@@ -42,12 +42,11 @@ def addresses_of(service: Json) -> list[Address]:
     return [ip for entry in ingress_of(service) if (ip := parse_address(entry.get("ip") or ""))]
 
 
-class LoadBalancers:
+class LoadBalancers(Reconciler):
     """Requests are Services by namespace and name."""
 
     name = "service-lb-controller"
     watches = (SERVICE,)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, pool: Sequence[AddressRange]) -> None:
         self._pool = pool
@@ -57,9 +56,9 @@ class LoadBalancers:
         self._waiting: dict[Key, str] = {}
         self._events: dict[Key, list[Event]] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the Service's addresses; the Service, and those that wait for an address when one becomes free."""
-        _ = kind, revision
+        _, key, obj, _ = change
         old = self._services.pop(key, None)
         if obj is not None:
             self._services[key] = obj
@@ -81,10 +80,9 @@ class LoadBalancers:
         concerned = [key] if obj and (type_of(obj) == LOAD_BALANCER or FINALIZER in _finalizers(obj)) else []
         return [*concerned, *self._waiting] if had - has else concerned
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Returns one write: the finalizer, then the address; the address first when it is released."""
-        _ = since_s, now_s
-        namespace, name = request
+        namespace, name = request.name
         key = (namespace, name)
         service = self._services.get(key)
         if service is None:
@@ -113,7 +111,7 @@ class LoadBalancers:
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns SyncLoadBalancerFailed; no Event for conflicts."""
-        namespace, name = request
+        namespace, name = request.name
         service = self._services.get((namespace, name))
         if service is None or (isinstance(error, StatusError) and error.code == _CONFLICT):
             return None

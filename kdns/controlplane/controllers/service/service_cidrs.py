@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
+from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE_CIDR, Json
 from kdns.controlplane.resources.service.service_cidr import (
     DEFAULT,
     default_service_cidr,
@@ -31,7 +30,7 @@ def upgraded(stored: Json, default: Json) -> Json | None:
     return None
 
 
-class ServiceCidrs:
+class ServiceCidrs(Reconciler):
     """Sets ServiceCIDRs Ready, and removes the finalizer of a terminating one that no address depends on alone.
 
     Differs: kube-controller-manager waits another 10 s for the allocators of other servers to hear of the deletion.
@@ -39,7 +38,6 @@ class ServiceCidrs:
 
     name = "service-cidr-controller"
     watches = (SERVICE_CIDR, IP_ADDRESS)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._cidrs: dict[str, Json] = {}
@@ -47,9 +45,9 @@ class ServiceCidrs:
         self._terminating: set[str] = set()
         self._addresses: dict[str, tuple[int, int]] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns a ServiceCIDR and all terminating ones; for an IPAddress the terminating ones."""
-        _ = revision
+        kind, key, obj, _ = change
         name = key[1]
         if kind == IP_ADDRESS:
             self._addresses.pop(name, None)
@@ -67,22 +65,21 @@ class ServiceCidrs:
             self._networks.pop(name, None)
         return [(each,) for each in {name, *self._terminating}]
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes the finalizer and the Ready condition.
 
         A terminating ServiceCIDR is released, or gets the reason that blocks it.
         """
-        _ = since_s
-        obj = self._cidrs.get(request[0])
+        obj = self._cidrs.get(request.name[0])
         if obj is None:
             return Result()
         finalizers = obj["metadata"].get("finalizers") or []
         if not is_terminating(obj):
             if FINALIZER not in finalizers:
                 return _update(obj, metadata={**obj["metadata"], "finalizers": [*finalizers, FINALIZER]})
-            return _condition(obj, now_s, "True", "", "Kubernetes Service CIDR is ready")
-        if not self._is_unused(request[0]):
-            return _condition(obj, now_s, "False", "Terminating", BLOCKED)
+            return _condition(obj, request.now_s, "True", "", "Kubernetes Service CIDR is ready")
+        if not self._is_unused(request.name[0]):
+            return _condition(obj, request.now_s, "False", "Terminating", BLOCKED)
         if FINALIZER in finalizers:
             rest = [each for each in finalizers if each != FINALIZER]
             return _update(obj, metadata={**obj["metadata"], "finalizers": rest})
@@ -90,7 +87,7 @@ class ServiceCidrs:
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns KubernetesServiceCIDRError; no Event for conflicts."""
-        obj = self._cidrs.get(request[0])
+        obj = self._cidrs.get(request.name[0])
         if obj is None or _is_conflict(error):
             return None
         message = "The ServiceCIDR Status can not be set to Ready=True"
@@ -142,29 +139,27 @@ def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) 
     return Result((Action("update", SERVICE_CIDR, changed, "status"),))
 
 
-class DefaultServiceCidr:
+class DefaultServiceCidr(Reconciler):
     """Creates the default ServiceCIDR when it is missing; an Event says when it differs from --service-cidr."""
 
     name = "kubernetes-service-cidr-controller"
     watches = (SERVICE_CIDR,)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
         self._stored: Json | None = None
         self._is_reported = False
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the default ServiceCIDR only."""
-        _ = kind, revision
+        _, key, obj, _ = change
         if key[1] != DEFAULT:
             return ()
         self._stored = obj
         return ((DEFAULT,),)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, _request: Request) -> Result:
         """Creates it, adds a second family, or records the inconsistency once."""
-        _ = request, since_s, now_s
         default = default_service_cidr(self._config)
         if self._stored is None:
             return Result((Action("create", SERVICE_CIDR, default),))

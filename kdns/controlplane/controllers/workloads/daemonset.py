@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
 from kdns.controlplane.controllers.events import combined_events
 from kdns.controlplane.controllers.nodes.placement import daemon_tolerations, fits_node, on_node_only, untolerated
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, new_pod, pod_available_in_s
 from kdns.controlplane.controllers.workloads.replicas import count, int_or_percent
 from kdns.controlplane.controllers.workloads.revisions import REVISION_HASH, history
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json, Kind
+from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
 from kdns.controlplane.resources.apps.defaults import TEMPLATE_GENERATION
 from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating
@@ -46,24 +54,23 @@ class _Nodes:
         return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) == self.hash
 
 
-class DaemonSets:
+class DaemonSets(Reconciler):
     """Requests are DaemonSets by namespace and name."""
 
     name = "daemonset-controller"
     watches = (DAEMON_SET, NODE, POD, CONTROLLER_REVISION)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, suffix: Suffix) -> None:
         self._suffix = suffix
         self._index = WorkloadIndex(DAEMON_SET, POD, CONTROLLER_REVISION)
         self._nodes: dict[str, Json] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the set, or the set of a Pod or ControllerRevision.
 
         A Node whose labels or taints change affects all sets.
         """
-        _ = revision
+        kind, key, obj, _ = change
         if kind != NODE:
             return self._index.observe(kind, key, obj)
         old = self._nodes.pop(key[1], None)
@@ -71,10 +78,9 @@ class DaemonSets:
             self._nodes[key[1]] = obj
         return () if old and obj and _scheduling_fields(old) == _scheduling_fields(obj) else tuple(self._index.all)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes ControllerRevisions, then the status, then Pods: missing and surplus ones before outdated ones."""
-        _ = since_s
-        key = (request[0], request[1])
+        key = request.key
         owner = self._index.all.get(key)
         if owner is None:
             return Result()
@@ -88,7 +94,7 @@ class DaemonSets:
         if revision_history.due or revision_history.update is None:
             return Result(revision_history.due)
         text = revision_history.update["metadata"]["labels"].get(REVISION_HASH) or ""
-        nodes = self._nodes_of(owner, pods, text, now_s)
+        nodes = self._nodes_of(owner, pods, text, request.now_s)
         actions = status_update(DAEMON_SET, owner, _status(nodes, revision_history.collisions))
         steps, events = self._ensure_pods(nodes)
         if not steps and (owner["spec"].get("updateStrategy") or {}).get("type") == "RollingUpdate":
@@ -101,13 +107,13 @@ class DaemonSets:
         ]
         limit = owner["spec"].get("revisionHistoryLimit")
         surplus = revision_history.outdated(-1 if limit is None else limit, live)
-        waits = [pod_available_in_s(pod, count(owner["spec"], "minReadySeconds"), now_s) for pod in pods]
+        waits = [pod_available_in_s(pod, count(owner["spec"], "minReadySeconds"), request.now_s) for pod in pods]
         requeue_after_s = min((wait for wait in waits if wait), default=None)
         return Result([*actions, *steps, *surplus], events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns FailedCreate; no Event for conflicts."""
-        owner = self._index.all.get((request[0], request[1]))
+        owner = self._index.all.get(request.key)
         if owner is None or not isinstance(error, StatusError) or error.code == 409:
             return None
         return Event(DAEMON_SET, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")

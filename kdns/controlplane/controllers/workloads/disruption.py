@@ -9,27 +9,27 @@ from collections.abc import Iterable
 from math import ceil
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result
-from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, Json, Kind
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, Json
 from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.resources.pod.pod import is_finished, is_ready
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 
-class Disruptions:
+class Disruptions(Reconciler):
     """Requests are PodDisruptionBudgets by namespace and name."""
 
     name = "disruption-controller"
     watches = (DISRUPTION_BUDGET, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset({DISRUPTION_BUDGET})
+    ignores_own_writes_of = frozenset({DISRUPTION_BUDGET})
 
     def __init__(self) -> None:
         self._budgets: dict[Key, Json] = {}
         self._pods: dict[str, dict[Key, Json]] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the budget itself, or the budgets of a Pod's namespace."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == DISRUPTION_BUDGET:
             self._budgets.pop(key, None)
             if obj:
@@ -43,13 +43,12 @@ class Disruptions:
             del self._pods[key[0]]
         return [each for each in self._budgets if each[0] == key[0]]
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Updates the status of the budget."""
-        _ = since_s
-        budget = self._budgets.get((request[0], request[1]))
+        budget = self._budgets.get(request.key)
         if budget is None:
             return Result()
-        status = self._status(budget, timestamp(now_s))
+        status = self._status(budget, timestamp(request.now_s))
         changed = status != (budget.get("status") or {})
         return Result((Action("update", DISRUPTION_BUDGET, {**budget, "status": status}, "status"),) if changed else ())
 
@@ -78,11 +77,6 @@ class Disruptions:
             "expectedPods": len(running),
             "conditions": [_condition(old, *reason, budget["metadata"].get("generation", 0), now)],
         }
-
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns no Event."""
-        _ = request, error
-        return None
 
 
 def _desired_healthy(spec: Json, expected: int) -> int:

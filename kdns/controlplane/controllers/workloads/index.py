@@ -11,8 +11,8 @@ from typing import Final
 
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector, from_labels
-from kdns.controlplane.controllers.controller import Action
 from kdns.controlplane.controllers.owner_references import controller_of, owner_reference
+from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.meta.kinds import REPLICATION_CONTROLLER, Json, Kind
 from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.storage.object_meta import is_terminating

@@ -10,14 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
 from kdns.controlplane.controllers.events import combined_events
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, is_active, new_pod
 from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.human_duration import seconds_of
-from kdns.controlplane.meta.kinds import JOB, POD, Json, Kind
+from kdns.controlplane.meta.kinds import JOB, POD, Json
 from kdns.controlplane.resources.pod.pod import is_ready
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
@@ -31,34 +39,32 @@ _CONTROLLER = "kubernetes.io/job-controller"
 _FOREGROUND: Json = {"propagationPolicy": "Foreground"}
 
 
-class Jobs:
+class Jobs(Reconciler):
     """Requests are Jobs by namespace and name."""
 
     name = "job-controller"
     watches = (JOB, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, suffix: Suffix) -> None:
         self._suffix, self._index = suffix, WorkloadIndex(JOB, POD)
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the Job, or that of a Pod."""
-        _ = revision
+        kind, key, obj, _ = change
         return self._index.observe(kind, key, obj)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes the status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
-        _ = since_s
-        key = (request[0], request[1])
+        key = request.key
         job = self._index.all.get(key)
         if job is None or is_terminating(job) or (job["spec"].get("managedBy") or _CONTROLLER) != _CONTROLLER:
             return Result()
         if is_finished_job(job):
-            return _expiry(job, now_s)
+            return _expiry(job, request.now_s)
         pods, changes = self._index.claimed(key, POD)
         if changes:
             return Result(changes)
-        active_job = _ActiveJob(job, pods, now_s)
+        active_job = _ActiveJob(job, pods, request.now_s)
         status, events = active_job.status()
         actions = status_update(JOB, job, status)
         ends = is_finished_job({"status": status})
@@ -89,7 +95,7 @@ class Jobs:
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns FailedCreate."""
-        job = self._index.all.get((request[0], request[1]))
+        job = self._index.all.get(request.key)
         return Event(JOB, job, "Warning", "FailedCreate", f"Error creating: {error}") if job else None
 
 

@@ -8,9 +8,18 @@ from math import floor, log2
 from typing import TypeAlias
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
 from kdns.controlplane.controllers.events import combined_events
 from kdns.controlplane.controllers.owner_references import controller_of
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import (
     Suffix,
@@ -34,10 +43,8 @@ _FORBIDDEN = 403
 Rank: TypeAlias = tuple[bool, int, bool, int, int, float, int, float, str]
 
 
-class ReplicaSets:
+class ReplicaSets(Reconciler):
     """Requests are ReplicaSets, or ReplicationControllers, by namespace and name."""
-
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self, kind: Kind, suffix: Suffix) -> None:
         self.name = "replicaset-controller" if kind == REPLICA_SET else "replication-controller"
@@ -49,9 +56,9 @@ class ReplicaSets:
         self._ready_since_s: dict[Key, float | None] = {}
         self._chosen_pods: dict[Key, list[Key]] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the ReplicaSet, that of a Pod, or those that could adopt the Pod."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == self._kind:
             self._siblings.apply(key, obj)
             if obj is None:
@@ -63,10 +70,9 @@ class ReplicaSets:
             self._ready_since_s[key] = ready_since_s(obj)
         return self._index.observe(kind, key, obj)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes the status first, then creations or deletions of Pods, at most `ACTIONS_MAX`."""
-        _ = since_s
-        key = (request[0], request[1])
+        key = request.key
         owner = self._index.all.get(key)
         if owner is None:
             return Result()
@@ -74,18 +80,18 @@ class ReplicaSets:
         if changes:
             return Result(changes)
         active = [pod for pod in pods if is_active(pod)]
-        status, requeue_after_s = self._status(owner, pods, active, self._failures.pop(key, ""), now_s)
+        status, requeue_after_s = self._status(owner, pods, active, self._failures.pop(key, ""), request.now_s)
         actions, events = status_update(self._kind, owner, status), list[Event]()
         if not is_terminating(owner):
             missing = count(owner.get("spec"), "replicas") - len(active)
-            more = self._create(owner, missing) if missing > 0 else self._delete(owner, active, -missing, now_s)
+            more = self._create(owner, missing) if missing > 0 else self._delete(owner, active, -missing, request.now_s)
             actions += more[0]
             events += more[1]
         return Result(actions, events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns FailedCreate and sets ReplicaFailure; no Event for conflicts and terminating namespaces."""
-        key = (request[0], request[1])
+        key = request.key
         owner = self._index.all.get(key)
         if owner is None or not isinstance(error, StatusError) or error.code == 409:
             return None

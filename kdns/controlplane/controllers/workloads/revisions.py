@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
+from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.controllers.workloads.replicas import count
 from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, Json, Kind
 from kdns.controlplane.schema.serialization import serialized

@@ -8,7 +8,7 @@ from itertools import count
 from served_kinds import KINDS
 
 from kdns.controlplane.bootstrap import establish, initial_objects
-from kdns.controlplane.controllers.controller import Controller, Event
+from kdns.controlplane.controllers.reconciler import Change, Event, Reconciler, Request
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import SERVICE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
@@ -36,9 +36,9 @@ class Stepper:
         store = Store(self.objects, revision=self.revision)
         self.api = Api(store, self.registry, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x")
         establish(self.api, self.registry, initial_objects(self.config, "2023-11-14T22:13:20Z"))
-        self._watched: list[tuple[Controller, Kind, Subscription]] = []
+        self._watched: list[tuple[Reconciler, Kind, Subscription]] = []
 
-    def run(self, *controllers: Controller) -> None:
+    def run(self, *controllers: Reconciler) -> None:
         """Let controllers learn of everything, and settle."""
         for controller in controllers:
             self._watched += [(controller, kind, self.api.watch(kind, None)) for kind in controller.watches]
@@ -51,7 +51,7 @@ class Stepper:
             for controller, kind, subscription in self._watched:
                 for event in subscription.take():
                     obj = None if event.type == "DELETED" else event.stored.obj
-                    for request in controller.observe(kind, event.stored.key, obj, event.stored.revision):
+                    for request in controller.observe(Change(kind, event.stored.key, obj, event.stored.revision)):
                         asked[id(controller), request] = controller
             if not asked:
                 return
@@ -59,9 +59,9 @@ class Stepper:
                 self.look(controller, *request)
         raise AssertionError("the controllers find no rest")
 
-    def look(self, controller: Controller, *request: str) -> None:
+    def look(self, controller: Reconciler, *request: str) -> None:
         """One look at a subject, and what comes of it."""
-        result = controller.reconcile(request, self.now_s, self.now_s)
+        result = controller.reconcile(Request(request, self.now_s))
         self.told += result.events
         self.requeue_after_s += [] if result.requeue_after_s is None else [result.requeue_after_s]
         for action in result.actions:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kdns.cli.flags import address_ranges
 from kdns.cluster.objects import Key
+from kdns.controlplane.controllers.reconciler import Change, Request
 from kdns.controlplane.controllers.service.load_balancers import FINALIZER, LoadBalancers, ingress_of
 from kdns.controlplane.meta.cluster_config import AddressRange
 from kdns.controlplane.meta.errors import StatusError, conflict
@@ -38,7 +39,7 @@ class World:
         queue = list(self.tell(name, obj))
         while queue:
             request = queue.pop(0)
-            result = self.controller.reconcile(request, 0, 0)
+            result = self.controller.reconcile(Request(request, 0))
             self.told += [f"{event.reason}: {event.message}" for event in result.events]
             for action in result.actions:
                 meta = action.obj["metadata"]
@@ -50,7 +51,7 @@ class World:
         self.services.pop(key, None)
         if obj is not None:
             self.services[key] = obj
-        return list(self.controller.observe(SERVICE, key, obj, next(self.revisions)))
+        return list(self.controller.observe(Change(SERVICE, key, obj, next(self.revisions))))
 
     def ips(self, name: str) -> list[str]:
         return [entry.get("ip") or entry["hostname"] for entry in ingress_of(self.services["x", name])]
@@ -187,10 +188,10 @@ def test_events_of_a_life() -> None:
 def test_refused_writes_are_told_but_conflicts() -> None:
     world = World()
     world.put("a", service())
-    told = world.controller.failed(("x", "a"), StatusError(422, "Invalid", "no"))
+    told = world.controller.failed(Request(("x", "a"), 0), StatusError(422, "Invalid", "no"))
     assert told
     assert told.message == "Error syncing load balancer: failed to update load balancer status: no"
-    assert world.controller.failed(("x", "a"), conflict(SERVICE, "a", "changed")) is None
+    assert world.controller.failed(Request(("x", "a"), 0), conflict(SERVICE, "a", "changed")) is None
 
 
 STEPS = st.lists(
@@ -229,7 +230,7 @@ def test_no_address_is_given_twice(steps: list[tuple[str, str, int, bool]]) -> N
         restarted = World(address_ranges("--lb-pool", "192.0.2.0/29"))
         for (_, other), obj in world.services.items():
             restarted.tell(other, obj)
-        assert all(not restarted.controller.reconcile(key, 0, 0).actions for key in world.services)
+        assert all(not restarted.controller.reconcile(Request(key, 0)).actions for key in world.services)
 
 
 RANGES = [

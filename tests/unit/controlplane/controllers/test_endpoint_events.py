@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from desired_endpoints import desired_endpoints
 
-from kdns.controlplane.controllers.controller import Controller
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.mirroring_controller import MirroringController
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.trigger_time_tracker import TriggerTimeTracker
+from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 
@@ -71,21 +71,21 @@ def test_trigger_times(looks: list[Look]) -> None:
         assert times.take(service()) == told
 
 
-def learnt(controller: Controller, *objects: tuple[Kind, Json]) -> Controller:
+def learnt(controller: Reconciler, *objects: tuple[Kind, Json]) -> Reconciler:
     for revision, (kind, obj) in enumerate(objects, 1):
         meta = obj["metadata"]
-        controller.observe(kind, (meta.get("namespace", ""), meta["name"]), obj, revision)
+        controller.observe(Change(kind, (meta.get("namespace", ""), meta["name"]), obj, revision))
     return controller
 
 
-def annotation(controller: Controller) -> list[str | None]:
+def annotation(controller: Reconciler) -> list[str | None]:
     """What each write of a look says of its trigger, after which it is learnt."""
     found = []
-    for action in controller.reconcile(("x", "svc"), 0, 0).actions:
+    for action in controller.reconcile(Request(("x", "svc"), 0)).actions:
         meta = action.obj["metadata"]
         found.append((meta.get("annotations") or {}).get(TRIGGER))
         meta |= {"name": meta.get("name", "svc-1"), "resourceVersion": "9"}
-        controller.observe(action.kind, ("x", meta["name"]), action.obj, 100)
+        controller.observe(Change(action.kind, ("x", meta["name"]), action.obj, 100))
     return found
 
 
@@ -97,9 +97,9 @@ def test_the_annotation_comes_and_goes(made: type[EndpointsController | Endpoint
     controller = learnt(made(ServiceIndex()), (NODE, NODE_1), (SERVICE, service()), (POD, pod()))
     assert annotation(controller) == [CREATED]
     assert annotation(controller) == []
-    controller.observe(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 10)
+    controller.observe(Change(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 10))
     assert annotation(controller) == ["2026-01-02T00:00:00Z"]
-    controller.observe(POD, ("x", "p1"), None, 11)
+    controller.observe(Change(POD, ("x", "p1"), None, 11))
     assert annotation(controller) == [None]
 
 
@@ -141,24 +141,24 @@ def test_refused_writes(
     reason: str,
     message: str,
 ) -> None:
-    event = learnt(made(ServiceIndex()), *objects).failed(("x", "svc"), REFUSED)
+    event = learnt(made(ServiceIndex()), *objects).failed(Request(("x", "svc"), 0), REFUSED)
     assert event
     assert (event.kind.kind, event.type, event.reason, event.message) == (about, "Warning", reason, message)
 
 
 def test_of_services_that_are_gone_nothing_is_told() -> None:
-    assert EndpointSliceController(ServiceIndex()).failed(("x", "svc"), REFUSED) is None
-    assert MirroringController(ServiceIndex()).failed(("x", "svc"), REFUSED) is None
+    assert EndpointSliceController(ServiceIndex()).failed(Request(("x", "svc"), 0), REFUSED) is None
+    assert MirroringController(ServiceIndex()).failed(Request(("x", "svc"), 0), REFUSED) is None
 
 
 def test_pods_on_unknown_nodes_are_told_of() -> None:
     controller = learnt(EndpointSliceController(ServiceIndex()), (SERVICE, service()), (POD, pod(1)), (POD, pod(2)))
-    (event,) = controller.reconcile(("x", "svc"), 0, 0).events
+    (event,) = controller.reconcile(Request(("x", "svc"), 0)).events
     skipped = ", ".join(f"skipping Pod p{n} for Service x/svc: Node n1 Not Found" for n in (1, 2))
     assert event.reason == "FailedToUpdateEndpointSlices"
     assert event.message == f"Error updating Endpoint Slices for Service x/svc: [{skipped}]"
-    assert set(controller.observe(NODE, ("", "n1"), NODE_1, 9)) == {("x", "svc")}
-    assert controller.reconcile(("x", "svc"), 0, 0).events == []
+    assert set(controller.observe(Change(NODE, ("", "n1"), NODE_1, 9))) == {("x", "svc")}
+    assert controller.reconcile(Request(("x", "svc"), 0)).events == []
 
 
 def test_reserved_labels_of_a_service_stay_its_own() -> None:
@@ -169,7 +169,7 @@ def test_reserved_labels_of_a_service_stay_its_own() -> None:
     }
     svc = service(labels={"team": "t", **reserved})
     controller = learnt(EndpointSliceController(ServiceIndex()), (NODE, NODE_1), (SERVICE, svc), (POD, pod()))
-    (action,) = controller.reconcile(("x", "svc"), 0, 0).actions
+    (action,) = controller.reconcile(Request(("x", "svc"), 0)).actions
     assert action.obj["metadata"]["labels"] == {
         "team": "t",
         "kubernetes.io/service-name": "svc",
@@ -194,18 +194,18 @@ def test_more_addresses_than_endpoints_can_hold() -> None:
 def test_large_endpoints_are_written_in_batches(size: int, requeue_after_s: float | None) -> None:
     pods = [(POD, pod(number)) for number in range(size)]
     controller = learnt(EndpointsController(ServiceIndex()), (SERVICE, service()), *pods)
-    (first,) = controller.reconcile(("x", "svc"), 0, 10.0).actions
+    (first,) = controller.reconcile(Request(("x", "svc"), 10.0)).actions
     first.obj["metadata"]["resourceVersion"] = "1"
-    controller.observe(ENDPOINTS, ("x", "svc"), first.obj, 1000)
-    controller.observe(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 1001)
-    early = controller.reconcile(("x", "svc"), 0, 10.03)
+    controller.observe(Change(ENDPOINTS, ("x", "svc"), first.obj, 1000))
+    controller.observe(Change(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 1001))
+    early = controller.reconcile(Request(("x", "svc"), 10.03))
     assert (early.requeue_after_s and round(early.requeue_after_s, 3), len(early.actions)) == (
         requeue_after_s,
         0 if requeue_after_s else 1,
     )
     if requeue_after_s:
-        (late,) = controller.reconcile(("x", "svc"), 0, 10.1).actions
+        (late,) = controller.reconcile(Request(("x", "svc"), 10.1)).actions
         assert late.obj["metadata"]["annotations"][TRIGGER] == "2026-01-02T00:00:00Z"
-        assert controller.reconcile(("x", "svc"), 0, 9.0).requeue_after_s is None, (
+        assert controller.reconcile(Request(("x", "svc"), 9.0)).requeue_after_s is None, (
             "a clock that was put back stops nothing"
         )

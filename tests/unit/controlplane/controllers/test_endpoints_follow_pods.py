@@ -23,6 +23,7 @@ from kdns.controlplane.controllers.endpoints.mirroring_controller import (
 )
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.slice_reconciler import SlicePlan, pack, plan_slices
+from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.meta.kinds import NODE, POD, SERVICE, Json, Kind
 
 NODES = {"n1": {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}}}}
@@ -212,7 +213,7 @@ def test_one_index_learns_an_event_once() -> None:
     index = ServiceIndex()
     controllers = (EndpointsController(index), EndpointSliceController(index), MirroringController(index))
     for controller in controllers:
-        assert set(controller.observe(SERVICE, ("x", "svc"), service(), 7)) == {("x", "svc")}
+        assert set(controller.observe(Change(SERVICE, ("x", "svc"), service(), 7))) == {("x", "svc")}
     names = ["endpoint-controller", "endpointslice-controller", "endpointslicemirroring-controller"]
     assert [controller.name for controller in controllers] == names
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.controllers.controller import Event
 from kdns.controlplane.controllers.events import TTL_S, EventExpiry, EventRecorder, new_event, repeated
+from kdns.controlplane.controllers.reconciler import Change, Event, Request
 from kdns.controlplane.meta.kinds import EVENT, NODE, SERVICE, Json
 
 NOW_S = 1_700_000_000.0
@@ -57,15 +57,15 @@ def test_events_go_an_hour_after_their_last_write() -> None:
     names = ("a", "b")
     events = {name: {"metadata": {"name": name, "namespace": "shop"}} for name in names}
     for name in names:
-        assert list(expiry.observe(EVENT, ("shop", name), events[name], 1)) == [("events",)]
-    assert expiry.reconcile(("events",), NOW_S, NOW_S).requeue_after_s == TTL_S
-    expiry.observe(EVENT, ("shop", "a"), events["a"], 2)
-    expiry.reconcile(("events",), NOW_S, NOW_S + 10)
-    due = expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S)
+        assert list(expiry.observe(Change(EVENT, ("shop", name), events[name], 1))) == [("events",)]
+    assert expiry.reconcile(Request(("events",), NOW_S)).requeue_after_s == TTL_S
+    expiry.observe(Change(EVENT, ("shop", "a"), events["a"], 2))
+    expiry.reconcile(Request(("events",), NOW_S + 10))
+    due = expiry.reconcile(Request(("events",), NOW_S + TTL_S))
     assert [(action.verb, action.obj) for action in due.actions] == [("delete", events["b"])]
     assert due.requeue_after_s == 10
-    expiry.observe(EVENT, ("shop", "b"), None, 3)
-    assert not expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S).actions
+    expiry.observe(Change(EVENT, ("shop", "b"), None, 3))
+    assert not expiry.reconcile(Request(("events",), NOW_S + TTL_S)).actions
 
 
 def test_events_expire_after_the_clock_was_set_back() -> None:
@@ -73,7 +73,7 @@ def test_events_expire_after_the_clock_was_set_back() -> None:
     expiry = EventExpiry()
     year_s = 365 * 24 * 3600.0
     for now_s, name in ((NOW_S + year_s, "before"), (NOW_S, "after")):
-        expiry.observe(EVENT, ("shop", name), {"metadata": {"name": name, "namespace": "shop"}}, 1)
-        assert expiry.reconcile(("events",), now_s, now_s).requeue_after_s == TTL_S
-    due = expiry.reconcile(("events",), NOW_S, NOW_S + TTL_S)
+        expiry.observe(Change(EVENT, ("shop", name), {"metadata": {"name": name, "namespace": "shop"}}, 1))
+        assert expiry.reconcile(Request(("events",), now_s)).requeue_after_s == TTL_S
+    due = expiry.reconcile(Request(("events",), NOW_S + TTL_S))
     assert [action.obj["metadata"]["name"] for action in due.actions] == ["before", "after"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Result
+from kdns.controlplane.controllers.reconciler import Change, Request, Result
 from kdns.controlplane.controllers.workloads.job import Jobs, indexes_in, indexes_text
 from kdns.controlplane.meta.kinds import JOB, POD, Json
 from kdns.controlplane.resources.batch.defaults import default_job, with_job_selector
@@ -32,7 +32,7 @@ class Cluster:
         self.job: Json | None = with_job_selector(
             default_job({"metadata": meta, "spec": {"template": template, **spec}})
         )
-        self.controller.observe(JOB, KEY, self.job, 1)
+        self.controller.observe(Change(JOB, KEY, self.job, 1))
 
     @property
     def status(self) -> Json:
@@ -43,17 +43,17 @@ class Cluster:
     def change(self, **spec: Any) -> None:
         assert self.job
         self.job = {**self.job, "spec": {**self.job["spec"], **spec}}
-        self.controller.observe(JOB, KEY, self.job, 1)
+        self.controller.observe(Change(JOB, KEY, self.job, 1))
 
     def step(self) -> Result:
-        result = self.controller.reconcile(KEY, START_S, self.now_s)
+        result = self.controller.reconcile(Request(KEY, self.now_s))
         self.reasons += [event.reason for event in result.events]
         for action in result.actions:
             meta = action.obj["metadata"]
             key = (meta["namespace"], meta["name"])
             if action.kind == JOB:
                 self.job = None if action.verb == "delete" else action.obj
-                self.controller.observe(JOB, KEY, self.job, 1)
+                self.controller.observe(Change(JOB, KEY, self.job, 1))
             elif action.verb == "delete":
                 self.end(key, None)
             else:
@@ -71,7 +71,7 @@ class Cluster:
         self.pods.pop(key, None)
         if pod:
             self.pods[key] = pod
-        self.controller.observe(POD, key, pod, 1)
+        self.controller.observe(Change(POD, key, pod, 1))
 
     def finish(self, number: int, phase: str = "Succeeded") -> None:
         """Let some of the Pods that run come to an end."""

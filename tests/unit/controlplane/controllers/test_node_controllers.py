@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Controller
 from kdns.controlplane.controllers.namespaces.service_accounts import ServiceAccounts
 from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
+from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
 from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
@@ -35,7 +35,7 @@ class Cluster:
         choose = random.Random(1).randrange
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
         self.api = Api(Store(), Registry(config, choose), lambda: self.now_s, uid, suffix, grace_period_s)
-        controllers: tuple[Controller, ...] = (
+        controllers: tuple[Reconciler, ...] = (
             Scheduler(),
             Kubelet(config, choose),
             PodGarbageCollector(),
@@ -46,7 +46,7 @@ class Cluster:
         followed = {kind: self.api.watch(kind, None) for each in controllers for kind in each.watches}
         self._controllers, self._followed = controllers, followed
         self.told: list[str] = []
-        self._later: list[tuple[Controller, tuple[str, ...]]] = []
+        self._later: list[tuple[Reconciler, tuple[str, ...]]] = []
         self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
 
     def settle(self) -> None:
@@ -57,7 +57,7 @@ class Cluster:
                     obj = None if event.type == "DELETED" else event.stored.obj
                     for each in self._controllers:
                         if kind in each.watches:
-                            subjects = each.observe(kind, event.stored.key, obj, event.stored.revision)
+                            subjects = each.observe(Change(kind, event.stored.key, obj, event.stored.revision))
                             queue |= dict.fromkeys((each, request) for request in subjects)
             if not queue:
                 return
@@ -66,8 +66,8 @@ class Cluster:
             self._run(controller, request)
         pytest.fail("the controllers never come to rest")
 
-    def _run(self, controller: Controller, request: tuple[str, ...]) -> None:
-        result = controller.reconcile(request, self.now_s, self.now_s)
+    def _run(self, controller: Reconciler, request: tuple[str, ...]) -> None:
+        result = controller.reconcile(Request(request, self.now_s))
         self.told += [event.reason for event in result.events]
         if result.requeue_after_s is not None:
             self._later.append((controller, request))

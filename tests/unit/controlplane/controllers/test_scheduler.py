@@ -9,6 +9,7 @@ from kdns.controlplane.controllers.nodes.node_status import lacks_node_status, n
 from kdns.controlplane.controllers.nodes.placement import obstacle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
+from kdns.controlplane.controllers.reconciler import Change, Request
 from kdns.controlplane.meta.kinds import NODE, POD, Json
 
 NOW = "2026-01-01T00:00:00Z"
@@ -95,7 +96,7 @@ def learnt(*objects: tuple[str, Json]) -> Scheduler:
     scheduler = Scheduler()
     for kind, obj in objects:
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        scheduler.observe(NODE if kind == "node" else POD, key, obj, 1)
+        scheduler.observe(Change(NODE if kind == "node" else POD, key, obj, 1))
     return scheduler
 
 
@@ -104,12 +105,12 @@ def test_pods_are_spread() -> None:
     placed = []
     for number in range(4):
         obj = pod(f"p{number}")
-        assert list(scheduler.observe(POD, ("default", f"p{number}"), obj, 1)) == [("default", f"p{number}")]
-        result = scheduler.reconcile(("default", f"p{number}"), 0, 0)
+        assert list(scheduler.observe(Change(POD, ("default", f"p{number}"), obj, 1))) == [("default", f"p{number}")]
+        result = scheduler.reconcile(Request(("default", f"p{number}"), 0))
         bound = result.actions[0].obj
         placed.append(bound["spec"]["nodeName"])
         assert result.events[0].message == f"Successfully assigned default/p{number} to {placed[-1]}"
-        scheduler.observe(POD, ("default", f"p{number}"), bound, 2)
+        scheduler.observe(Change(POD, ("default", f"p{number}"), bound, 2))
     assert placed == ["a", "b", "a", "b"]
 
 
@@ -125,7 +126,7 @@ def test_pods_are_spread() -> None:
 )
 def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) -> None:
     scheduler = learnt(*(("node", each) for each in nodes), ("pod", pod()))
-    result = scheduler.reconcile(("default", "p"), 0, 0)
+    result = scheduler.reconcile(Request(("default", "p"), 0))
     waiting = result.actions[0].obj
     assert waiting["status"]["conditions"][0] | {"lastTransitionTime": ""} == {
         "type": "PodScheduled",
@@ -135,10 +136,10 @@ def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) 
         "lastTransitionTime": "",
     }
     assert [(event.reason, event.message) for event in result.events] == [("FailedScheduling", message)]
-    scheduler.observe(POD, ("default", "p"), waiting, 2)
-    assert scheduler.reconcile(("default", "p"), 0, 9).actions == ()
-    assert list(scheduler.observe(NODE, ("", "new"), node("new"), 3)) == [("default", "p")]
-    assert scheduler.reconcile(("default", "p"), 0, 9).actions[0].obj["spec"]["nodeName"] == "new"
+    scheduler.observe(Change(POD, ("default", "p"), waiting, 2))
+    assert scheduler.reconcile(Request(("default", "p"), 9)).actions == ()
+    assert list(scheduler.observe(Change(NODE, ("", "new"), node("new"), 3))) == [("default", "p")]
+    assert scheduler.reconcile(Request(("default", "p"), 9)).actions[0].obj["spec"]["nodeName"] == "new"
 
 
 @pytest.mark.parametrize(
@@ -151,12 +152,12 @@ def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) 
     ],
 )
 def test_who_is_left_alone(obj: Json) -> None:
-    assert list(learnt(("node", node())).observe(POD, ("default", "p"), obj, 1)) == []
+    assert list(learnt(("node", node())).observe(Change(POD, ("default", "p"), obj, 1))) == []
 
 
 def test_a_gate_keeps_a_pod_from_being_scheduled() -> None:
     result = learnt(("node", node()), ("pod", pod(schedulingGates=[{"name": "wait"}]))).reconcile(
-        ("default", "p"), 0, 0
+        Request(("default", "p"), 0)
     )
     assert result.actions[0].obj["status"]["conditions"][0]["reason"] == "SchedulingGated"
     assert result.events == ()
@@ -181,7 +182,7 @@ def test_what_is_known_of_nodes_that_are_gone_is_bounded() -> None:
         pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": f"n{number}"}}
         for revision, (kind, key, obj) in enumerate(((NODE, ("", f"n{number}"), node), (POD, ("a", "p"), pod))):
             for controller in (scheduler, collector):
-                controller.observe(kind, key, obj, revision)
-                controller.observe(kind, key, None, revision)
+                controller.observe(Change(kind, key, obj, revision))
+                controller.observe(Change(kind, key, None, revision))
     assert not scheduler._load  # noqa: SLF001 - what leaks is not shown
     assert len(collector._deleted_nodes) == pod_gc.DELETED_NODES_MAX  # noqa: SLF001 - the same

@@ -6,6 +6,7 @@ import pytest
 
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
+from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.controllers.workloads.index import WorkloadIndex
 from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, Json
@@ -22,8 +23,8 @@ OBJECT: Json = {
 
 def test_disruptions() -> None:
     controller = Disruptions()
-    controller.observe(POD, KEY, OBJECT, 1)
-    controller.observe(POD, KEY, None, 2)
+    controller.observe(Change(POD, KEY, OBJECT, 1))
+    controller.observe(Change(POD, KEY, None, 2))
     assert vars(controller) == vars(Disruptions())
 
 
@@ -31,10 +32,10 @@ def test_disruptions() -> None:
 def test_pods_on_nodes(kind: type[PodGarbageCollector | NodeLifecycle]) -> None:
     controller, others = kind(), [("x", "b"), ("y", "a")]
     for key in (KEY, *others):
-        controller.observe(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1)
+        controller.observe(Change(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1))
     for key in (KEY, *others):
         assert vars(controller) != vars(kind())
-        controller.observe(POD, key, None, 2)
+        controller.observe(Change(POD, key, None, 2))
     assert vars(controller) == vars(kind())
 
 

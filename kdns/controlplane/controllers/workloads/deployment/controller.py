@@ -8,8 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
 from kdns.controlplane.controllers.owner_references import controller_of
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
 from kdns.controlplane.controllers.workloads.deployment.replica_sets import (
     REVISION,
     Rollout,
@@ -46,7 +55,7 @@ from kdns.controlplane.controllers.workloads.deployment.status import (
 from kdns.controlplane.controllers.workloads.index import Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import DEPLOYMENT, POD, REPLICA_SET, Json, Kind
+from kdns.controlplane.meta.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
 from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -54,21 +63,20 @@ _MIN_WAIT_S = 1.0
 _CONFLICT = 409
 
 
-class Deployments:
+class Deployments(Reconciler):
     """Requests are Deployments by namespace and name."""
 
     name = "deployment-controller"
     watches = (DEPLOYMENT, REPLICA_SET, POD)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._index = WorkloadIndex(DEPLOYMENT, REPLICA_SET)
         self._pods = Dependents()
         self._set_keys: dict[str, Key] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the Deployment, or that of a ReplicaSet; that of a finished Pod only with strategy Recreate."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == POD:
             old = self._pods.apply(key, obj)
             return self._recreated_with(old) if obj is None or is_finished(obj) else ()
@@ -80,10 +88,9 @@ class Deployments:
                 self._set_keys[obj["metadata"]["uid"]] = key
         return self._index.observe(kind, key, obj)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Takes one step of the rollout, and updates the status."""
-        _ = since_s
-        key = (request[0], request[1])
+        key = request.key
         deployment = self._index.all.get(key)
         if deployment is None:
             return Result()
@@ -94,31 +101,32 @@ class Deployments:
         new = next((each for each in sets if same_template(each, deployment)), None)
         rollout = Rollout(deployment, new, tuple(each for each in sets if each is not new))
         if is_terminating(deployment):
-            return Result(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
-        if (conditions := pause_conditions(deployment, now_s)) is not None:
+            return Result(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, request.now_s)))
+        if (conditions := pause_conditions(deployment, request.now_s)) is not None:
             status = {**(deployment.get("status") or {}), "conditions": conditions}
             return Result(status_update(DEPLOYMENT, deployment, status))
-        if due := self._synced(rollout, now_s):
+        if due := self._synced(rollout, request.now_s):
             return Result(due)
         paused = bool(deployment["spec"].get("paused"))
         if paused or was_scaled(deployment, sets):
             step = scaled(rollout) or (Result(surplus(rollout)) if paused else Result())
-            status = counted_status(deployment, new, sets, now_s)
+            status = counted_status(deployment, new, sets, request.now_s)
             return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events)
-        step = self._rolling(rollout, now_s) if is_rolling(deployment) else self._recreating(rollout, now_s)
-        status = rollout_status(deployment, new, sets, now_s)
+        take_step = self._rolling if is_rolling(deployment) else self._recreating
+        step = take_step(rollout, request.now_s)
+        status = rollout_status(deployment, new, sets, request.now_s)
         if new is None and any(action.verb == "create" for action in step.actions):
             return step
         if not step.actions and is_complete(deployment, status):
             step = Result(surplus(rollout))
         condition = condition_of({"status": status}, "Progressing")
-        left_s = deadline_in_s(deployment, condition, now_s) if condition and has_deadline(deployment) else None
+        left_s = deadline_in_s(deployment, condition, request.now_s) if condition and has_deadline(deployment) else None
         requeue_after_s = None if left_s is None else left_s + _MIN_WAIT_S
         return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns ReplicaSetCreateError if the new ReplicaSet does not exist; no Event for other writes."""
-        deployment = self._index.all.get((request[0], request[1]))
+        deployment = self._index.all.get(request.key)
         if deployment is None or not isinstance(error, StatusError) or error.code == _CONFLICT:
             return None
         if any(same_template(each, deployment) for each in self._index.parts[REPLICA_SET].of(deployment)):
@@ -126,7 +134,7 @@ class Deployments:
         message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
         return Event(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)
 
-    def _recreated_with(self, pod: Json | None) -> Iterable[Request]:
+    def _recreated_with(self, pod: Json | None) -> Iterable[Name]:
         controller = controller_of(pod) if pod else None
         key = self._set_keys.get(controller["uid"]) if controller else None
         deployments = self._index.affected(self._index.parts[REPLICA_SET].objects[key]) if key else ()

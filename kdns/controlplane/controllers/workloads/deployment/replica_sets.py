@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Result
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
+from kdns.controlplane.controllers.reconciler import Action, Event, Result
 from kdns.controlplane.controllers.workloads.deployment.rolling import (
     DESIRED,
     MAX,

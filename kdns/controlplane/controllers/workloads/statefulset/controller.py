@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.controller import Action, Event, Request, Result, status_update
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import pod_available_in_s
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
@@ -27,26 +36,25 @@ from kdns.controlplane.controllers.workloads.statefulset.pods import (
     with_retention_owner,
 )
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CLAIM, CONTROLLER_REVISION, POD, STATEFUL_SET, Json, Kind
+from kdns.controlplane.meta.kinds import CLAIM, CONTROLLER_REVISION, POD, STATEFUL_SET, Json
 from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating
 
 
-class StatefulSets:
+class StatefulSets(Reconciler):
     """Requests are StatefulSets by namespace and name."""
 
     name = "statefulset-controller"
     watches = (STATEFUL_SET, POD, CONTROLLER_REVISION, CLAIM)
-    ignores_own_writes_of: frozenset[Kind] = frozenset()
 
     def __init__(self) -> None:
         self._index = WorkloadIndex(STATEFUL_SET, POD, CONTROLLER_REVISION)
         self._claims = Dependents()
         self._creating: dict[Key, str] = {}
 
-    def observe(self, kind: Kind, key: Key, obj: Json | None, revision: int) -> Iterable[Request]:
+    def observe(self, change: Change) -> Iterable[Name]:
         """Returns the set, or that of a Pod or ControllerRevision. PersistentVolumeClaims are only indexed."""
-        _ = revision
+        kind, key, obj, _ = change
         if kind == CLAIM:
             self._claims.apply(key, obj)
             return ()
@@ -54,10 +62,9 @@ class StatefulSets:
             self._creating.pop(key, None)
         return self._index.observe(kind, key, obj)
 
-    def reconcile(self, request: Request, since_s: float, now_s: float) -> Result:
+    def reconcile(self, request: Request) -> Result:
         """Writes ControllerRevisions first, then the status, then Pods."""
-        _ = since_s
-        key = (request[0], request[1])
+        key = request.key
         owner = self._index.all.get(key)
         if owner is None:
             return Result()
@@ -74,7 +81,7 @@ class StatefulSets:
         current = (
             revision_history.named((owner.get("status") or {}).get("currentRevision") or "") or revision_history.update
         )
-        step = Step(owner, revision_history, revision_history.update, current, now_s)
+        step = Step(owner, revision_history, revision_history.update, current, request.now_s)
         step.pods = {ordinal: pod for pod in pods if (ordinal := ordinal_of(pod, owner)) is not None}
         self._creating.pop(key, None)
         status = status_of(step)
@@ -90,13 +97,13 @@ class StatefulSets:
         }
         limit = owner["spec"].get("revisionHistoryLimit")
         surplus = revision_history.outdated(-1 if limit is None else limit, live)
-        waits = [wait_s(pod, count(step.spec, "minReadySeconds"), now_s) for pod in step.pods.values()]
+        waits = [wait_s(pod, count(step.spec, "minReadySeconds"), request.now_s) for pod in step.pods.values()]
         requeue_after_s = min((wait for wait in waits if wait), default=None)
         return Result([*actions, *step.actions, *surplus], step.events, requeue_after_s)
 
     def failed(self, request: Request, error: Exception) -> Event | None:
         """Returns FailedCreate for a Pod; no Event for conflicts."""
-        key = (request[0], request[1])
+        key = request.key
         owner, pod = self._index.all.get(key), self._creating.get(key)
         if owner is None or pod is None or not isinstance(error, StatusError) or error.code == 409:
             return None
