@@ -1,4 +1,4 @@
-"""Directives of CoreDNS that kdns will not have, and what does their work instead."""
+"""Directives of CoreDNS that kdns does not have, and their replacements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
         "nomad": "`forward` to Consul's DNS, where Nomad registers its services",
     }
 )
-"""Directive → what to use in its place."""
+"""Directive → its replacement."""
 
 EXTERNAL: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -58,4 +58,4 @@ EXTERNAL: Final[Mapping[str, str]] = MappingProxyType(
         "ipset": "nothing: answers are not written into the kernel's sets",
     }
 )
-"""Well-known plugins that are built into CoreDNS by others → what to use in their place."""
+"""Well-known external plugins of CoreDNS → their replacements."""

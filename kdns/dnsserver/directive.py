@@ -1,8 +1,8 @@
-"""What a directive is: one row of a table (kdns.plugins.directives).
+"""The interface of directives: a directive is a row of a table (kdns.plugins.directives).
 
-A row reads stanzas into frozen configurations, and makes of them the plugin of the chain or options of the server
-block. What a plugin needs of the world comes through seven small protocols, of which it names those that it uses:
-directives do no input and output themselves.
+A row parses stanzas into frozen configurations, and builds the plugin of the chain, or sets options of the server
+block. A plugin uses the world only through seven small protocols, and names those that it needs: directives do no input
+and output themselves.
 """
 
 from __future__ import annotations
@@ -332,14 +332,12 @@ class Setup(Clock, Tasks, Files, Metrics, EventLog, Peers, Answers, Protocol):
 class Directive(Generic[Config, Given]):
     """One directive.
 
-    `parse` reads a stanza, given the zones of its server block, or raises CorefileError. What counts of
-    them is one configuration, with Repeat.ADD all of them in a tuple: `build` makes the plugin of it, `sets_up` the
-    options of the server block.
-    `options` are the names of the options in its block. `is_listed` says whether coredns_plugin_enabled names it.
-    `warnings` are what of a configuration cannot work, and is no reason not to start.
-    What server blocks at one address have to agree about: `hosts_of` gives the addresses and interfaces that the
-    configurations listen on instead of everywhere, `is_certificate` says that they are a certificate of listeners, and
-    `is_view` that the block is for some queries only, so that other blocks may have the same zones.
+    `parse` parses a stanza, given the zones of its server block, or raises CorefileError. The last configuration is
+    used, with Repeat.ADD all of them in a tuple: `build` makes the plugin of it, `sets_up` sets options of the server
+    block. `options` are the names of the options in its block. `is_listed`: coredns_plugin_enabled names it. `warnings`
+    yields mistakes of a configuration that do not prevent a start. Server blocks at one address have to agree about
+    three things: `hosts_of` returns the addresses and interfaces of the configurations, `is_certificate` marks
+    certificates of listeners, and `is_view` marks views, with which other blocks may have the same zones.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""Frame Streams: how dnstap messages stand one behind the other on a connection (fstrm's protocol, bidirectional).
+"""Frame Streams: the framing of dnstap messages on a connection (fstrm's protocol, bidirectional).
 
-A data frame is its length in 4 bytes, and its content. A control frame has the length 0, then its own, and one type.
+A data frame is its length in 4 bytes, and its content. A control frame has the length 0, then its own length, and one
+type.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Scheme: TypeAlias = Literal["unix", "tcp", "tls"]
 
 @dataclass(frozen=True, slots=True)
 class FrameSpec:
-    """Where frames go: a socket's `path`, or an `address`; a certificate counts unless `skip_verify`.
+    """The destination of frames: a socket's `path`, or an `address`; `skip_verify` disables verification of TLS.
 
-    At most `queued` frames wait, and `buffer_bytes` of them are handed to the connection at a time.
+    At most `queued` frames wait, and `buffer_bytes` of them are written to the connection at a time.
     """
 
     scheme: Scheme
@@ -42,18 +43,18 @@ class FrameSpec:
 
 
 def data_frame(content: bytes) -> bytes:
-    """A frame of data."""
+    """Returns a data frame."""
     return pack("!I", len(content)) + content
 
 
 def control_frame(kind: int) -> bytes:
-    """A control frame; those that name the content say that it is dnstap's."""
+    """Returns a control frame; frames that name the content name dnstap's."""
     field = pack("!II", CONTENT_TYPE_FIELD, len(CONTENT_TYPE)) + CONTENT_TYPE if kind in {READY, START, ACCEPT} else b""
     return pack("!III", 0, 4 + len(field), kind) + field
 
 
 def control_kind(content: bytes, expected: int) -> int:
-    """The type of a control frame's content; ValueError for another one than expected, or for other content."""
+    """Returns the type of a control frame; ValueError for another type than expected, or for other content."""
     if len(content) < 4:
         raise ValueError("a control frame without a type")
     (kind,) = unpack_from("!I", content)

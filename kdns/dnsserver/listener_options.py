@@ -1,4 +1,4 @@
-"""What directives say about the listeners of a server block: TLS, and how long and how much a connection may."""
+"""The options of a server block's listeners: TLS, and limits of time and number for connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TLS_USAGE: Final = "tls CERT KEY [CA]"
 
 
 class ClientAuth(Enum):
-    """What a client has to show of itself, by CoreDNS's words for it."""
+    """Requirements for certificates of clients, by CoreDNS's words."""
 
     NOCERT = "nocert"
     REQUEST = "request"
@@ -55,12 +55,12 @@ class ListenerOptions:
     quic_pending: int = 0
 
     def overridden(self, other: ListenerOptions) -> ListenerOptions:
-        """These, with what the other ones say in their place."""
+        """Returns these options, overridden by those that the other ones set."""
         return replace(self, **{name: value for name in self.__slots__ if (value := getattr(other, name))})
 
     @property
     def least_s(self) -> float:
-        """The shortest of the times."""
+        """The shortest of the times, in seconds."""
         return min(self.idle_s, self.read_s, self.write_s)
 
 
@@ -73,7 +73,7 @@ DEFAULTS: Final = ListenerOptions(
     quic_streams=256,
     quic_pending=1024,
 )
-"""Where no block says anything: times as RFC 7766 §6.2.3 has them, and CoreDNS's limits of HTTPS and QUIC.
+"""The defaults: times as in RFC 7766 §6.2.3, and CoreDNS's limits of HTTPS and QUIC.
 
-After so many queries a connection closes, so that clients spread over replicas again.
+After so many queries a connection closes, so that clients are distributed over replicas again.
 """

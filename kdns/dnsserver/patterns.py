@@ -1,4 +1,4 @@
-"""The door to RE2: operators' regular expressions, which meet names that clients choose.
+"""The door to RE2: operators' regular expressions, which are applied to names that clients choose.
 
 RE2 takes a time linear in the text, and has the syntax of Go's regexp.
 """
@@ -18,22 +18,22 @@ _GROUP_NAME: Final = re.compile(r"\(\?P?<(\w+)>")
 
 
 class Match(Protocol):
-    """Where a pattern fits."""
+    """A match of a pattern."""
 
     def group(self, index: int | str = 0, /) -> Any:
-        """The text of a group, 0 for all of it."""
+        """Returns the text of a group; 0 is the whole match."""
 
     def groups(self) -> tuple[Any, ...]:
-        """The texts of all groups, None for those that took no part."""
+        """Returns the texts of all groups, None for those without a match."""
 
     def groupdict(self) -> dict[str, Any]:
-        """The texts of the groups that have names."""
+        """Returns the texts of named groups."""
 
     def start(self, index: int | str = 0, /) -> int:
-        """Where a group begins."""
+        """Returns the start of a group."""
 
     def end(self, index: int | str = 0, /) -> int:
-        """Where a group ends."""
+        """Returns the end of a group."""
 
 
 class Pattern(Protocol):
@@ -41,25 +41,25 @@ class Pattern(Protocol):
 
     @property
     def pattern(self) -> str:
-        """The text that it was compiled from."""
+        """The source text."""
 
     @property
     def groups(self) -> int:
-        """How many groups it has."""
+        """The number of groups."""
 
     @property
     def groupindex(self) -> Mapping[str, int]:
-        """The numbers of the groups that have names."""
+        """The numbers of named groups."""
 
     def search(self, text: str) -> Match | None:
-        """The first match anywhere in the text."""
+        """Returns the first match anywhere in the text."""
 
     def fullmatch(self, text: str) -> Match | None:
-        """The match of the whole text."""
+        """Returns the match of the whole text."""
 
 
 def compiled(text: str) -> Pattern:
-    """ValueError, with the reason, for a text that Go's regexp does not read either."""
+    """Compiles a text; raises ValueError with the reason if Go's regexp would not accept it either."""
     names = _GROUP_NAME.findall(text)
     if _SINGLE_BYTE.search(text) or len(names) != len(set(names)):  # RE2 reads both
         raise ValueError("\\C and two groups of one name are refused")
@@ -76,7 +76,7 @@ def compiled(text: str) -> Pattern:
 
 
 def regex(token: Token) -> Pattern:
-    """The pattern of a word; CorefileError for a word that is none."""
+    """Returns the pattern of a word; raises CorefileError."""
     if len(token.text) > MAX_REGEX_CHARS:
         raise token.error(
             f"expected a regular expression of at most {MAX_REGEX_CHARS} characters, got {len(token.text)}"

@@ -1,8 +1,8 @@
-"""How every directive reads its stanza: counted arguments, and a table of the options in its block.
+"""The parser of every directive's stanza: counted arguments, and a table of the options in its block.
 
-A row says how an option is used and what it changes: `Option("ttl SECONDS", sets("ttl_s", integer, 0))`.
+A row has an option's usage and its effect: `Option("ttl SECONDS", sets("ttl_s", integer, 0))`.
 
-An error says what the directive or option takes; an unknown option says which one was probably meant.
+An error has the usage of the directive or option; an unknown option is reported with a similar one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kdns.spelling import closest
 Config = TypeVar("Config")
 
 Apply: TypeAlias = Callable[[Any, Line], Any]
-"""Makes of a directive's configuration and a line of its block the changed configuration."""
+"""Applies a line of the block to a directive's configuration; returns the changed one."""
 
 UNLIMITED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a block: its usage, the configuration that it leads to, and the bounds of its argument count.
+    """One option of a block: its usage, its effect, and the bounds of its argument count.
 
-    Without `bounds` the usage has them: see `argument_bounds`.
+    Without `bounds` they follow from the usage: see `argument_bounds`.
     """
 
     usage: str
@@ -41,7 +41,7 @@ class Option:
 
 
 def argument_bounds(usage: str) -> tuple[int, int]:
-    """The least and the most arguments of a usage such as `tls CERT KEY [CA]`: brackets are optional, ... is many."""
+    """Returns the least and the most arguments of a usage such as `tls CERT KEY [CA]`: [] is optional, ... is many."""
     words = usage.split()[1:]
     least = depth = 0
     for word in words:
@@ -51,7 +51,7 @@ def argument_bounds(usage: str) -> tuple[int, int]:
 
 
 def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None:
-    """Refuse a line with fewer or more arguments than its usage has."""
+    """Raises CorefileError for a line with fewer or more arguments than its usage has."""
     least, most = bounds or argument_bounds(usage)
     if len(line.args) < least:
         raise line.error(f"an argument is missing; expected `{usage}`")
@@ -60,7 +60,7 @@ def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None
 
 
 def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) -> Config:
-    """`config` with every option of the stanza's block applied in order."""
+    """Returns `config` with every option of the stanza's block applied in order."""
     for line in stanza.block:
         option = options.get(line.name)
         if option is None:
@@ -71,18 +71,18 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) ->
 
 
 def changed(config: Any, field: str, value: object) -> Any:
-    """The configuration with another value of a field; `source.qps` is the field of a field."""
+    """Returns the configuration with another value of a field; `source.qps` is the field of a field."""
     name, _, inner = field.partition(".")
     return replace(config, **{name: changed(getattr(config, name), inner, value) if inner else value})
 
 
 def sets(field: str, read: Callable[..., object], *bounds: object) -> Apply:
-    """Sets a field to what `read` makes of the argument."""
+    """Sets a field to the argument, parsed by `read`."""
     return sets_all(field, lambda args: read(args[0], *bounds))
 
 
 def sets_all(field: str, read: Callable[[Sequence[Token]], object]) -> Apply:
-    """Sets a field to what `read` makes of all arguments."""
+    """Sets a field to all arguments, parsed by `read`."""
     return lambda config, line: changed(config, field, read(line.args))
 
 
@@ -92,12 +92,12 @@ def flag(field: str, *, to: bool = True) -> Apply:
 
 
 def adds(field: str, read: Callable[[Token], object]) -> Apply:
-    """Adds what `read` makes of each argument to a field, once each."""
+    """Adds each argument, parsed by `read`, to a field, once each."""
     return adds_all(field, lambda args: map(read, args))
 
 
 def adds_all(field: str, read: Callable[[Sequence[Token]], Iterable[object]]) -> Apply:
-    """Adds what `read` makes of all arguments to a field, once each."""
+    """Adds all values that `read` parses from the arguments to a field, once each."""
     return lambda config, line: replace(
         config, **{field: tuple(dict.fromkeys((*getattr(config, field), *read(line.args))))}
     )
@@ -106,11 +106,11 @@ def adds_all(field: str, read: Callable[[Sequence[Token]], Iterable[object]]) ->
 FALLTHROUGH: Final = Option("fallthrough [ZONES...]", sets_all("fallthrough", lambda args: all_zones(args) or (".",)))
 """Sets the configuration's field `fallthrough` to zones, to the root without any."""
 UPSTREAM: Final = Option("upstream [ADDRESS...]", lambda config, _line: config)
-"""An old option, which says what is so anyway: the whole server is asked for the targets of CNAMEs."""
+"""An old option without effect: targets of CNAMEs are always resolved by the whole server."""
 
 
 def refuse_repeated(stanza: Stanza) -> None:
-    """Refuse a block in which an option stands twice."""
+    """Raises CorefileError for an option that occurs twice."""
     first: dict[str, Line] = {}
     for line in stanza.block:
         if line.name in first:
@@ -125,7 +125,7 @@ def _unknown(name: str, options: Mapping[str, object]) -> str:
 
 
 def not_yet(what: str) -> Apply:
-    """An option of CoreDNS that kdns knows and refuses, rather than serving less than was asked for."""
+    """Refuses an option of CoreDNS that kdns does not implement."""
 
     def refuse(_config: object, line: Line) -> object:
         raise line.error(f"`{line.name}` is not supported yet: {what}")
@@ -134,12 +134,12 @@ def not_yet(what: str) -> Apply:
 
 
 def text(token: Token) -> str:
-    """The argument as it is written."""
+    """Returns the argument as it is written."""
     return token.text
 
 
 def integer(token: Token, least: int, most: int | None = None) -> int:
-    """A decimal integer within bounds, both included."""
+    """Returns a decimal integer within bounds, both included."""
     bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
     if not (token.text.isascii() and token.text.isdecimal() and len(token.text) < 19):
         raise token.expected(f"a whole number {bounds}")
@@ -150,14 +150,14 @@ def integer(token: Token, least: int, most: int | None = None) -> int:
 
 
 def rate(token: Token) -> float:
-    """A number that is not negative, such as 0.5."""
+    """Returns a number that is not negative, such as 0.5."""
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", token.text, re.ASCII) or not math.isfinite(float(token.text)):
         raise token.expected("a number of at least 0, such as 50 or 0.5")
     return float(token.text)
 
 
 def duration_s(token: Token) -> float:
-    """Seconds of a duration as Go writes it: 300ms, 1m30s, 1.5h, plain 0. Never negative."""
+    """Returns the seconds of a duration in Go's syntax: 300ms, 1m30s, 1.5h, plain 0. Never negative."""
     try:
         if token.text[:1] not in {"-", "+"}:
             return parse_duration(token.text)
@@ -169,7 +169,7 @@ def duration_s(token: Token) -> float:
 
 
 def ip(token: Token) -> str:
-    """An IP address in normal form."""
+    """Returns an IP address in normal form."""
     try:
         return str(ip_address(token.text))
     except ValueError:
@@ -177,7 +177,7 @@ def ip(token: Token) -> str:
 
 
 def choice(token: Token, among: Sequence[str]) -> str:
-    """One of several words."""
+    """Returns the word if it is one of `among`."""
     if token.text not in among:
         raise token.expected(f"one of {', '.join(among)}")
     return token.text

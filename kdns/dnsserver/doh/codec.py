@@ -10,7 +10,7 @@ from kdns.dnsserver.doh.exchange import HttpRequest
 
 
 class HttpError(Exception):
-    """The client does not speak this version of HTTP; what is left to send says so."""
+    """The client uses another version of HTTP; the remaining bytes to send report that."""
 
 
 class HttpCodec(Protocol):
@@ -18,44 +18,44 @@ class HttpCodec(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing comes any more."""
+        """Whether the connection has ended."""
         ...
 
     @property
     def is_busy(self) -> bool:
-        """Whether no request is taken before another one is answered."""
+        """Whether the next request waits until another one is answered."""
         ...
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the client has no room for a response."""
+        """Whether the client's flow control blocks a response."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete requests, and of responses that the client has no room for."""
+        """Bytes of incomplete requests, and of responses that flow control blocks."""
         ...
 
     @property
     def has_more(self) -> bool:
-        """Whether something received waits until a request is answered."""
+        """Whether received bytes wait until a request is answered."""
         ...
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a request has begun that is not whole."""
+        """Whether a request is incomplete."""
         ...
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the requests that are whole now; HttpError for what cannot be understood."""
+        """Returns the requests that are complete now; HttpError for invalid bytes."""
         ...
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answers a request, unless the client gave it up."""
+        """Answers a request, unless the client cancelled it."""
         ...
 
     def take_reset(self) -> list[int]:
-        """Returns the streams of the requests that the client has given up since the last call."""
+        """Returns the streams of requests that the client has cancelled since the last call."""
         ...
 
     def to_send(self) -> bytes:

@@ -1,4 +1,4 @@
-"""DNS over HTTPS as values (RFC 8484): which query a request holds, and how long its response may be cached."""
+"""DNS over HTTPS as values (RFC 8484): the query in a request, and the cache lifetime of its response."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PATH: Final = "/dns-query"
 MEDIA_TYPE: Final = "application/dns-message"
 METHODS: Final = ("GET", "POST")
 NO_RECORDS_S: Final = 5
-"""How long a response without records may be cached, as in CoreDNS."""
+"""The cache lifetime of a response without records, in seconds, as in CoreDNS."""
 MAX_AGE_S: Final = 3600
-"""The longest that any response may be cached, as in CoreDNS."""
+"""The longest cache lifetime of a response, in seconds, as in CoreDNS."""
 
 
 class HttpRequest(NamedTuple):
-    """One request; `stream` tells it apart from others of its connection. `is_cut`: the body is longer than allowed."""
+    """One request; `stream` identifies it in its connection. `is_cut`: the body is longer than allowed."""
 
     stream: int
     method: str
@@ -34,17 +34,17 @@ class HttpRequest(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A status of HTTP, and why."""
+    """A status of HTTP, with the reason."""
 
     status: HTTPStatus
     text: str
 
 
 def query_of(request: HttpRequest) -> bytes | Refusal:
-    """Returns the DNS message of a request, or why it has none.
+    """Returns the DNS message of a request, or the error.
 
-    Differs: a wrong method, a wrong content type and a body that is too long are 405, 415 and 413 (RFC 9110), where
-    CoreDNS says 400.
+    Differs: a wrong method, a wrong content type and a body that is too long are 405, 415 and 413 (RFC 9110); CoreDNS
+    answers 400.
     """
     path, _, parameters = request.target.partition("?")
     if path != PATH:

@@ -1,4 +1,4 @@
-"""How much frames of HTTP/2 may hold (RFC 9113 §4.1), as h2 keeps a frame or a field block until it is whole."""
+"""Size limits of HTTP/2 frames (RFC 9113 §4.1): h2 keeps a frame or a field block until it is complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _END_HEADERS: Final = 4
 
 
 class FrameBounds:
-    """Follows the frames that a client sends, from its preface on."""
+    """Checks the frames of a client, from its preface on."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -33,7 +33,7 @@ class FrameBounds:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the frame or field block that is not whole; frames of the latter count as soon as they begin."""
+        """Bytes of the incomplete frame or field block; a field block's frames are counted from their first byte."""
         return max(self._block_bytes, self._size_bytes - self._left_bytes)
 
     def receive(self, data: bytes) -> None:

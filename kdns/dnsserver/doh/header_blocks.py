@@ -1,4 +1,4 @@
-"""Header blocks of HTTP/2 (HPACK, RFC 7541) that cost little where they are equal: most of DNS over HTTPS are."""
+"""Cached header blocks of HTTP/2 (HPACK, RFC 7541): most blocks of DNS over HTTPS are equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_DECODED: Final = 8
 """Blocks of requests that a connection keeps."""
 MAX_BLOCK_BYTES: Final = 64
 MAX_FIELDS: Final = 16
-"""Longer blocks are not kept, nor those with more fields: a few bytes may stand for many fields of the table."""
+"""Longer blocks are not kept, nor those with more fields: a few bytes may refer to many fields of the table."""
 
 
 class Encoder(hpack.Encoder):

@@ -1,4 +1,4 @@
-"""HTTP/1.1 of a connection that asks DNS questions: one request at a time, bytes in and out, without a socket."""
+"""HTTP/1.1 of a DoH connection: one request at a time, bytes in and out, without a socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kdns.dnsserver.doh.codec import HttpError
 from kdns.dnsserver.doh.exchange import HttpRequest
 
 HEAD_BYTES: Final = 16 * 1024
-"""The longest request line and headers, a message in a parameter included: h11 takes them apart in one go."""
+"""The longest request line and headers, with a message in a parameter: h11 parses them at once."""
 
 
 class Http1:
@@ -34,11 +34,11 @@ class Http1:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a request has begun that is not whole."""
+        """Whether a request is incomplete."""
         return not self.is_busy and (self._head is not None or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the request that is whole now, if any; HttpError for what is not HTTP."""
+        """Returns the request that is complete now, if any; HttpError for invalid bytes."""
         self.has_more = False
         try:
             if data:

@@ -1,4 +1,4 @@
-"""HTTP/2 of a connection that asks DNS questions (RFC 9113): bytes in and out, without a socket."""
+"""HTTP/2 of a DoH connection (RFC 9113): bytes in and out, without a socket."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _KNOWN_SETTINGS: Final = frozenset(map(int, h2.settings.SettingCodes))
 
 
 class _Connection(h2.connection.H2Connection):
-    """h2's, which else remembers 65536 closed streams: 8 MB for a client that resets its requests."""
+    """The limit of h2, which by default remembers 65536 closed streams: 8 MB for a client that resets its requests."""
 
     MAX_CLOSED_STREAMS = 10 * MAX_STREAMS
 
 
 @dataclass(slots=True)
 class Incoming:
-    """A request on its way."""
+    """A request that is being received."""
 
     method: str
     target: str
@@ -82,27 +82,27 @@ class Http2:
 
     @property
     def has_more(self) -> bool:
-        """Nothing waits here: requests are independent of each other."""
+        """False, because requests are independent of each other."""
         return False
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a request has begun that is not whole."""
+        """Whether a request is incomplete."""
         return bool(self._incoming)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the client has no room for a response."""
+        """Whether the client's flow control blocks a response."""
         return bool(self._blocked)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete frames and requests, and of responses that the client has no room for."""
+        """Bytes of incomplete frames and requests, and of responses that flow control blocks."""
         requests_bytes = sum(len(each.body) + len(each.target) for each in self._incoming.values())
         return self._frames.held_bytes + requests_bytes + sum(map(len, self._blocked.values()))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the requests that are whole now; HttpError for what is not HTTP/2."""
+        """Returns the requests that are complete now; HttpError for invalid bytes."""
         requests: list[HttpRequest] = []
         try:
             self._frames.receive(data)
@@ -121,7 +121,7 @@ class Http2:
                     self._give_up(event.stream_id or 0)
                 elif isinstance(event, h2.events.RemoteSettingsChanged):
                     for code in event.changed_settings.keys() - _KNOWN_SETTINGS:
-                        del self._h2.remote_settings[code]  # it means nothing, but h2 would keep each of 65536
+                        del self._h2.remote_settings[code]  # it has no effect, but h2 would keep each of 65536
                     self._unblock()
                 elif isinstance(event, h2.events.WindowUpdated):
                     self._unblock()
@@ -132,7 +132,7 @@ class Http2:
         return requests
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answers a request, unless the client gave it up."""
+        """Answers a request, unless the client cancelled it."""
         fields = [(":status", str(status.value)), ("content-length", str(len(body))), *headers]
         try:
             self._h2.send_headers(stream, fields)
@@ -141,7 +141,7 @@ class Http2:
             self._blocked.pop(stream, None)
 
     def take_reset(self) -> list[int]:
-        """Returns the streams of the requests that the client has given up since the last call."""
+        """Returns the streams of requests that the client has cancelled since the last call."""
         reset, self._reset = self._reset, []
         return reset
 

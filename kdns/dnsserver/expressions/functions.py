@@ -1,7 +1,7 @@
-"""The functions that expressions call: facts about the query, and what the language brings along.
+"""The functions of expressions: facts about the query, and functions of the language.
 
-Differs: client_ip() and server_ip() are addresses without brackets, which is what incidr() takes; CoreDNS's
-documentation promises brackets around IPv6 addresses, and its code gives none either.
+Differs: client_ip() and server_ip() are addresses without brackets, as incidr() expects; CoreDNS's documentation has
+brackets around IPv6 addresses, but its code does not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_CACHED: Final = 1024
 
 
 class Environment(NamedTuple):
-    """The subject of an expression: a query, the groups of the pattern that its name matches, and variables."""
+    """The data of an expression: a query, the groups of the pattern that matched its name, and variables."""
 
     request: Request
     groups: Mapping[str, str] = {}

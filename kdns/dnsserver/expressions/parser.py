@@ -35,7 +35,7 @@ Evaluate: TypeAlias = Callable[[Environment], Value]
 SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
 MAX_EXPRESSION_CHARS: Final = 10_000
 MAX_DEPTH: Final = 40
-"""How deep expressions may stand in each other."""
+"""The deepest nesting of expressions."""
 
 _LEXEME: Final = re.compile(
     r"""(?P<blank>\s+)
@@ -57,14 +57,14 @@ _BINDING: Final = {
     "contains": 20, "startsWith": 20, "endsWith": 20, "..": 25, "+": 30, "-": 30, "*": 60, "/": 60, "%": 60,
     "**": 100, "^": 100, "??": 500,
 }  # fmt: skip
-"""How tightly each operator on two values binds, as in expr-lang."""
+"""The precedence of each binary operator, as in expr-lang."""
 _NEGATABLE: Final = frozenset(("in", "matches", "contains", "startsWith", "endsWith"))
 _NOT_BINDING: Final = 50
 _SIGN_BINDING: Final = 90
 _CONSTANTS: Final[dict[str, Value]] = {"true": True, "false": False, "nil": None}
 
 RESERVED: Final = frozenset((*_CONSTANTS, *(word for word in _BINDING if word.isalpha()), "not", "let", "if", "else"))
-"""Words that no variable may have for a name."""
+"""Words that cannot be names of variables."""
 
 
 class _Lexeme(NamedTuple):
@@ -74,14 +74,14 @@ class _Lexeme(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """A compiled expression. `is_of_packet` says that its value depends on nothing but the packet."""
+    """A compiled expression. `is_of_packet`: its value depends on the packet only."""
 
     kind: ValueKind
     run: Evaluate
     is_of_packet: bool
 
     def value(self, environment: Environment) -> Value:
-        """Returns its value for a query; EvaluationError where it has none."""
+        """Returns its value for a query; raises EvaluationError."""
         try:
             return self.run(environment)
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:
@@ -187,7 +187,7 @@ class _Parser:
             self._fail(self._peek, f"expected `{text}` in the expression, got {found}")
 
     def _expression(self, binding: int) -> _Node:
-        """Returns the longest expression whose operators bind at least so tightly."""
+        """Returns the longest expression whose operators have at least this precedence."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._fail(self._peek, f"expressions within expressions, more than {MAX_DEPTH} deep")
@@ -384,7 +384,7 @@ class _Parser:
         return _Node(ValueKind.LIST, lambda env: tuple(run(env) for run in runs), is_of_packet)
 
     def _postfix(self, node: _Node) -> _Node:
-        """Returns a value with the indexes and slices behind it."""
+        """Returns a value with the indexes and slices after it."""
         while self._is("["):
             bracket = self._take()
             if node.kind not in {ValueKind.LIST, ValueKind.STRING, ValueKind.ANY}:

@@ -1,4 +1,4 @@
-"""Values of expressions: their kinds, what operators take and give, and the bounds on all of them.
+"""Values of expressions: their kinds, the operators, and the limits of all of them.
 
 Integers have 64 bits, as in Go: a larger one is an error, as is a string of more than MAX_CHARS.
 """
@@ -64,7 +64,7 @@ def fits(kind: ValueKind, expected_kind: ValueKind) -> bool:
 
 
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
-    """Returns whether == and != make sense between two kinds."""
+    """Returns whether two kinds can be compared with == and !=."""
     return fits(left, right) or fits(right, left) or ValueKind.NIL in {left, right}
 
 
@@ -198,7 +198,7 @@ _FLOAT_RESULTS: Final = frozenset(("/", "**", "^"))
 
 
 def result_kind(operator: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
-    """Returns the result kind of an operator on two kinds; None if it does not take them."""
+    """Returns the kind of an operator's result on two kinds; None if it does not accept them."""
     if operator in {"==", "!="}:
         return ValueKind.BOOL if are_comparable(left, right) else None
     if operator == "in":

@@ -1,4 +1,4 @@
-"""What a server block's directives are given of the world, a class for each protocol of kdns.dnsserver.directive."""
+"""The capabilities of a server block's directives: a class for each protocol of kdns.dnsserver.directive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LOG: Final = logs.get("kdns.plugins")
 T = TypeVar("T")
 
 LOGGED_MISTAKES: Final = 10
-"""Mistakes in one file that are logged; more are counted."""
+"""The most mistakes in one file that are logged; more are counted."""
 MAX_FILE_CHARACTERS: Final = 256 << 20
 """The largest file that is read in a thread: a few million records."""
 MAX_FILES: Final = 10_000
@@ -60,7 +60,7 @@ _RANDOM: Final = SystemRandom()
 
 @dataclass(slots=True)
 class Process:
-    """What the server blocks of one process share; counters and histograms of directives go on after a reload."""
+    """The shared state of a process's server blocks; counters and histograms continue after a reload."""
 
     clusters: Clusters
     interfaces: tuple[InterfaceAddress, ...] = ()
@@ -128,19 +128,19 @@ class BlockTasks:
         self._at_stop.append(call)
 
     def start(self) -> None:
-        """Start the coroutines that the directives asked for."""
+        """Starts the coroutines of the directives."""
         self._is_started = True
         for work in self._works:
             self.spawn(work)
 
     def end(self) -> None:
-        """Start no more, and call what waits for the end."""
+        """Starts no more coroutines, and calls the functions for the end."""
         self._is_stopped = True
         for call in self._at_stop:
             call()
 
     async def cancel(self) -> None:
-        """Cancel what runs."""
+        """Cancels the running coroutines."""
         tasks = tuple(self._running)
         for task in tasks:
             task.cancel()
@@ -161,7 +161,7 @@ class LocalFiles:
             raise kind(path, 0, "", f"cannot be read: {error.strerror}") from error
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """See FileReader. Links to files count as files; links to directories below are not followed."""
+        """See FileReader. Links to files are files; links to directories are not followed."""
 
         def failed(error: OSError) -> None:
             raise UnreadableFileError(directory, 0, "", f"cannot be read: {error.strerror or error}") from error
@@ -175,7 +175,7 @@ class LocalFiles:
 
 
 class BlockFiles:
-    """Files in the folder that the block says; they are followed by its tasks."""
+    """Files in the block's folder; its tasks watch them."""
 
     def __init__(self, options: BlockOptions, tasks: Tasks) -> None:
         self.options = options
@@ -207,7 +207,7 @@ class BlockFiles:
             self._tasks.spawn(partial(watch, asyncio.sleep, every_s, file.renew, file.report))
 
     async def in_thread(self, work: Callable[[FileReader], T]) -> T:
-        """See Files. What took long is large, and the collector of garbage need not look at it again and again."""
+        """See Files. A result that took long is large, so it is exempted from garbage collection."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         with gc_paused(lambda: loop.time() - started_s > LONG_WORK_S):
@@ -257,7 +257,7 @@ class BlockLog:
             getattr(LOG, level)(event, **facts)
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """See EventLog. A file may have a mistake in each line: more than a few are counted."""
+        """See EventLog. A file may have a mistake in each line: only the first ones are logged."""
         for error in errors[:LOGGED_MISTAKES]:
             LOG.warning(event, reason=str(error), **facts)
         if len(errors) > LOGGED_MISTAKES:
@@ -317,13 +317,13 @@ class BlockPeers:
         return _RANDOM
 
     def release(self) -> None:
-        """Stop receiving changes of clusters."""
+        """Stops receiving changes of clusters."""
         for cluster, changed in self._clusters:
             cluster.listeners.remove(changed)
         self._clusters.clear()
 
     def leave(self, after_s: float = 0.0) -> None:
-        """Ask upstreams no more, after so many seconds, in which pending queries end."""
+        """Releases the upstreams after so many seconds, in which pending queries end."""
         for upstream in self._upstreams:
             if after_s:
                 asyncio.get_running_loop().call_later(after_s, upstream.close)

@@ -18,12 +18,12 @@ from kdns.errors import CorefileError, InputError
 from kdns.runtime.files.bounded import bounded_text
 
 CHARACTERS_MAX: Final = 16 << 20
-"""How long a Corefile may be."""
+"""The longest Corefile, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A Corefile as it was read: its servers, or the mistakes in it, and the SHA512 of its text and its imports.
+    """A parsed Corefile: its servers, or its mistakes, and the SHA512 of its text and its imports.
 
     The hash is "" for a file that could not be read.
     """
@@ -33,7 +33,7 @@ class Corefile:
     errors: tuple[CorefileError, ...] = ()
 
     def checked(self) -> tuple[ServerConfig, ...]:
-        """The servers; raises the first error."""
+        """Returns the servers; raises the first error."""
         if self.errors:
             raise self.errors[0]
         return self.servers
@@ -42,7 +42,7 @@ class Corefile:
 def read_corefile(
     path: str, table: Mapping[str, Row], *, dns_port: int, with_variables: Callable[[str], str] = str
 ) -> Corefile:
-    """The Corefile at this path, right or wrong; `with_variables` gives the text that counts for the text of the file.
+    """Returns the Corefile at this path, valid or not; `with_variables` replaces variables in the text of the file.
 
     `table` has the directives by name.
     """
@@ -59,7 +59,7 @@ def read_corefile(
 
 
 def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int) -> Corefile:
-    """The Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
+    """Returns the Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
     digest = hashlib.sha512(text.encode())
 
     def read(pattern: str) -> Sequence[tuple[str, str]]:
@@ -79,9 +79,9 @@ def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int
 def mistakes_in(
     text: str, path: str, table: Mapping[str, Row], *, dns_port: int, read: Reader | None = None
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
-    """Servers as `server_configs` gives them, and every mistake in a Corefile and in what it imports.
+    """Returns the result of `server_configs`, and every mistake in a Corefile and its imports.
 
-    `read` is for imports. The grammar's first mistake is the only one of its kind.
+    `read` is for imports. Only the first mistake of the grammar is reported.
     """
     try:
         blocks = parse(text, path, environ=os.environ, read=read or _read_all)
@@ -92,6 +92,6 @@ def mistakes_in(
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
-    """All files that match, sorted by name."""
+    """Returns all files that match, sorted by name."""
     found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
     return [(name, bounded_text(name, CHARACTERS_MAX)) for name in found if Path(name).is_file()]

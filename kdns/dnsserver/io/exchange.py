@@ -1,4 +1,4 @@
-"""What all transports do with a packet that the table does not hold."""
+"""The common path of all transports for a packet that is not in the table."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from kdns.fair_queue import FairShares
 log = logs.get(__name__)
 
 LOGGED_BYTES: Final = 512
-"""How much of a packet that broke something is logged."""
+"""The bytes of a packet that are logged after an unexpected error."""
 MAX_PENDING: Final = 4000
-"""Queries of a process that may wait for somebody else's answer, such as an upstream's; more get SERVFAIL.
+"""The most queries of a process that wait, for example for an upstream; further ones get SERVFAIL.
 
-One client has half of them at most, over all transports and connections together.
+One client has at most half of them, over all transports and connections together.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What answers the packets of one partition; each query that waits takes one of its client's places in `pending`.
+    """Answers the packets of one partition; each waiting query uses one of its client's places in `pending`.
 
-    Who sends the response gives the place back behind it.
+    The sender of the response frees the place.
     """
 
     server: Server
@@ -41,10 +41,10 @@ class Answering:
     pending: FairShares
 
     def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> PendingExchange:
-        """The response from the table or the server; its time is counted where nobody waits.
+        """Returns the response of the table or the server, and counts its time if nothing waits.
 
-        SERVFAIL if the server fails unexpectedly, and for a client without a place left.
-        `key` is the packet's key in the table where the caller has made it.
+        SERVFAIL if the server fails unexpectedly, and for a client without a free place. `key` is the packet's key in
+        the table if the caller has made it.
         """
         if key is None:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
@@ -65,14 +65,14 @@ class Answering:
     async def completed(
         self, outcome: Coroutine[Any, Any, Exchange], packet: bytes, client: Client, received_s: float
     ) -> Exchange:
-        """What a response that waits for somebody comes to."""
+        """Returns the response after waiting; SERVFAIL for an unexpected error."""
         try:
             return await outcome
         except Exception as failure:  # noqa: BLE001 - one query must not end the others
             return self.failed(failure, packet, client, received_s)
 
     def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> Exchange:
-        """SERVFAIL for a query that met a defect, which is logged and counted."""
+        """Returns SERVFAIL for a query with an unexpected error, which is logged and counted."""
         exchange, block = self.server.failed(packet, self.partition, client, received_s)
         self.requests.panics += 1
         log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
@@ -87,9 +87,9 @@ def _discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
 
 
 def log_failure(failure: Exception, packet: bytes, server: str, *, with_stack: bool) -> None:
-    """Write one line about an exception that nobody expected, and its stack where `errors { stacktrace }` wants it.
+    """Logs an unexpected exception, with its stack if `errors { stacktrace }` is set.
 
-    The packet is in the line, so that the failure can be repeated.
+    The line has the packet, so that the failure can be repeated.
     """
     frames = traceback.extract_tb(failure.__traceback__)
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""

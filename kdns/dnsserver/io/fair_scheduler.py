@@ -1,4 +1,4 @@
-"""Work for clients in slices of the loop's time: sockets are read between two of them."""
+"""Schedules work of clients in slices of time; sockets are read between two slices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kdns.fair_queue import FairQueue
 T = TypeVar("T")
 
 SLICE_S: Final = 0.001
-"""How long work goes on before the loop reads sockets again; their default buffers hold the queries of some 5 ms."""
+"""The length of a slice; the sockets' default buffers hold the queries of about 5 ms."""
 
 
 class FairScheduler(Generic[T]):
-    """Up to `max_items` that wait, in a fair queue; `work` gets each of them when it is its client's turn.
+    """A fair queue of up to `max_items`; `work` is called with each item in its client's turn.
 
     `put` is that of the queue.
     """
@@ -33,13 +33,13 @@ class FairScheduler(Generic[T]):
         return not self._queue.by_client and asyncio.get_running_loop().time() < self._slice_end_s
 
     def run_soon(self) -> None:
-        """Begin a slice in the next iteration of the loop, if none is scheduled."""
+        """Begins a slice in the next iteration of the loop, if none is scheduled."""
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._continue)
 
     def drain(self) -> None:
-        """Work on everything that waits."""
+        """Processes all waiting items."""
         waiting = self._queue.by_client
         while waiting:
             self._work(self._queue.take())
@@ -49,7 +49,7 @@ class FairScheduler(Generic[T]):
         self.run_now()
 
     def run_now(self) -> None:
-        """Begin a slice now, if none is scheduled."""
+        """Begins a slice now, if none is scheduled."""
         if self._is_scheduled:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Frames to a reader: a bounded queue, and a connection that is made again when it ends (Frame Streams)."""
+"""Frames to a collector: a bounded queue, and a connection that reconnects (Frame Streams)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from kdns.runtime.os_errors import os_reason
 from kdns.tally import Tally
 
 CONNECT_S: Final = 5.0
-"""How long connecting and the handshake may take."""
+"""The timeout for connecting and the handshake."""
 RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Pauses before the next connection; the last one repeats, until a connection has lasted as long."""
+"""Delays before reconnecting; the last one repeats, until a connection has lasted as long."""
 FLUSH_S: Final = 1.0
-"""How long the end waits for the reader."""
+"""The timeout of the final handshake."""
 MAX_QUEUED_BYTES: Final = 256 << 20
 GATHER_S: Final = 0.005
-"""How long frames gather before they are written: a packet for each would cost more than the frame."""
+"""The delay before frames are written: a packet for each would cost more than the frame."""
 
 
 class FrameStream:
-    """The frames that wait for one reader. Those that find no room are lost, and counted."""
+    """The waiting frames for one collector. Frames beyond the limit are lost and counted."""
 
     def __init__(self, spec: FrameSpec, lost: Tally) -> None:
         self._spec = spec
@@ -49,7 +49,7 @@ class FrameStream:
         self._warning = logs.RareWarning(__name__, "dnstap reader not reached", endpoint=str(spec))
 
     def put(self, content: bytes) -> None:
-        """Have a frame written, unless too many wait. It never blocks."""
+        """Enqueues a frame, unless too many wait. Never blocks."""
         if len(self._frames) >= self._spec.queued or self._size_bytes + len(content) > MAX_QUEUED_BYTES:
             self._lost.count += 1
             return
@@ -59,7 +59,7 @@ class FrameStream:
             self._wake.set()
 
     async def run(self) -> None:
-        """Write frames for as long as the server block exists, and those that wait at its end."""
+        """Writes frames until the server block ends, and then the waiting ones."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             began_s = loop.time()
@@ -73,7 +73,7 @@ class FrameStream:
             failures += 1
 
     async def _write_to_reader(self) -> None:
-        """Connect, and write frames until the connection or this task ends."""
+        """Connects, and writes frames until the connection or this task ends."""
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await self._connect()
         try:
@@ -104,13 +104,13 @@ class FrameStream:
         return reader, writer
 
     async def _tls(self) -> ssl.SSLContext:
-        """The client's side of TLS, made once and in a thread: the system's roots take some 20 ms."""
+        """Returns the client's TLS context, made once and in a thread: loading the system's roots takes 20 ms."""
         if self._context is None:
             self._context = await asyncio.to_thread(_context, self._spec)
         return self._context
 
     async def _write(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Write frames until the reader goes away."""
+        """Writes frames until the collector disconnects."""
         closed = asyncio.ensure_future(reader.read(1))
         try:
             while not closed.done():
@@ -128,7 +128,7 @@ class FrameStream:
         raise EOFError
 
     def _taken(self) -> bytes:
-        """Frames that are handed to the connection together."""
+        """Returns the frames that are written together."""
         frames: list[bytes] = []
         size_bytes = 0
         while self._frames and size_bytes < self._spec.buffer_bytes:
@@ -140,7 +140,7 @@ class FrameStream:
         return b"".join(frames)
 
     async def _finish(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Write what is left, and part as the protocol says."""
+        """Writes the remaining frames, and ends the stream with the protocol's handshake."""
         while self._frames:
             writer.write(self._taken())
             await writer.drain()
@@ -149,7 +149,7 @@ class FrameStream:
 
 
 def _close(writer: StreamWriter) -> None:
-    """Close a connection; at once if its reader has not read everything, as it may never do so."""
+    """Closes a connection; at once if its collector has not read everything, because it may never do so."""
     if writer.transport.get_write_buffer_size():
         writer.transport.abort()
     else:
@@ -165,7 +165,7 @@ def _context(spec: FrameSpec) -> ssl.SSLContext:
 
 
 def _reason(error: Exception) -> str:
-    """Why the reader gets nothing."""
+    """Returns the reason why the collector gets no frames."""
     if isinstance(error, EOFError):
         return "the reader closed the connection"
     if isinstance(error, TimeoutError):
@@ -174,7 +174,7 @@ def _reason(error: Exception) -> str:
 
 
 async def _control(reader: StreamReader, expected: int) -> None:
-    """Read a control frame of this type; ValueError for anything else."""
+    """Reads a control frame of this type; raises ValueError for anything else."""
     head = await reader.readexactly(8)
     size_bytes = int.from_bytes(head[4:], "big")
     if head[:4] != bytes(4) or size_bytes > MAX_CONTROL_BYTES:

@@ -1,4 +1,4 @@
-"""The addresses of this machine, and the sockets that stand for what `bind` says."""
+"""The addresses of this machine, and the sockets for the addresses of `bind`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kdns.runtime.connections import BACKLOG, bind_failure
 
 KERNEL_SEND_BYTES: Final = 32 << 10
 KERNEL_RECEIVE_BYTES: Final = 16 << 10
-"""Buffers of each connection in the kernel, which doubles them. It counts them as memory of the container."""
+"""The buffer sizes of a connection, which the kernel doubles and counts as memory of the container."""
 MAX_ATTEMPTS: Final = 20
-"""How many ports of the kernel's choice are tried until one is free for UDP and TCP."""
+"""The attempts to find a port that is free for UDP and TCP."""
 
 
 async def usable_addresses() -> tuple[InterfaceAddress, ...]:
-    """The addresses of the machine, IPv4 first; none where netlink does not list them.
+    """Returns the addresses of the machine, IPv4 first; none if netlink does not list them.
 
-    Those of IPv6 that are link-local are left out: they mean something with an interface only. Those of IPv4, such as
-    NodeLocal DNSCache's 169.254.20.10, are addresses like any other.
+    IPv6 link-local addresses are excluded, because they are valid with an interface only. IPv4 ones, such as NodeLocal
+    DNSCache's 169.254.20.10, are included.
     """
     try:
         found = await interface_addresses()
@@ -38,7 +38,7 @@ async def usable_addresses() -> tuple[InterfaceAddress, ...]:
 def bound_addresses(
     hosts: Iterable[str], exclude: Iterable[str], known: tuple[InterfaceAddress, ...]
 ) -> tuple[str, ...]:
-    """The addresses that `bind` means: an address is itself, an interface all it has now; InputError for neither."""
+    """Returns the addresses of `bind`: addresses themselves, and all of an interface's; InputError for other words."""
 
     def resolved(host: str) -> list[str]:
         try:
@@ -55,7 +55,7 @@ def bound_addresses(
 
 
 def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> tuple[bytes, ...]:
-    """The packed addresses a server answers on: those bound, or all of the machine for a wildcard."""
+    """Returns the packed addresses of a server: those bound, or all of the machine for a wildcard."""
     addresses = [ip_address(address) for address in bound]
     if any(address.is_unspecified for address in addresses):
         addresses = [ip for one in known if not (ip := ip_address(one.address)).is_loopback]
@@ -64,9 +64,9 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class DnsSockets:
-    """One address and port, for UDP and TCP or for one of them. The TCP socket listens.
+    """The sockets of one address and port, for UDP, TCP or both. The TCP socket listens.
 
-    `address_sockets` are those of UDP for the single addresses of a wildcard.
+    `address_sockets` are UDP sockets for the single addresses of a wildcard.
     """
 
     udp: socket.socket | None = None
@@ -75,19 +75,19 @@ class DnsSockets:
 
     @property
     def all(self) -> list[socket.socket]:
-        """Each of them."""
+        """All sockets."""
         return [sock for sock in (self.udp, self.tcp, *self.address_sockets) if sock]
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound address, and the port of both."""
+        """The bound address and port."""
         sock = self.udp or self.tcp
         assert sock  # noqa: S101 - there is one of them at least
         host, port = sock.getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Close them."""
+        """Closes them."""
         for sock in self.all:
             sock.close()
 
@@ -95,10 +95,10 @@ class DnsSockets:
 def dns_sockets(
     hosts: Iterable[str], port: int, transports: Collection[str] = ("udp", "tcp"), *, is_shared: bool = False
 ) -> list[DnsSockets]:
-    """Bound sockets for each host, all on one port (0: a port that is free everywhere); ListenError where that fails.
+    """Returns bound sockets for each host, all on one port (0: a port that is free everywhere); raises ListenError.
 
-    A machine without IPv6 gets none for "::". With `is_shared` others of this process may have the address meanwhile:
-    see `shared_ports`.
+    A machine without IPv6 gets none for "::". With `is_shared` other sockets of this process may have the address
+    meanwhile: see `shared_ports`.
     """
     for attempt in range(MAX_ATTEMPTS):
         sockets: list[DnsSockets] = []
@@ -118,16 +118,16 @@ def dns_sockets(
 
 
 def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress]) -> DnsSockets:
-    """The sockets of a wildcard with those for the single addresses that it stands for now."""
+    """Returns the sockets of a wildcard with those for its single addresses."""
     return replace(sockets, address_sockets=tuple(addressed_sockets(sockets.udp, known))) if sockets.udp else sockets
 
 
 def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:
-    """A UDP socket for each address that the wildcard stands for now: answers come from the address that was asked.
+    """Returns a UDP socket for each address of the wildcard, so that answers are sent from the queried address.
 
-    The kernel hands a packet to the socket bound most closely, and picks the source by route otherwise. The port is
-    shared only while they are bound, so another process is told that it is taken. Addresses that come later are the
-    wildcard's, as are those that cannot be bound.
+    The kernel passes a packet to the most specific socket, and otherwise chooses the source by route. The port is
+    shared only while they are bound, so another process cannot bind it later. Addresses that appear later, and those
+    that cannot be bound, are the wildcard's.
     """
     port, of_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
     sockets = [wildcard]
@@ -143,7 +143,7 @@ def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]
 
 
 def close_all(sockets: Iterable[DnsSockets]) -> None:
-    """Close them all."""
+    """Closes them all."""
     for pair in sockets:
         pair.close()
 
@@ -165,7 +165,7 @@ def _sockets(host: str, port: int, transports: Collection[str], is_shared: bool)
 def _bound(
     family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int, *, is_shared: bool = False
 ) -> socket.socket:
-    """A bound socket, which listens where it is of TCP; an IPv6 one takes no IPv4."""
+    """Returns a bound socket; a TCP socket listens, and an IPv6 one accepts no IPv4."""
     sock = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM or is_shared:
@@ -186,11 +186,11 @@ def _bound(
 
 
 def limit_kernel_buffers(sock: socket.socket) -> None:
-    """Have the connections of a listening socket begin with small buffers."""
+    """Sets small buffers for the connections of a listening socket."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_SEND_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES)
 
 
 def reachable(host: str, port: int) -> HostPort:
-    """Where this machine's clients find a listener: a wildcard is no address to connect to."""
+    """Returns an address at which local clients reach a listener: a wildcard cannot be connected to."""
     return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)

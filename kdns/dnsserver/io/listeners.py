@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from aioquic.quic.configuration import QuicConfiguration
 
 ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "http/1.1")}
-"""The protocols of each scheme that a client may ask for within TLS over TCP (RFC 7858, RFC 9113)."""
+"""The ALPN protocols of each scheme over TLS (RFC 7858, RFC 9113)."""
 
 
 class DnsListener(Protocol):
-    """What reads a bound socket."""
+    """A reader of a bound socket."""
 
     async def close(self) -> None:
-        """Answer what has arrived, then close the socket."""
+        """Answers the received queries, then closes the socket."""
         ...
 
 
 @dataclass(slots=True)
 class Bound:
-    """What is ready to be listened on: bound sockets and a TLS context; nothing is read yet."""
+    """Bound sockets and a TLS context, before anything is read."""
 
     sockets: list[DnsSockets]
     options: ListenerOptions
@@ -50,13 +50,13 @@ class Bound:
 
     @property
     def port(self) -> int:
-        """The port of all of them."""
+        """The port of all sockets."""
         return self.sockets[0].address[1]
 
 
 @dataclass(slots=True)
 class Listening:
-    """One place that is listened on: its server, the listeners, and what they have seen."""
+    """One listening address: its server, its listeners and their counters."""
 
     server: Server
     requests: list[Requests]
@@ -66,21 +66,21 @@ class Listening:
     users: list[Callable[[Bound], None]] = field(default_factory=list)
 
     def use(self, bound: Bound) -> None:
-        """Serve connections as the blocks say from now on."""
+        """Applies the options of the blocks to new connections."""
         self.server.options = bound.options
         for use in self.users:
             use(bound)
 
     async def close(self) -> None:
-        """Answer what has arrived, then close the sockets."""
+        """Answers the received queries, then closes the sockets."""
         await asyncio.gather(*(listener.close() for listener in self.listeners))
 
 
 class Listeners:
-    """All bound sockets. They stay bound while the blocks behind them change.
+    """All bound sockets. They stay bound while the blocks change.
 
-    `requests` are what their listeners saw by the server's label; those of places that were left are among them, as
-    are their servers in `servers`: what was counted stays counted.
+    `requests` are the counters of their listeners by the server's label, and `servers` their servers; both keep those
+    of closed addresses, because metrics must not lose counts.
     """
 
     def __init__(self) -> None:
@@ -94,16 +94,16 @@ class Listeners:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where is listened."""
+        """The listening addresses."""
         return [address for listening in self.places.values() for address in listening.addresses]
 
     def bind(
         self, places: Mapping[ListenAddress, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
     ) -> dict[ListenAddress, Bound]:
-        """Sockets and TLS contexts for these places: sockets of those that are new, which may be taken from others.
+        """Returns sockets and TLS contexts for these addresses; new addresses may reuse sockets of others.
 
-        Raises ListenError for an address that cannot be had, CorefileError for a certificate that cannot be used; then
-        nothing is bound.
+        Raises ListenError for an address that cannot be bound, CorefileError for an unusable certificate; then nothing
+        is bound.
         """
         bound = {place: _certified(place, options) for place, options in places.items()}
         leaving = [listening for place, listening in self.places.items() if place not in places]
@@ -122,12 +122,12 @@ class Listeners:
         return bound
 
     def unbind(self, bound: Mapping[ListenAddress, Bound]) -> None:
-        """Close what was bound and will not be listened on."""
+        """Closes sockets that were bound and are not used."""
         for each in bound.values():
             close_all(each.sockets)
 
     def listen(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Server:
-        """Answer with these blocks at this place from now on; the server is the one that was there before, if any."""
+        """Uses these blocks at this address from now on; returns its server, the existing one if there is one."""
         listening = self.places.get(place)
         if listening is None:
             listening = self.places[place] = self._listening(place, bound, blocks)
@@ -139,14 +139,14 @@ class Listeners:
         return listening.server
 
     async def leave(self, places: Iterable[ListenAddress]) -> None:
-        """Answer what has arrived there, then close the sockets."""
+        """Answers the received queries of an address, then closes its sockets."""
         leaving = [self.places.pop(place) for place in places]
         await asyncio.gather(*(listening.close() for listening in leaving))
         for listening in leaving:
             listening.server.swap(())
 
     async def close(self) -> None:
-        """Answer what has arrived everywhere, then close the sockets."""
+        """Answers the received queries of all addresses, then closes the sockets."""
         for listening in self.places.values():
             await listening.close()
 
@@ -168,7 +168,7 @@ class Listeners:
         return listening
 
     def _read(self, scheme: str, sockets: DnsSockets, listening: Listening, requests: Requests, bound: Bound) -> None:
-        """Begin to read what is bound. What only some schemes need is imported for them."""
+        """Begins to read the sockets. Modules for single schemes are imported here."""
         server, listeners = listening.server, listening.listeners
         if bound.quic and sockets.udp:
             from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415
@@ -193,7 +193,7 @@ class Listeners:
 
 
 def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
-    """A place with its certificate, if its scheme has one: https:// behind a proxy has none."""
+    """Returns an address with its certificate, if any: https:// behind a proxy has none."""
     bound, config = Bound([], options), options.tls
     if config is None or place.scheme == "dns":
         return bound

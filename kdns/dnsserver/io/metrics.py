@@ -1,4 +1,4 @@
-"""The registry behind /metrics: CoreDNS's names where CoreDNS has the figure, `kdns_` for the rest."""
+"""The registry of /metrics: CoreDNS's names if CoreDNS has the metric, otherwise `kdns_`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROTOCOLS: Final = {"quic": "udp"}
 
 
 class Enabled(NamedTuple):
-    """A zone of a listening server, and the view and the directives of its block."""
+    """A zone of a server, with the view and the directives of its block."""
 
     server: str
     zone: str
@@ -47,7 +47,7 @@ def registry(*collectors: Collector, runtime_metrics: bool) -> CollectorRegistry
 
 
 def sent_by(servers: Iterable[Server]) -> Iterator[Sent]:
-    """Everything that was answered, by kind."""
+    """Yields all responses, by kind."""
     for server in servers:
         for partition in server.table.partitions.values():
             for kind, times in partition.totals():
@@ -139,7 +139,7 @@ def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
 
 
 def _named(clusters: tuple[Cluster, ...]) -> Iterator[tuple[str, Cluster]]:
-    """Each cluster with its API's name; the second follower of one API is `NAME (2)`: samples must differ."""
+    """Returns each cluster with its API's name; the second watcher of one API is `NAME (2)`: samples must differ."""
     seen: Counter[str] = Counter()
     for cluster in clusters:
         name = cluster.source.kubeconfig or cluster.source.endpoint or "in-cluster"

@@ -15,11 +15,11 @@ SIZE_BUCKETS_BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291,
 
 @dataclass(slots=True)
 class Requests:
-    """What one listener saw; `zone` is that of its server block, "" where it has several.
+    """The counters of one listener; `zone` is that of its server block, "" if it has several.
 
-    `shed` are queries of clients that had too many waiting; they were not answered.
-    Responses over HTTPS are counted by status, over QUIC by the error code of the stream (RFC 9250 §4.3, 0: none).
-    A burst counts each of its queries with the burst's mean duration in seconds.
+    `shed` are unanswered queries of clients with too many waiting ones. Responses over HTTPS are counted by status,
+    over QUIC by the error code of the stream (RFC 9250 §4.3, 0: none). A burst counts each of its queries with the
+    burst's mean duration in seconds.
     """
 
     zone: str = ""
@@ -32,13 +32,13 @@ class Requests:
     quic_responses: dict[int, int] = field(default_factory=dict)
 
     def observe(self, count: int, took_s: float) -> None:
-        """Count the queries of a burst."""
+        """Counts the queries of a burst."""
         if count:
             self.durations.add(took_s / count, count)
 
 
 class Sent(NamedTuple):
-    """Responses of one kind: the labels of CoreDNS's counters, sizes in bytes, and how many there were."""
+    """Responses of one kind: the labels of CoreDNS's counters, sizes in bytes, and their number."""
 
     server: str
     zone: str

@@ -1,6 +1,6 @@
-"""The DNS server whole: a configuration to chains, followed clusters, listeners and HTTP pages.
+"""The DNS server: a configuration to chains, watched clusters, listeners and HTTP pages.
 
-Every listening address has a server of its own with its own answers; the wildcard counts as one address.
+Every listening address has its own server with its own answers; the wildcard is one address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HEALTH_PATH: Final = "/health"
 
 
 class DnsServer:
-    """Starts what the configuration asks for; `start`, then `stop`."""
+    """Starts the servers of a configuration; `start`, then `stop`."""
 
     def __init__(
         self,
@@ -63,38 +63,38 @@ class DnsServer:
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """The followed clusters."""
+        """The watched clusters."""
         return self._clusters.followed
 
     @property
     def servers(self) -> list[Server]:
-        """The servers of all addresses, those that were left included: their counters stay."""
+        """The servers of all addresses, also of closed ones, whose counters are kept."""
         return self._listeners.servers
 
     @property
     def reload_every_s(self) -> tuple[float, float]:
-        """How often the Corefile is to be looked at, plus or minus how much, in seconds; 0 for never."""
+        """The interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
         said = [setup.options.reload_s for setup in self._setups if setup.options.reload_s is not None]
         return said[-1] if said else (0.0, 0.0)
 
     @property
     def requests(self) -> dict[str, list[Requests]]:
-        """What the listeners saw, by the label of their server."""
+        """The counters of the listeners, by the label of their server."""
         return self._listeners.requests
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses and ports that are listened on."""
+        """The listening addresses and ports."""
         return self._listeners.addresses
 
     @property
     def listened(self) -> list[tuple[str, str, int]]:
-        """The same with the scheme of each."""
+        """The listening addresses with their schemes."""
         places = self._listeners.places.items()
         return [(place.scheme, *address) for place, listening in places for address in listening.addresses]
 
     def address_with(self, directive: str) -> tuple[str, int]:
-        """Where a server block with this directive is asked without encryption, the first one; else any address."""
+        """Returns the first unencrypted address of a server block with this directive, or else any address."""
         labels = {enabled.server for enabled in self._enabled if directive in enabled.config.directives}
         places = self._listeners.places.items()
         serving = (at for place, at in places if place.scheme == "dns" and at.server.label in labels)
@@ -102,7 +102,7 @@ class DnsServer:
 
     @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
-        """Where each HTTP page is served, by its path."""
+        """The address of each HTTP page, by its path."""
         return self._sites.addresses
 
     @property
@@ -112,34 +112,34 @@ class DnsServer:
 
     @property
     def lameduck_s(self) -> float:
-        """How long a stopping server goes on answering, in seconds."""
+        """The time for which a stopping server continues to answer, in seconds."""
         return max((setup.options.lameduck_s for setup in self._setups), default=0.0)
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
-        """A family of counters in the process's metrics; to be called before the start."""
+        """Returns a family of counters in the process's metrics; called before the start."""
         return self._process.counters.setdefault(name, Counters(name, text, labels))
 
     def unready(self) -> tuple[str, ...]:
-        """The directives that cannot answer yet."""
+        """The directives that are not ready."""
         checks = (check for setup in self._setups for check in setup.readiness_checks)
         waiting = tuple(dict.fromkeys(name for name, is_ready in checks if not is_ready()))
         return waiting or (() if self._is_listening else ("listeners",))
 
     async def start(self) -> None:
-        """Follow the clusters, then listen; a cluster that does not answer in time is answered for with SERVFAIL.
+        """Lists the clusters, then listens; answers for a cluster that is not listed in time are SERVFAIL.
 
-        Raises ListenError for an address that cannot be had, InputError for credentials, certificates or interfaces
-        that cannot.
+        Raises ListenError for an address that cannot be bound, InputError for unusable credentials, certificates or
+        interfaces.
         """
         await self.swap(self._configs, self.sha512)
 
     async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
-        """Answer as other server blocks say; the new clusters are listed first.
+        """Replaces the server blocks; new clusters are listed first. `sha512` is the hash of the Corefile.
 
-        `sha512` is that of their Corefile. Addresses that stay keep their sockets, others are bound and closed. Raises
-        InputError where the blocks cannot be built, and ListenError for an address that cannot be had; then everything
-        stays as it was. Queries that wait for an answer get that of the blocks that received them. At the start, HTTP
-        pages such as /health answer while the clusters are listed.
+        Addresses in both configurations keep their sockets, others are bound and closed. Raises InputError if the
+        blocks cannot be built, and ListenError for an address that cannot be bound; then nothing changes. Waiting
+        queries are answered by the blocks that received them. At the start, HTTP pages such as /health are served while
+        the clusters are listed.
         """
         old = self._setups
         setups, places = await self.build(configs)
@@ -176,7 +176,7 @@ class DnsServer:
             await setup.stop()
 
     async def stop(self) -> None:
-        """Answer what has arrived, then close everything."""
+        """Answers the received queries, then closes everything."""
         await self._listeners.close()
         for setup in self._setups:
             await setup.stop()
@@ -186,7 +186,7 @@ class DnsServer:
         self._process.upstreams.close()
 
     async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[ListenAddress, list[Part]]]:
-        """Build the chains of all blocks, and say which blocks answer where, each with one of its zones."""
+        """Builds the chains of all blocks; returns them and the blocks of each address, each with one of its zones."""
         self._process.interfaces = await usable_addresses()
         setups: list[BlockSetup] = []
         for config in configs:
@@ -205,13 +205,13 @@ class DnsServer:
         return setups, {place: [(setups[number], zone) for number, zone in parts] for place, parts in places.items()}
 
     def _abandon(self, setups: list[BlockSetup]) -> None:
-        """Leave no trace of blocks that are not used."""
+        """Removes blocks that are not used."""
         for setup in setups:
             setup.abandon()
         self._clusters.drop_unused()
 
     def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Bound]) -> None:
-        """Answer at these places with their blocks, at once."""
+        """Uses these blocks at these addresses, at once."""
         self._enabled.clear()
         for place, parts in places.items():
             blocks = tuple(setup.block(zone) for setup, zone in parts)
@@ -219,14 +219,14 @@ class DnsServer:
             self._attach(server, parts)
 
     def _attach(self, server: Server, parts: list[Part]) -> None:
-        """The server answers with these blocks: their changes reach its table."""
+        """Connects a server with its blocks, whose changes drop answers of its table."""
         for setup, zone in parts:
             if server not in setup.servers:
                 setup.servers.append(server)
             self._enabled.append(Enabled(server.label, zone, setup.chain.view_name, setup.config))
 
     def _pages(self, setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
-        """The pages of these blocks, by address and path."""
+        """Returns the pages of these blocks, by address and path."""
         pages: dict[HostPort, dict[str, Handler]] = {}
         for setup in setups:
             for page in setup.options.pages:
@@ -234,7 +234,7 @@ class DnsServer:
         return pages
 
     def _handlers(self, page: Page) -> dict[str, Handler]:
-        """What answers for a page, by path."""
+        """Returns the handler of a page."""
         match page:
             case HealthPage():
                 return {HEALTH_PATH: plain_page(lambda: (200, "OK"))}
@@ -273,7 +273,7 @@ class DnsServer:
         return next((page.address for page in pages if isinstance(page, HealthPage)), None)
 
     def _start_probe(self) -> None:
-        """Ask the own /health, where it is now."""
+        """Queries the process's own /health at its current address."""
         probed = self._probed
         if probed is None:
             self._probe_page(None)
@@ -290,7 +290,7 @@ class DnsServer:
 
 
 def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:
-    """The content of a ReadyPage, of what is not ready now."""
+    """Returns the directives that are not ready, for a ReadyPage."""
     was_ready = False
 
     def ready() -> tuple[int, str]:
@@ -303,7 +303,7 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
 
 
 def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
-    """What the blocks of each place say about its listeners; the last one that says something counts."""
+    """Returns the listener options of each address; the last block that sets an option decides."""
     return {
         place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), DEFAULTS)
         for place, parts in places.items()

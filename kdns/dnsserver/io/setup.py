@@ -1,4 +1,4 @@
-"""One server block at work, from its build to its end: the Setup of its directives, of a class for each capability."""
+"""One running server block, from its build to its end: the capabilities of its directives."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kdns.dnsserver.io.interfaces import bound_addresses
 from kdns.errors import CorefileError, InputError, KubeconfigError
 
 UPSTREAMS_KEPT_S: Final = 10.0
-"""How long a block that has ended may still send its pending queries to upstreams."""
+"""The time for which a block that has ended may finish its pending queries to upstreams."""
 
 
 class BlockSetup(SystemClock, BlockTasks, BlockFiles, BlockMetrics, BlockLog, BlockPeers, BlockAnswers):
-    """A server block: what its directives are given, and what comes of them."""
+    """A server block: the capabilities of its directives, and its chain."""
 
     def __init__(self, config: ServerConfig, process: Process) -> None:
         options = config.options
@@ -38,7 +38,7 @@ class BlockSetup(SystemClock, BlockTasks, BlockFiles, BlockMetrics, BlockLog, Bl
         BlockAnswers.__init__(self, config, process)
 
     def build(self) -> None:
-        """Build the chain; CorefileError or InputError for what cannot be done."""
+        """Builds the chain; raises CorefileError and InputError."""
         if binds := self.options.binds:
             known = self._shared.interfaces
             found = (host for bind in binds for host in bound_addresses(bind.hosts, bind.exclude, known))
@@ -50,32 +50,32 @@ class BlockSetup(SystemClock, BlockTasks, BlockFiles, BlockMetrics, BlockLog, Bl
             self.log("info", event, **facts)
 
     async def prepare_all(self) -> None:
-        """Wait until the directives can answer; InputError for what they cannot."""
+        """Waits until the directives can answer; raises InputError."""
         try:
             await asyncio.gather(*(work() for work in self.preparations))
         except InputError as error:
             raise self.located(error) from error
 
     async def stop(self) -> None:
-        """End the block: its tasks, and its subscriptions to clusters."""
+        """Ends the block: its tasks, and its subscriptions to clusters."""
         self.end()
         self.release()
         self.leave(UPSTREAMS_KEPT_S)
         await self.cancel()
 
     def abandon(self) -> None:
-        """End a block that was not started."""
+        """Ends a block that was not started."""
         self.release()
         self.leave()
 
     def block(self, zone: str) -> Block:
-        """The server block under one of its zones."""
+        """Returns the server block under one of its zones."""
         return Block(zone, self.chain, self.options.logs_stacks, self.options.udp_bytes)
 
     def located(self, error: InputError) -> InputError:
-        """The error with what led to it: the word that names a file of no use, else the directive or server block."""
+        """Returns the error at the word that names the unusable file, or at the directive or server block."""
         if isinstance(error, KubeconfigError):
-            return self.config.file_error(error.path, str(error), "kubernetes")  # no other one has clusters
+            return self.config.file_error(error.path, str(error), "kubernetes")  # only this directive has clusters
         if isinstance(error, CorefileError) and not error.line:
             return self.config.file_error(error.path, str(error))
         return error if isinstance(error, CorefileError) else self.config.error(str(error))

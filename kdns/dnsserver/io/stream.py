@@ -1,4 +1,4 @@
-"""What connections over TCP, TLS, HTTPS and QUIC share: limits, turns, and the bounds on what they hold together."""
+"""The common parts of connections over TCP, TLS, HTTPS and QUIC: limits, turns, and the memory of all together."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kdns.net import is_ipv6
 from kdns.runtime.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
 
 MAX_CONNECTION_PENDING: Final = 100
-"""Answers of one connection that may wait for somebody else; until then nothing more is read."""
+"""The most pending answers of one connection; at the limit nothing more is read."""
 MAX_HELD_BYTES: Final = 16 << 20
-"""What all connections of the process together may hold: messages that are incomplete, and answers that are unsent."""
+"""The limit in bytes for all connections of the process: incomplete messages and unsent answers."""
 CLOSE_S: Final = 2.0
-"""How long a server that stops waits for pending answers."""
+"""The time that a stopping server waits for pending answers."""
 
 
 class StreamClient(Protocol):
-    """A connection that takes its turn with others."""
+    """A connection in the schedule of turns."""
 
     @property
     def address(self) -> str:
@@ -32,45 +32,45 @@ class StreamClient(Protocol):
         ...
 
     def answer(self) -> object:
-        """Answer some of what was received; it is this connection's turn."""
+        """Answers some of the received queries; called in the connection's turn."""
         ...
 
     def evict(self) -> None:
-        """End the connection at once."""
+        """Ends the connection at once."""
         ...
 
 
 class TcpClients:
-    """The connections of a process: how many there are, what they hold, and whose turn it is.
+    """The connections of a process: their number, their memory and their turns.
 
-    Too many or too much costs those that make no progress. Answers are made in slices of time, in which clients take
-    turns: UDP waits for a slice at most, and who asks little does not wait for who asks much.
+    Beyond a limit, the connections that make no progress are closed. Answers are made in slices of time, in which
+    clients take turns: UDP waits for one slice at most, and clients with few queries do not wait for clients with many.
     """
 
     def __init__(self, pending: FairShares | None = None) -> None:
         self.connections = Connections(Kind.DNS)
         self.pending = pending or FairShares(MAX_PENDING)
-        """Places of queries that wait for somebody else."""
+        """The places of pending queries."""
         self.held_bytes = 0
         self._held: dict[StreamClient, int] = {}
         self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
-        """There is room for all connections of one client."""
+        """The number of turns has no limit: connections are limited already."""
 
     def serve(self, connection: StreamClient) -> None:
-        """Have a connection answer: at once if nothing waits and the slice is not over, else when it is its turn."""
+        """Lets a connection answer: at once if nothing waits and the slice is not over, otherwise in its turn."""
         if self._turns.has_time:
             connection.answer()
         else:
             self.wait(connection)
 
     def wait(self, connection: StreamClient) -> None:
-        """Have a connection answer in a slice of the next iterations, when it is its turn."""
+        """Lets a connection answer in its turn in one of the next slices."""
         if not self._turns.put(connection.address, connection):
             connection.evict()
         self._turns.run_soon()
 
     def hold(self, connection: StreamClient, size_bytes: int) -> None:
-        """Note what a connection holds now. Over the limit, those go that have held something the longest."""
+        """Records the memory of a connection. Over the limit, those that have held data the longest are closed."""
         held = self._held
         if size_bytes:
             self.held_bytes += size_bytes - held.get(connection, 0)
@@ -82,9 +82,9 @@ class TcpClients:
 
 
 class StreamConnection(asyncio.BaseProtocol, ABC):
-    """One client of a stream: its place among others, its turns, and its end behind the last answer.
+    """One client of a stream: its turns, and its end after the last answer.
 
-    A protocol adds how messages are taken from what was received, and how answers are sent.
+    A protocol adds the parsing of messages and the sending of answers.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the client, at the cost of one that is idle where there are too many."""
+        """Accepts the client; if there are too many, an idle one is closed."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         self._transport = transport
         hold_unsent(transport)
@@ -124,7 +124,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             self.evict()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the client and what it was waiting for."""
+        """Removes the client and cancels its pending queries."""
         del exc
         self._leave()
         if self._timer:
@@ -133,18 +133,18 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             task.cancel()
 
     def eof_received(self) -> bool:
-        """Answer what the client has asked, then close: it may still read. The end of TLS is that of both sides."""
+        """Answers the received queries, then closes: the client may still read. With TLS both sides are closed."""
         self.end()
         return not self._is_tls
 
     def evict(self) -> None:
-        """End the connection at once: its place or its memory is for others."""
+        """Ends the connection at once, so that others get its place or memory."""
         self._requests.evicted += 1
         self._transport.abort()
         self._leave()
 
     def end(self) -> None:
-        """Send the answers that are pending, then close."""
+        """Sends the pending answers, then closes."""
         self._is_ending = True
         self._go_on()
 
@@ -156,42 +156,42 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
     @property
     @abstractmethod
     def pending(self) -> Collection[asyncio.Task[None]]:
-        """Answers that wait for somebody else."""
+        """The number of pending answers."""
 
     @abstractmethod
     def answer(self) -> None:
-        """Answer some of what was received; it is this connection's turn."""
+        """Answers some of the received queries; called in the connection's turn."""
 
     @property
     @abstractmethod
     def _is_full(self) -> bool:
-        """Whether answers must be read, or arrive from elsewhere, before more questions are taken."""
+        """Whether no more queries are accepted until answers are read or pending ones arrive."""
 
     @property
     @abstractmethod
     def _is_answerable(self) -> bool:
-        """Whether something can be answered, and there is room for the answer."""
+        """Whether a query is complete and its answer may be sent."""
 
     @property
     @abstractmethod
     def _is_answered(self) -> bool:
-        """Whether the client has asked its last question, and every answer is written."""
+        """Whether the client has sent its last query, and every answer is written."""
 
     @property
     @abstractmethod
     def _received_bytes(self) -> int:
-        """What was received and is not answered yet, in bytes."""
+        """The received bytes that are not answered yet."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """Go on with a connection that has its place."""
+        """Begins a connection that was accepted."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Close behind the last answer."""
+        """Closes after the last answer."""
 
     def _go_on(self) -> None:
-        """Have what was received answered, and read more when there is nothing to answer."""
+        """Schedules the answers to received queries, and reads more if there are none."""
         if self._transport.is_closing():
             return
         if not self._is_waiting and self._is_answerable:
@@ -201,14 +201,14 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             self._read_on()
 
     def _end_turn(self) -> None:
-        """Wait for the next turn if there is more to answer."""
+        """Schedules the next turn if there is more to answer."""
         self._is_waiting = self._is_answerable
         if self._is_waiting:
             self._clients.wait(self)
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read further unless that has to wait, and close behind the last answer."""
+        """Reads further if that is allowed, and closes after the last answer."""
         self._note_held()
         if self._transport.is_closing():
             return
@@ -230,7 +230,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
 
 
 async def close_listener(listener: Listener, connections: set[StreamConnection]) -> None:
-    """Stop accepting, and close every connection behind its last answer."""
+    """Stops accepting, and closes every connection after its last answer."""
     listener.close()
     pending = [task for connection in connections for task in connection.pending]
     for connection in tuple(connections):

@@ -1,4 +1,4 @@
-"""DNS over TCP (RFC 7766): queries may be pipelined; idle time, number, and what is held for clients are bounded."""
+"""DNS over TCP (RFC 7766): queries may be pipelined; idle time, number and memory are limited."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from kdns.dnsserver.io.stream import (
 from kdns.runtime.connections import Listener, is_lost
 
 READ_BYTES: Final = 4096
-"""How much of one connection is read before the others may be."""
+"""The most bytes that are read of one connection at a time."""
 TURN: Final = 16
-"""Questions of one connection that are answered before others get their turn."""
+"""Queries of one connection that are answered in a turn."""
 
 _received = memoryview(bytearray(READ_BYTES))
-"""What has just been read; each connection takes its bytes at once."""
+"""The buffer of the last read; each connection copies its bytes at once."""
 
 
 class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
-    """One client: length-prefixed messages in, answers out, in whatever order they are ready.
+    """One client: length-prefixed messages in, answers out, in the order in which they are ready.
 
-    At most one answer waits for a client to read it: until then no more questions are taken. A zone transfer sends one
-    message when it is this connection's turn, and the questions behind it wait for its end.
+    At most one answer waits for the client to read it; until then no more queries are answered. A zone transfer sends
+    one message in each turn of this connection, and later queries wait for its end.
     """
 
     def __init__(
@@ -51,30 +51,30 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._active_s = self._loop.time()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes are to be written."""
+        """Returns the buffer for the next bytes."""
         del sizehint
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Answer every whole message when it is this connection's turn; keep the rest."""
+        """Schedules the answers to complete messages, and keeps the remaining bytes."""
         if not self._buffer:
             self._active_s = self._loop.time()
         self._buffer += _received[:nbytes]
         self._go_on()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: take no more questions."""
+        """Pauses: the client does not read its answers."""
         self._active_s = self._loop.time()
         self._is_unread = True
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resumes: the client reads again."""
         self._is_unread = False
         self._is_active()
         self._go_on()
 
     def answer(self) -> None:
-        """Send a message of a zone transfer, or answer some questions, as far as there is room for their answers."""
+        """Sends a message of a zone transfer, or answers some queries while their answers can be sent."""
         self._is_waiting = False
         if self._transfers:
             self._transfer()
@@ -99,7 +99,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     @property
     def pending(self) -> set[asyncio.Task[None]]:
-        """Answers that wait for somebody else."""
+        """The number of pending answers."""
         return self._tasks
 
     @property
@@ -108,7 +108,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     @property
     def _is_answerable(self) -> bool:
-        """Whether a transfer goes on, or there is a whole message, and room for its answer."""
+        """Whether a transfer continues, or a message is complete, and its answer may be sent."""
         if self._transfers:
             return not self._is_unread
         received = self._buffer
@@ -136,14 +136,14 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         if isinstance(outcome, Exchange):
             self._send(outcome)
             if not outcome.wire and outcome.request is None:
-                self._end_behind_this()  # not DNS: nothing sensible can follow
+                self._end_behind_this()  # not DNS: the next bytes cannot be parsed either
         else:
             self._wait_for(packet, outcome, received_s)
         if self._queries >= self._server.options.max_queries:
             self._end_behind_this()
 
     def _end_behind_this(self) -> None:
-        """Take no further question, and close when those before are answered."""
+        """Accepts no further query, and closes after the pending answers."""
         self._has_last_query = self._is_ending = True
 
     def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
@@ -167,7 +167,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             self._transfers.append(exchange.more_messages)
 
     def _transfer(self) -> None:
-        """Send the next message of the first transfer; a zone that cannot be sent to its end ends the connection."""
+        """Sends the next message of the first transfer; if the zone cannot be sent completely, the connection ends."""
         try:
             message = next(self._transfers[0], None)
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
@@ -189,7 +189,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._pool.touch(self)
 
     def _watch_idle(self) -> None:
-        """Abort the connection when it has been idle for too long. It is not while answers are pending."""
+        """Aborts the connection when it has been idle for too long. With pending answers it is not idle."""
         now_s, options = self._loop.time(), self._server.options
         if self._tasks or self._is_waiting:
             self._active_s = now_s
@@ -201,14 +201,14 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
 
 def _message_end(received: bytes, start: int) -> int:
-    """Where the message that starts at `start` ends, or would end (RFC 1035 §4.2.2)."""
+    """Returns the end of the message at `start`, also if it is incomplete (RFC 1035 §4.2.2)."""
     return start + 2 + int.from_bytes(received[start : start + 2], "big")
 
 
 class TcpListener:
     """One listening TCP socket and its connections; with `tls`, DNS over TLS (RFC 7858).
 
-    Handshakes count among the connections.
+    Connections are counted from their handshake on.
     """
 
     def __init__(
@@ -234,9 +234,9 @@ class TcpListener:
         return self._listener.address
 
     def use(self, tls: ssl.SSLContext | None) -> None:
-        """Begin TLS in this way from now on."""
+        """Applies the TLS context to new connections."""
         self._listener.tls = tls
 
     async def close(self) -> None:
-        """Stop accepting, and close every connection behind its last answer."""
+        """Stops accepting, and closes every connection after its last answer."""
         await close_listener(self._listener, self._connections)

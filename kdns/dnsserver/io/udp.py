@@ -1,6 +1,6 @@
 """DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
 
-What the table does not hold waits here, not in the kernel's buffer, where everybody waits behind who asks most.
+Misses wait in a fair queue; the kernel's buffer is first come, first served.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
 BURST: Final = 512
-"""Packets read before the loop may do something else: of a flood, some 2 ms, beside a slice of answers.
+"""The most packets in a burst: in a flood about 2 ms, in addition to a slice of answers.
 
-With fewer, more of a flood stays in the kernel's buffer, which drops whatever finds no room, of whatever client.
+With fewer, more packets of a flood stay in the kernel's buffer, which drops those of all clients.
 """
 MAX_WAITING: Final = 4096
-"""Queries of all sockets that may wait for their turn; what one client has beyond its share is dropped.
+"""The most waiting queries of all sockets; those beyond a client's share are dropped.
 
-Half of it has the A and AAAA questions of 1,000 clients behind one address."""
+Half of it has room for the A and AAAA queries of 1,000 clients behind one address.
+"""
 RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 CLOSE_S: Final = 2.0
-"""How long queries that wait for somebody else are waited for when the socket is to be closed."""
+"""The time that a closing socket waits for pending queries."""
 
 
 class MissQueue(FairScheduler[Callable[[], None]]):
-    """What answers the misses of all sockets of a process; `pending` are the places of those that wait for somebody."""
+    """The waiting misses of all sockets of a process; `pending` are the places of queries that wait for an upstream."""
 
     def __init__(self, pending: FairShares | None = None) -> None:
         super().__init__(MAX_WAITING, call)
@@ -44,10 +45,10 @@ class MissQueue(FairScheduler[Callable[[], None]]):
 
 
 class PendingQuery:
-    """The coroutine of a query that waits for somebody, resumed by the futures that it waits for.
+    """The coroutine of a query that waits, resumed by the futures for which it waits.
 
-    It begins at once, and a task would cost more than the system calls of a query. It has no task, so nothing can
-    cancel it, and what needs one, such as asyncio.timeout, has to make its own, as Tasks.with_timeout does.
+    It begins at once, and a task would cost more than the system calls of a query. Without a task it cannot be
+    cancelled, and code that needs one, such as asyncio.timeout, has to make a task, as Tasks.with_timeout does.
     """
 
     __slots__ = ("_coroutine", "_listener", "client", "packet", "received_s")
@@ -67,12 +68,12 @@ class PendingQuery:
         self.received_s = received_s
 
     def step(self, _ended: object = None) -> None:
-        """Run until it waits for something, or has the response."""
+        """Runs until it waits for a future, or has the response."""
         try:
             future = self._coroutine.send(None)
         except StopIteration as stop:
             self._listener.answered(self, stop.value)
-        except asyncio.CancelledError:  # what it waited for is given up, as at the end of the process
+        except asyncio.CancelledError:  # its future was cancelled, as at the end of the process
             self._listener.answered(self, SILENCE)
         except Exception as failure:  # noqa: BLE001 - one query must not end the others
             self._listener.failed(self, failure)
@@ -107,7 +108,7 @@ class UdpListener:
         return host, port
 
     def _drain(self) -> None:
-        """Answer what has arrived, up to a burst."""
+        """Answers the received packets, up to a burst."""
         receive, send = self._socket.recvfrom, self._socket.sendto
         held = self._partition.answers.get
         started_s = self._loop.time()
@@ -138,7 +139,7 @@ class UdpListener:
         self._misses.run_now()
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
-        """Answer what the table did not hold when it was received; it may since: the same was asked twice."""
+        """Answers a miss; the table may have the answer now, if the same was queried twice."""
         outcome = self._answering.answer(packet, client[:2], received_s, key)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
@@ -148,12 +149,12 @@ class UdpListener:
             waiting.step()
 
     def failed(self, waiting: PendingQuery, failure: Exception) -> None:
-        """A coroutine ended by an exception that nobody expected: SERVFAIL."""
+        """Answers SERVFAIL for a coroutine that ended with an unexpected exception."""
         packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
         self.answered(waiting, self._answering.failed(failure, packet, client[:2], received_s))
 
     def answered(self, waiting: PendingQuery, exchange: Exchange) -> None:
-        """A query that has waited has its response, or none."""
+        """Sends the response to a query that has waited, if there is one."""
         self._waiting.discard(waiting)
         self._misses.pending.give_back(waiting.client[0])
         self._send(exchange, waiting.client)
@@ -171,7 +172,7 @@ class UdpListener:
             exchange.sent(self._loop.time())
 
     async def close(self) -> None:
-        """Answer what is waiting, then close the socket."""
+        """Answers the waiting queries, then closes the socket."""
         self._loop.remove_reader(self._socket)
         self._misses.drain()
         if self._waiting:

@@ -299,7 +299,7 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
         ),
         (
             made.corefile().replace(f"{made.key}\n", f"{made.key} {made.cert} {{\nclient_auth require\n}}\n"),
-            "client_auth with certificates: over QUIC clients have none here",
+            "client_auth with certificates: clients have no certificates over QUIC",
         ),
     ):
         server = DnsServer(configure(parse(text)))

@@ -1,1 +1,1 @@
-"""DNS over TLS, HTTPS and QUIC: imported where a server block has their schemes."""
+"""DNS over TLS, HTTPS and QUIC: imported only if a server block has their schemes."""

@@ -1,4 +1,4 @@
-"""DNS over HTTPS (RFC 8484): connections of HTTP/2 and HTTP/1.1, within the bounds of those over TCP."""
+"""DNS over HTTPS (RFC 8484): connections of HTTP/2 and HTTP/1.1, within the limits of DNS over TCP."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kdns.dnsserver.io.stream import (
 from kdns.runtime.connections import Connections, Kind, Listener, is_lost
 
 SLICE_BYTES: Final = 512
-"""How much of one connection is taken apart before others have their turn: some requests."""
+"""The bytes of one connection that are parsed in a turn: some requests."""
 
 
 class AddressConnections(Connections):
-    """The connections of one address, which count among those of the process as well."""
+    """The connections of one address, which are also counted for the process."""
 
     def __init__(self, process: Connections, limit: int) -> None:
         super().__init__(Kind.DNS, limit)
@@ -61,7 +61,7 @@ class AddressConnections(Connections):
 
 
 class HttpsListener:
-    """One listening socket and its connections; without TLS they are of HTTP/1.1, as a proxy in front speaks it."""
+    """One listening socket and its connections; without TLS they are HTTP/1.1, for a proxy."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class HttpsListener:
         self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
 
     def use(self, tls: ssl.SSLContext | None) -> None:
-        """Begin TLS in this way, and have as many connections as the server's options say, from now on."""
+        """Applies the TLS context and the limit of connections to new connections."""
         self._listener.tls = tls
         limit = self.server.options.https_connections
         self.pool.maximum = self.clients.connections.maximum if limit == inf else int(limit)
 
     async def close(self) -> None:
-        """Stop accepting, and close every connection behind its last answer."""
+        """Stops accepting, and closes every connection after its last answer."""
         await close_listener(self._listener, self.connections)
 
 
 class HttpsConnection(StreamConnection, asyncio.Protocol):
-    """One client. Received bytes are taken apart in small pieces, when it is this connection's turn."""
+    """One client. Received bytes are parsed in small pieces, one in each turn of the connection."""
 
     def __init__(self, listener: HttpsListener) -> None:
         super().__init__(listener.server, listener.requests, listener.clients, listener.pool, listener.connections)
@@ -99,21 +99,21 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._since_s = self._loop.time()
 
     def data_received(self, data: bytes) -> None:
-        """Take the bytes when it is this connection's turn."""
+        """Keeps the bytes for the connection's turn."""
         self._received += data
         self._go_on()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: take no more requests."""
+        """Pauses: the client does not read its answers."""
         self._is_unread = True
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resumes: the client reads again."""
         self._is_unread = False
         self._go_on()
 
     def answer(self) -> None:
-        """Take a piece of what was received, and answer the requests that are whole."""
+        """Parses a piece of the received bytes, and answers the complete requests."""
         self._is_waiting = False
         piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
         try:
@@ -134,7 +134,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     @property
     def pending(self) -> Collection[asyncio.Task[None]]:
-        """Answers that wait for somebody else."""
+        """The number of pending answers."""
         return self._tasks.values()
 
     @property
@@ -168,7 +168,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._queries += 1
         if self._queries >= self._server.options.max_queries:
             self._is_ending = True
-        self._state = ""  # a whole request has come: the times begin again
+        self._state = ""  # a request is complete: the timeouts begin again
         packet = query_of(request)
         if isinstance(packet, Refusal):
             self._refuse(request.stream, packet, has_body=request.method != "HEAD")
@@ -227,7 +227,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._transport.write(data)
 
     def _note_held(self) -> None:
-        """Note since when the connection is in its state, too."""
+        """Also records the time at which the connection's state changed."""
         super()._note_held()
         state = self._now_is()
         if state != self._state:
@@ -243,7 +243,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         return "incomplete" if self._received or self._codec.is_incomplete else "idle"
 
     def _watch(self) -> None:
-        """Abort the connection when it has been idle, incomplete or unread for too long."""
+        """Aborts the connection when it has been idle, incomplete or unread for too long."""
         now_s, options = self._loop.time(), self._server.options
         times = {"unread": options.write_s, "incomplete": options.read_s, "idle": options.idle_s}
         if self._state in times and now_s - self._since_s >= times[self._state]:

@@ -1,4 +1,4 @@
-"""DNS over QUIC (RFC 9250): aioquic's connections on bound sockets, within the bounds of those over TCP."""
+"""DNS over QUIC (RFC 9250): aioquic's connections on bound sockets, within the limits of DNS over TCP."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import is_ipv6
 
 BURST: Final = 64
-"""Datagrams read before the loop may do something else."""
+"""The most datagrams that are read in one iteration of the loop."""
 MAX_WAITING: Final = 2048
-"""Datagrams of all clients that may wait for their turn; those that a client has too many of are lost."""
+"""The most waiting datagrams of all clients; those beyond a client's share are dropped."""
 RECEIVE_BYTES: Final = 2048
 SMALLEST_INITIAL_BYTES: Final = 1200
-"""The first datagram of a client has at least so many bytes (RFC 9000 §14.1)."""
+"""The minimum size of a client's first datagram (RFC 9000 §14.1)."""
 MAX_UNVERIFIED: Final = 32
-"""Handshakes at a time with clients that need not prove their address; others send a token first (RFC 9000 §8.1)."""
+"""Concurrent handshakes without an address check; beyond that, clients send a token first (RFC 9000 §8.1)."""
 MAX_HELD_BYTES: Final = 256 * 1024
-"""What one connection may have here of messages that are not whole."""
+"""The limit of incomplete messages of one connection, in bytes."""
 WINDOW_BYTES: Final = 128 * 1024
 MAX_UNSENT_BYTES: Final = 64 * 1024
-"""What one connection may have here of answers that its client has not acknowledged; its further requests wait."""
+"""The limit of unacknowledged answers of one connection, in bytes; further requests wait."""
 MAX_GAPS: Final = 64
-"""Pieces of messages, and of the handshake, that a connection may have here behind gaps.
+"""The most received pieces of one connection after gaps.
 
-aioquic compares each piece with all others, so thousands would hold up everybody else.
+aioquic compares each piece with all others, so thousands would delay other clients.
 """
 CONNECTION_ID_BYTES: Final = 8
 CLIENT_STREAMS: Final = 4
-"""Every fourth stream is of the client, in both directions (RFC 9000 §2.1)."""
+"""Every fourth stream is the client's and bidirectional (RFC 9000 §2.1)."""
 
 
 class DoqError(IntEnum):
@@ -69,12 +69,12 @@ class DoqError(IntEnum):
 
 
 def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
-    """A server with this certificate; CorefileError for files that are none, and for clients to be verified.
+    """Returns the configuration with this certificate; CorefileError for invalid files and for `client_auth`.
 
-    Differs: aioquic asks no client for a certificate.
+    Differs: aioquic requests no certificates from clients.
     """
     if config.client_auth not in {ClientAuth.NOCERT, ClientAuth.REQUEST}:
-        reason = "over QUIC clients have none here; wanted `nocert`, or a block of its own for quic://"
+        reason = "clients have no certificates over QUIC; expected `nocert`, or a separate block for quic://"
         raise refused(config, "client_auth with certificates", reason)
     configuration = QuicConfiguration(
         is_client=False,
@@ -92,7 +92,7 @@ def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
 
 
 class Datagram(NamedTuple):
-    """What a client sent, and where it arrived."""
+    """A received datagram and its listener."""
 
     listener: QuicListener
     data: bytes
@@ -100,7 +100,7 @@ class Datagram(NamedTuple):
 
 
 class QuicEndpoint:
-    """All connections of one address, on whichever of its sockets they are."""
+    """All connections of one address, on any of its sockets."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class QuicEndpoint:
         self.turns = FairScheduler[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
 
     def use(self, configuration: QuicConfiguration | None) -> None:
-        """Serve connections so from now on."""
+        """Applies the options to new connections."""
         self.configuration = configuration or self.configuration
 
 
 class QuicListener:
-    """One bound socket. Datagrams are read in bursts and taken in the clients' turns, as they cost much."""
+    """One bound socket. Datagrams are read in bursts and processed in the clients' turns, because they are costly."""
 
     def __init__(self, sock: socket.socket, endpoint: QuicEndpoint) -> None:
         self._socket, self.endpoint = sock, endpoint
@@ -133,14 +133,14 @@ class QuicListener:
         self._loop.add_reader(sock, self._drain)
 
     def send(self, data: bytes, client: Any) -> None:
-        """Send a datagram; one that the kernel does not take is lost, and sent again by QUIC."""
+        """Sends a datagram; one that the kernel rejects is lost, and QUIC repeats it."""
         try:
             self._socket.sendto(data, client)
         except OSError:
             self.endpoint.requests.unsent += 1
 
     async def close(self) -> None:
-        """Take what has arrived, answer what is pending, and end all connections."""
+        """Processes the received datagrams and pending answers, and ends all connections."""
         endpoint = self.endpoint
         self._loop.remove_reader(self._socket)
         self._drain()
@@ -166,7 +166,7 @@ class QuicListener:
         turns.run_now()
 
     def take(self, datagram: Datagram) -> None:
-        """Give a datagram to its connection, which begins with the client's first one."""
+        """Passes a datagram to its connection, or to a new one."""
         data, client = datagram.data, datagram.client
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
@@ -179,7 +179,7 @@ class QuicListener:
             connection.receive(data, client)
 
     def _begun(self, header: QuicHeader, data: bytes, client: Any) -> QuicClient | None:
-        """A new connection, or None where there is none to begin, or not yet."""
+        """Returns a new connection; None for a datagram that begins none, or if the client has to prove its address."""
         endpoint = self.endpoint
         if header.packet_type == QuicPacketType.VERSION_NEGOTIATION or len(data) < SMALLEST_INITIAL_BYTES:
             return None
@@ -239,7 +239,7 @@ class QuicListener:
 
 
 class QuicClient:
-    """One connection: each query has a stream of its own, and its answer comes on that (RFC 9250 §4.2)."""
+    """One connection: each query has its own stream, on which its answer is sent (RFC 9250 §4.2)."""
 
     def __init__(self, listener: QuicListener, quic: QuicConnection, client: Any) -> None:
         self.listener, self.tasks = listener, dict[int, asyncio.Task[None]]()
@@ -250,7 +250,7 @@ class QuicClient:
         self._answering = Answering(endpoint.server, endpoint.requests, partition, endpoint.clients.pending)
         self._streams: dict[int, bytes] = {}
         self._waiting: dict[int, bytes] = {}
-        """Whole requests by stream; they wait for room for their answers."""
+        """Complete requests by stream, which wait until their answers may be sent."""
         self._transfers: dict[int, Iterator[bytes]] = {}
         self._unsent_bytes = 0
         self._is_in_turn = False
@@ -262,7 +262,7 @@ class QuicClient:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, ids: tuple[bytes, ...]) -> None:
-        """Be found by these connection ids."""
+        """Registers these connection ids."""
         self._is_unverified = True
         self._endpoint.unverified += 1
         self._endpoint.connections[self] = None
@@ -275,7 +275,7 @@ class QuicClient:
         return str(self._client[0])
 
     def answer(self) -> None:
-        """Send a message of a zone transfer, or answer a request that has waited; it is this connection's turn."""
+        """Sends a message of a zone transfer, or answers a waiting request; called in the connection's turn."""
         self._is_in_turn = False
         if self._is_over:
             return
@@ -291,7 +291,7 @@ class QuicClient:
             self.end(DoqError.INTERNAL_ERROR)
 
     def receive(self, data: bytes, client: Any) -> None:
-        """Take a datagram."""
+        """Processes a datagram."""
         if self._is_over:
             return
         try:
@@ -302,12 +302,12 @@ class QuicClient:
             self._leave()
 
     def evict(self) -> None:
-        """End the connection at once: its place or its memory is for others."""
+        """Ends the connection at once, so that others get its place or memory."""
         self._endpoint.requests.evicted += 1
         self.end(DoqError.EXCESSIVE_LOAD)
 
     def end(self, code: DoqError) -> None:
-        """Close the connection, and forget it."""
+        """Closes the connection and removes it."""
         if self._is_over:
             return
         self._quic.close(error_code=code)
@@ -324,7 +324,7 @@ class QuicClient:
             self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
-        """Have transfers and waiting requests go on in their turn, if there is room; or end behind the last answer."""
+        """Schedules transfers and waiting requests if they may send, or ends after the last answer."""
         has_work = self._transfers or self._waiting
         if has_work and not self._is_in_turn and self._has_room:
             self._is_in_turn = True
@@ -337,7 +337,7 @@ class QuicClient:
         return self._unsent_bytes < MAX_UNSENT_BYTES
 
     def _transfer(self) -> None:
-        """Send the next message of the first zone transfer."""
+        """Sends the next message of the first zone transfer."""
         stream, messages = next(iter(self._transfers.items()))
         message = next(messages, None)
         self._send(stream, framed(message) if message else b"", is_end=message is None)
@@ -364,12 +364,12 @@ class QuicClient:
             self._leave()
 
     def _add(self, stream: int, data: bytes, *, is_end: bool) -> None:
-        """Take a part of a message: two bytes of length and the message, and nothing behind it (RFC 9250 §4.2)."""
+        """Processes a part of a message: two bytes of length and the message, and nothing after it (RFC 9250 §4.2)."""
         if stream % CLIENT_STREAMS or stream in self.tasks or stream in self._waiting:
             self.end(DoqError.PROTOCOL_ERROR)
             return
         if stream not in self._streams and not data:
-            return  # the end of a stream whose query was whole before
+            return  # the end of a stream whose query was complete before
         received = self._streams.get(stream, b"") + data
         whole_bytes = 2 + int.from_bytes(received[:2], "big")
         if len(received) < 2 or len(received) < whole_bytes:
@@ -437,7 +437,7 @@ class QuicClient:
             self._reset(stream, DoqError.INTERNAL_ERROR)
 
     def _give_up(self, stream: int) -> None:
-        """The client wants no answer any more."""
+        """Cancels the query: the client does not need the answer."""
         self._streams.pop(stream, None)
         if self._transfers.pop(stream, None) or self._waiting.pop(stream, None):
             self._reset(stream, DoqError.REQUEST_CANCELLED)
@@ -454,7 +454,7 @@ class QuicClient:
         by_code[code.value] = by_code.get(code.value, 0) + 1
 
     def _note_held(self) -> None:
-        """Note what the connection holds, received and unsent; end one that has sent too much, also out of order."""
+        """Records the memory of the connection; ends one that has sent too much, also out of order."""
         quic = self._quic
         streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
         received_bytes = gaps = 0
@@ -479,7 +479,7 @@ class QuicClient:
             self._endpoint.unverified -= 1
 
     def _transmit(self) -> None:
-        """Send what there is to send, and wait as long as QUIC wants to."""
+        """Sends the pending datagrams, and sets QUIC's timer."""
         for data, client in self._quic.datagrams_to_send(now=self._loop.time()):
             self.listener.send(data, client)
         if self._timer:
@@ -509,12 +509,12 @@ class QuicClient:
 
 
 def framed(message: bytes) -> bytes:
-    """A message behind its length."""
+    """Returns a message after its length."""
     return len(message).to_bytes(2, "big") + message
 
 
 def _is_allowed(packet: bytes) -> bool:
-    """Whether a message may come over QUIC: its id is 0, and it does not ask to keep a TCP connection open (§5.5.2)."""
+    """Returns whether a message is allowed over QUIC: its id is 0, and it has no TCP keepalive option (§5.5.2)."""
     if packet[:2] != b"\x00\x00":
         return False
     if TCP_KEEPALIVE.to_bytes(2, "big") not in packet:

@@ -16,18 +16,18 @@ MODES = {
     ClientAuth.VERIFY_IF_GIVEN: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRE_AND_VERIFY: ssl.CERT_REQUIRED,
 }
-"""Differs: a certificate that is requested and verified by nobody is not requested, and a required one is verified."""
+"""Differs: a certificate that would not be verified is not requested, and a required one is verified."""
 
 
 def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
-    """TLS 1.2 and later with this certificate; CorefileError for a file that is none.
+    """Returns a context of TLS 1.2 and later with this certificate; raises CorefileError for an invalid file.
 
-    Without an authority of its own, clients are verified by those of the system.
+    Without `ca`, certificates of clients are verified by the system's authorities.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(config.cert, config.key, password="")  # without one, the terminal would be asked
+        context.load_cert_chain(config.cert, config.key, password="")  # else OpenSSL would prompt
     except (OSError, ValueError) as error:
         raise no_certificate(config, error) from error
     context.verify_mode = MODES[config.client_auth]
@@ -48,13 +48,13 @@ def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
 
 
 def no_certificate(config: TlsConfig, error: Exception) -> InputError:
-    """The error at the directive where its first two files cannot be used."""
+    """Returns the error at the directive for an unusable certificate or key."""
     reason = pem_reason(error, CERTIFICATE_AND_KEY)
     return refused(config, f"no certificate and key in {config.cert} and {config.key}", reason)
 
 
 def refused(config: TlsConfig, what: str, reason: str) -> InputError:
-    """The error at the directive."""
+    """Returns the error at the directive."""
     if config.at is None:
         return InputError(f"tls: {what}: {reason}")
     return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}").of("tls")
