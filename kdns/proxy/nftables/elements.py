@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from ipaddress import ip_network
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kdns.errors import ApplyError
 from kdns.net import Family, packed
@@ -29,8 +28,20 @@ from kdns.netlink.uapi import (
     NFTA_SET_ELEM_USERDATA,
     NFTA_VERDICT_CHAIN,
     NFTA_VERDICT_CODE,
+    NLA_F_NESTED,
 )
-from kdns.proxy.nftables.objects import TABLE, AddressPort, Data, ElementKey, Goto, Number, Set, comment_text
+from kdns.proxy.nftables.objects import (
+    TABLE,
+    VERDICT,
+    AddressPort,
+    Data,
+    ElementKey,
+    Goto,
+    Number,
+    Parts,
+    Set,
+    comment_text,
+)
 from kdns.proxy.nftables.transaction import Transaction
 
 Request: TypeAlias = tuple[int, bytes]
@@ -39,10 +50,19 @@ Request: TypeAlias = tuple[int, bytes]
 _KIND: Final = NFNL_SUBSYS_NFTABLES << 8
 _MESSAGE_BYTES: Final = 32 * 1024
 """A list of elements is one attribute, which has at most 64 KiB."""
-_PROTOCOLS: Final = {name.lower(): number for name, number in PROTOCOL_NUMBERS.items()}
+_PROTOCOLS: Final = {name.lower(): bytes((number,)) for name, number in PROTOCOL_NUMBERS.items()}
 _ADDRESS_BYTES: Final = {"IPv4": 4, "IPv6": 16}
+_Encoder: TypeAlias = Callable[[Any], bytes]
+_TYPES: Final[Mapping[str, tuple[int, _Encoder]]] = {
+    "inet_proto": (1, _PROTOCOLS.__getitem__),
+    "inet_service": (2, struct.Struct(">H").pack),
+}
+"""The size in bytes, and what encodes a value, by datatype."""
+_NUMBER: Final[tuple[int, _Encoder]] = 4, struct.Struct("=I").pack
+"""All other types are numbers in this machine's order."""
 _CODE: Final = struct.Struct(">i")
-_PORT: Final = struct.Struct(">H")
+_ATTRIBUTE: Final = struct.Struct("=HH")
+"""Length and type (struct nlattr)."""
 
 
 def flushed(family: Family, sets: Iterable[Set]) -> Iterator[Request]:
@@ -63,13 +83,16 @@ def element_requests(change: Transaction, sets: Mapping[str, Set]) -> Iterator[R
 
 def _listed(kind: int, family: Family, into: Set, elements: Iterable[tuple[ElementKey, Data]]) -> Iterator[Request]:
     head, size = _of(family, into), 0
+    encode = _encoder(family, into)
     part: list[bytes] = []
     for key, data in elements:
         try:
-            part.append(attribute(NFTA_LIST_ELEM, _element(family, into, key, data), nested=True))
+            body = encode(key, data)
         except (OSError, ValueError, OverflowError, KeyError, struct.error) as error:
             raise ApplyError(("netlink",), f"{into.name} cannot have the element {key}: {error}") from error
-        size += len(part[-1])
+        part.append(_ATTRIBUTE.pack(_ATTRIBUTE.size + len(body), NFTA_LIST_ELEM | NLA_F_NESTED))
+        part.append(body)
+        size += _ATTRIBUTE.size + len(body)
         if size > _MESSAGE_BYTES:
             yield _KIND | kind, head + _elements(part)
             part, size = [], 0
@@ -88,29 +111,26 @@ def _elements(part: list[bytes]) -> bytes:
     return attribute(NFTA_SET_ELEM_LIST_ELEMENTS, b"".join(part), nested=True)
 
 
-def _element(family: Family, into: Set, key: ElementKey, data: Data) -> bytes:
-    types = [each.datatype for each in into.key]
-    first = last = key
-    if into.has_intervals:
-        network = ip_network(str(key[-1]))
-        first, last = (*key[:-1], str(network[0])), (*key[:-1], str(network[-1]))
-    made = attribute(NFTA_SET_ELEM_KEY, _value(family, types, first), nested=True)
-    if into.has_intervals:
-        made += attribute(NFTA_SET_ELEM_KEY_END, _value(family, types, last), nested=True)
-    match data:
-        case None:
-            return made
-        case Goto(name):
-            return made + _goto(name)
-        case Number(number, comment):
-            value = attribute(NFTA_DATA_VALUE, number.to_bytes(4, sys.byteorder))
-            return made + attribute(NFTA_SET_ELEM_DATA, value, nested=True) + _comment(comment)
-        case AddressPort():
-            values: tuple[str | int, ...] = data
-        case _:
-            values = (data,)
-    kinds = [each.datatype for each in into.data]
-    return made + attribute(NFTA_SET_ELEM_DATA, _value(family, kinds, values), nested=True)
+def _encoder(family: Family, into: Set) -> Callable[[ElementKey, Data], bytes]:
+    """Returns what encodes the elements of one set, as the content of NFTA_LIST_ELEM."""
+    encoded_key = _packer(family, into.key, NFTA_SET_ELEM_KEY)
+    encoded_end = _packer(family, into.key, NFTA_SET_ELEM_KEY_END)
+    encoded_data = _packer(family, into.data, NFTA_SET_ELEM_DATA) if into.data and VERDICT not in into.data else None
+
+    def encode(key: ElementKey, data: Data) -> bytes:
+        if into.has_intervals:
+            network = ip_network(str(key[-1]))
+            return encoded_key((*key[:-1], str(network[0]))) + encoded_end((*key[:-1], str(network[-1])))
+        if data is None:
+            return encoded_key(key)
+        if isinstance(data, Goto):
+            return encoded_key(key) + _goto(data.chain)
+        assert encoded_data  # noqa: S101 - any other data is of a map without verdicts
+        if isinstance(data, Number):
+            return encoded_key(key) + encoded_data((data.number,)) + _comment(data.comment)
+        return encoded_key(key) + encoded_data(data if isinstance(data, AddressPort) else (data,))
+
+    return encode
 
 
 def _goto(name: str) -> bytes:
@@ -119,30 +139,32 @@ def _goto(name: str) -> bytes:
     return attribute(NFTA_SET_ELEM_DATA, attribute(NFTA_DATA_VERDICT, verdict, nested=True), nested=True)
 
 
+@lru_cache
 def _comment(text: str) -> bytes:
     """Returns a comment as libnftnl keeps it: type 0, length, and text with a terminating zero."""
     packed = comment_text(text).encode() + b"\0"
     return attribute(NFTA_SET_ELEM_USERDATA, bytes((0, len(packed))) + packed)
 
 
-def _value(family: Family, types: list[str], values: tuple[str | int, ...]) -> bytes:
-    """Returns a value; the parts of one with several are padded to four bytes each."""
-    packed = [_packed(family, kind, value) for kind, value in zip(types, values, strict=True)]
-    if len(packed) > 1:
-        packed = [each + bytes(-len(each) % 4) for each in packed]
-    return attribute(NFTA_DATA_VALUE, b"".join(packed))
+def _packer(family: Family, parts: Parts, kind: int) -> Callable[[tuple[str | int, ...]], bytes]:
+    """Returns what encodes values of these parts as an attribute: one struct, since there are 100,000 of them.
 
+    The parts of a value with several are padded to four bytes each.
+    """
+    address = _ADDRESS_BYTES[family], partial(_address, family)
+    types = [address if part.datatype == "address" else _TYPES.get(part.datatype, _NUMBER) for part in parts]
+    padded = [size + -size % 4 for size, _ in types] if len(types) > 1 else [size for size, _ in types]
+    length = _ATTRIBUTE.size + sum(padded)
+    head = _ATTRIBUTE.pack(_ATTRIBUTE.size + length + -length % 4, kind | NLA_F_NESTED)
+    head += _ATTRIBUTE.pack(length, NFTA_DATA_VALUE)
+    fields = "".join(f"{size}s{whole - size}x" for (size, _), whole in zip(types, padded, strict=True))
+    encoders = [encoder for _, encoder in types]
+    pack = struct.Struct(f"={len(head)}s{fields}{-length % 4}x").pack
 
-def _packed(family: Family, kind: str, value: str | int) -> bytes:
-    match kind:
-        case "address":
-            return _address(family, str(value))
-        case "inet_proto":
-            return bytes((_PROTOCOLS[str(value)],))
-        case "inet_service":
-            return _PORT.pack(int(value))
-        case _:
-            return int(value).to_bytes(4, sys.byteorder)
+    def encode(values: tuple[str | int, ...]) -> bytes:
+        return pack(head, *[encoder(value) for encoder, value in zip(encoders, values, strict=True)])
+
+    return encode
 
 
 @lru_cache(1 << 16)
