@@ -17,7 +17,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import A
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
-from kdns.dnsserver.io import stream, tcp, turns
+from kdns.dnsserver.io import fair_scheduler, stream, tcp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
@@ -130,7 +130,7 @@ async def test_all_connections_together_hold_no_more_than_the_budget(monkeypatch
 
 
 async def test_clients_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(fair_scheduler, "SLICE_S", 0.0)
     async with listening() as rig:
         busy = [await rig.connected("127.0.0.1") for _ in range(10)]
         other = await rig.connected("127.0.0.2")
