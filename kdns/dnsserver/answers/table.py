@@ -33,6 +33,8 @@ _AGING_BYTES: Final = 48
 """Times and counters of an answer whose TTLs count down, beside 6 bytes for each TTL."""
 _SUBJECT_BYTES: Final = 150
 """A subject of an answer, without its text, which is about half of the key's."""
+_SINGLE_BYTES: Final = 110
+"""The answer that a subject has alone, and its place in a dict."""
 _GROUP_BYTES: Final = 390
 """A dict of answers of one subject, and its entry in another dict."""
 
@@ -163,6 +165,8 @@ class Generations:
 
     def sweep(self) -> None:
         """Makes room, and empties generations that are too old."""
+        if self.size_bytes <= self.max_bytes and len(self._by_number) <= GENERATIONS + 1:
+            return
         for step in count():
             has_room = self.size_bytes <= self.max_bytes
             if has_room and (step >= SWEEP_STEPS or len(self._by_number) <= GENERATIONS + 1):
@@ -192,7 +196,7 @@ class AnswerTable:
         self.generations = generations or Generations()
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.epoch = 0
-        self._dependents: dict[Subject, dict[Answer, None]] = {}
+        self._dependents: dict[Subject, tuple[Answer] | dict[Answer, None]] = {}
 
     def partition(self, transport: str, family: int) -> Partition:
         """Returns the partition of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
@@ -206,7 +210,8 @@ class AnswerTable:
         if key in partition.answers:  # two queries were answered at the same time
             self._drop(partition.answers[key])
         answer.key = key
-        answer.subjects = subjects = tuple(dict.fromkeys(reuse.subjects))
+        subjects = reuse.subjects
+        answer.subjects = subjects = tuple(dict.fromkeys(subjects)) if len(subjects) > 1 else subjects
         answer.weight_bytes = weight_of(answer)
         partition.answers[key] = answer
         self.generations.size_bytes += answer.weight_bytes
@@ -214,9 +219,13 @@ class AnswerTable:
         for subject in subjects:
             group = self._dependents.get(subject)
             if group is None:
-                group = self._dependents[subject] = {}
-                self.generations.size_bytes += _GROUP_BYTES
-            group[answer] = None
+                self._dependents[subject] = (answer,)
+                self.generations.size_bytes += _SINGLE_BYTES
+            elif isinstance(group, dict):
+                group[answer] = None
+            else:
+                self._dependents[subject] = {group[0]: None, answer: None}
+                self.generations.size_bytes += _GROUP_BYTES - _SINGLE_BYTES
         if reuse.expires_s is not None:
             answer.expires_s = reuse.expires_s
             answer.until_s = min(answer.until_s, reuse.expires_s)
@@ -228,7 +237,7 @@ class AnswerTable:
         for subject in subjects:
             if subject == EVERYTHING:
                 self.clear()
-            dependents = self._dependents.get(subject, {})
+            dependents = self._dependents.get(subject, ())
             if len(dependents) > MAX_DEPENDENTS:
                 self.clear()
                 del self._dependents[subject]
@@ -257,10 +266,14 @@ class AnswerTable:
             partition.indexes.remove(index)
         self.generations.size_bytes -= answer.weight_bytes
         for subject in answer.subjects:
-            group = self._dependents.get(subject, {})
-            if group.pop(answer, self) is None and not group:  # a group of too many was forgotten as a whole
+            group = self._dependents.get(subject, ())  # a group of too many was forgotten as a whole
+            if isinstance(group, dict):
+                if group.pop(answer, self) is None and not group:
+                    del self._dependents[subject]
+                    self.generations.size_bytes -= _GROUP_BYTES
+            elif group and group[0] is answer:
                 del self._dependents[subject]
-                self.generations.size_bytes -= _GROUP_BYTES
+                self.generations.size_bytes -= _SINGLE_BYTES
 
     def _drop(self, answer: Answer) -> None:
         self.unlink(answer, self.generations.remove(answer))
