@@ -154,6 +154,8 @@ class ForwardObserver(Protocol):
         ...
 
 
+_ONE_ANSWER: Final = b"\0\1"
+
 UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
 UNANSWERED: Final = Response(SERVFAIL)
 """A directive has the zone but not the name, and no SOA for NXDOMAIN: SERVFAIL without an error, as in CoreDNS."""
@@ -201,6 +203,8 @@ class Chain:
     def ordered(self, reply: Reply) -> Reply:
         """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
         if reply is None or self._orderer is None or reply.more_messages:
+            return reply
+        if reply.wire and reply.wire[6:8] <= _ONE_ANSWER:  # of a message, only the answer section changes
             return reply
         return reply._replace(order=self._orderer.order)
 
