@@ -1,4 +1,4 @@
-"""Starts the tests of inside/ on other kernels, which have what this machine's may lack: each file boots one.
+"""Starts the tests of inside/ on other kernels, which have what this machine's may lack: several files share a boot.
 
 By hand, also files of tests/netns/inside, with what else pytest takes; the kernel is user_mode or qemu, its options
 are the kernel's own, and DATAPLANE is one of netns/inside/dataplanes.py, in user mode ipvs or iptables-legacy:
@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import apart
 import machine
 import pytest
 import qemu
@@ -26,31 +27,54 @@ TIMEOUT_S: Final = 900
 """Long, for a machine that has much else to do."""
 QEMU: Final = {"test_sctp.py": "", "test_without_ipv6.py": "ipv6.disable=1"}
 """Files that need nftables, and what the kernel is told for them; all others run in user mode, which is faster."""
+SLOW: Final = {"test_ipvs_connections.py", "test_mode_changes_ipvs.py"}
+"""Files that take half of the time in user mode, so that processors share it."""
 FILES: Final = sorted(INSIDE.glob("test_*.py"))
+BOOTS: Final = [
+    *([file] for file in FILES if file.name in QEMU),
+    *(
+        [file for file in FILES if file.name not in QEMU and (file.name in SLOW) == is_slow]
+        for is_slow in (True, False)
+    ),
+]
+"""Files that share a boot."""
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_inside(tmp_path: Path, file: Path) -> None:
-    kernel = qemu if file.name in QEMU else user_mode
+def name_of(files: list[Path]) -> str:
+    return "+".join(file.stem.removeprefix("test_") for file in files)
+
+
+@pytest.mark.parametrize("files", BOOTS, ids=name_of)
+def test_inside(files: list[Path], tmp_path: Path, subtests: pytest.Subtests) -> None:
+    kernel = qemu if files[0].name in QEMU else user_mode
     if reason := kernel.missing():
         pytest.skip(reason)
-    ended = run(kernel, [str(file)], tmp_path, QEMU.get(file.name, ""), TIMEOUT_S)
-    assert ended.status == os.EX_OK, f"{ended.output}\n--- its console:\n{ended.console}"
+    ended = run(kernel, files, [], tmp_path, QEMU.get(files[0].name, ""), TIMEOUT_S)
+    print(output := f"{ended.output}\n--- its console:\n{ended.console}")
+    apart.tell(tmp_path / "said", [(file, dataplane(kernel)) for file in files], subtests, output)
+    assert ended.status == os.EX_OK
 
 
-def run(kernel: ModuleType, arguments: list[str], folder: Path, options: str, timeout_s: float) -> machine.Ended:
-    """What becomes of pytest with these arguments."""
+def dataplane(kernel: ModuleType) -> str:
+    """What the tests of a kernel run over."""
+    return os.environ.get("DATAPLANE", "nftables" if kernel is qemu else "ipvs")
+
+
+def run(
+    kernel: ModuleType, files: list[Path], arguments: list[str], folder: Path, options: str, timeout_s: float
+) -> machine.Ended:
+    """What becomes of these files, with arguments of pytest."""
     env = {
         "PYTHONPATH": f"{INSIDE}:{NETNS}",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PROBE_TIMEOUT_S": "1",
         "PROTOCOLS": "TCP UDP SCTP",
-        "DATAPLANE": os.environ.get("DATAPLANE", "nftables" if kernel is qemu else "ipvs"),
         "HYPOTHESIS_STORAGE_DIRECTORY": "/run/tmp/hypothesis",
     }
     command = [
         *("env", *(f"{name}={value}" for name, value in env.items())),
-        *(sys.executable, "-m", "pytest", "-c", str(INSIDE / "pytest.ini"), "-p", "world_fixtures", *arguments),
+        *apart.command(Path("/run/said"), "/run/netns", [(file, dataplane(kernel)) for file in files]),
+        *("-c", str(INSIDE / "pytest.ini"), "-p", "world_fixtures", "--durations=0", *arguments),
     ]
     ended: machine.Ended = kernel.run(command, folder, options=options, timeout_s=timeout_s)
     return ended
@@ -61,9 +85,10 @@ def main(arguments: list[str]) -> int:
     kernel = {"qemu": qemu, "user_mode": user_mode}[os.environ.get("KERNEL", "user_mode")]
     if reason := kernel.missing():
         raise SystemExit(reason)
-    files = [str(Path(each).resolve()) if Path(each).exists() else each for each in arguments]
+    files = [Path(each).resolve() for each in arguments if Path(each).exists()]
+    rest = [each for each in arguments if not Path(each).exists()]
     with tempfile.TemporaryDirectory() as folder:
-        ended = run(kernel, files, Path(folder), os.environ.get("KERNEL_OPTIONS", ""), 3600)
+        ended = run(kernel, files, rest, Path(folder), os.environ.get("KERNEL_OPTIONS", ""), 3600)
     print(ended.output, ended.console)
     return 1 if ended.status is None else ended.status
 

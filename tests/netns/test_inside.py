@@ -1,6 +1,7 @@
 """Starts the tests of inside/ with real packets: each file in a network namespace and mounts of its own.
 
-A file that imports `dataplanes` is started over each of them, or all but one.
+A file that imports `dataplanes` is started over each of them, or all but one. Several files share a test, which has
+the tests inside as its subtests.
 """
 
 from __future__ import annotations
@@ -8,38 +9,60 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from typing import Final
 
+import apart
 import pytest
 from dataplanes import DATAPLANES, ONE_BACK_END
 
-INSIDE = Path(__file__).parent / "inside"
-FILES = {path.name: path.read_text(encoding="utf-8") for path in sorted(INSIDE.glob("test_*.py"))}
-RUNS = [
-    (name, dataplane)
-    for name, text in FILES.items()
-    for dataplane in (DATAPLANES if "from dataplanes import" in text else ["nftables"])
-    if dataplane != "iptables-legacy" or name not in ONE_BACK_END
-]
+INSIDE: Final = Path(__file__).parent / "inside"
+FILES: Final = {path: path.read_text(encoding="utf-8") for path in sorted(INSIDE.glob("test_*.py"))}
+LONG: Final = {"test_documented_commands.py", "test_mode_changes.py", "test_node_process.py"}
+"""Files that are a test of their own, so that processors share the work."""
+SHARED: Final = 5
+"""How many of the other files share a test."""
 
 
-@pytest.mark.parametrize(("name", "dataplane"), RUNS)
-def test_inside(name: str, dataplane: str) -> None:
+def groups(dataplane: str) -> list[list[Path]]:
+    """The files that run over a dataplane."""
+    files = [
+        path
+        for path, text in FILES.items()
+        if dataplane == "nftables" or "from dataplanes import" in text
+        if dataplane != "iptables-legacy" or path.name not in ONE_BACK_END
+    ]
+    short = [each for each in files if each.name not in LONG]
+    return [
+        *([each] for each in files if each.name in LONG),
+        *(short[at : at + SHARED] for at in range(0, len(short), SHARED)),
+    ]
+
+
+RUNS: Final = [[(path, dataplane) for path in group] for dataplane in DATAPLANES for group in groups(dataplane)]
+
+
+def name_of(runs: list[apart.Run]) -> str:
+    return "+".join(path.stem.removeprefix("test_") for path, _ in runs) + f"-{runs[0][1]}"
+
+
+@pytest.mark.parametrize("runs", RUNS, ids=name_of)
+def test_inside(runs: list[apart.Run], tmp_path: Path, subtests: pytest.Subtests) -> None:
+    dataplane = runs[0][1]
     backend = [] if dataplane == "nftables" else [dataplane]
-    programs = [program for program in ("unshare", "ip", "nft", *backend) if not shutil.which(program)]
+    programs = [program for program in ("mount", "ip", "nft", *backend) if not shutil.which(program)]
     if os.geteuid() != 0 or programs:
-        pytest.skip(f"needs root, unshare, ip and nft: it makes network namespaces; missing: {programs or 'root'}")
-    pytest_command = (
-        f"exec {sys.executable} -m pytest -q -p no:xdist -p no:cacheprovider -p world_fixtures {INSIDE / name}"
-    )
+        pytest.skip(f"needs root, mount, ip and nft: it makes network namespaces; missing: {programs or 'root'}")
+    arguments = ["-q", "--durations=0", *("-p", "no:xdist"), *("-p", "no:cacheprovider"), *("-p", "world_fixtures")]
     done = subprocess.run(
-        ["unshare", "--net", "--mount", "sh", "-c", f"mount -t tmpfs tmpfs /run && {pytest_command}"],
+        apart.command(tmp_path, "/run", runs, *arguments),
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(INSIDE), "DATAPLANE": dataplane},
+        env={**os.environ, "PYTHONPATH": str(INSIDE)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1000,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout + done.stderr)
+    apart.tell(tmp_path, runs, subtests, done.stdout + done.stderr)
+    assert done.returncode == 0
