@@ -37,6 +37,8 @@ udpIdleTimeout: 10s
 """
 ECHO_PORT: Final = 9000
 ANSWER_S: Final = 20.0
+LOOK_S: Final = 0.25
+"""Between two looks at the rules, which start five programs."""
 CLIENTS: Final = ("outside", "192.0.2.100"), ("pod1", "10.1.0.2"), ("remote", "10.1.1.3"), ("node", "192.0.2.9")
 ENDS: Final = ("10.1.0.3", "10.1.1.2")
 HINT: Final = "KUBE-IPTABLES-HINT"
@@ -323,7 +325,7 @@ async def reached(load: Load, mode: Step, lingering: AbstractSet[str] = frozense
             if left | lingering == IN_THE_KERNEL[mode] | lingering:
                 return
         assert time.monotonic() < deadline_s, f"{load.phase}: {found} {left}"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(LOOK_S)
 
 
 async def only(load: Load, ends: tuple[str, ...]) -> None:

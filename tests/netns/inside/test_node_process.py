@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,8 @@ def api(folder: Path) -> Iterator[Api]:
     assert cluster.stop() == 0
 
 
-@pytest.fixture
-def node(world: World, api: Api, folder: Path) -> Iterator[Started]:
-    assert world.names
-    assert api.url
+@contextmanager
+def running(folder: Path) -> Iterator[Started]:
     (folder / "config.yaml").write_text(SETTINGS)
     started = start("proxy", "--config", "config.yaml", folder=folder)
     started.wait_for("ready")
@@ -67,6 +66,23 @@ def node(world: World, api: Api, folder: Path) -> Iterator[Started]:
     if started.process.poll() is None:
         assert started.stop() == 0
     subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
+@pytest.fixture
+def own_node(world: World, api: Api, folder: Path) -> Iterator[Started]:
+    """One that the test may end; these tests come before those of the shared one."""
+    assert world.names
+    assert api.url
+    with running(folder) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def node(world: World, api: Api, folder: Path) -> Iterator[Started]:
+    assert world.names
+    assert api.url
+    with running(folder) as started:
+        yield started
 
 
 def tables() -> set[str]:
@@ -78,7 +94,7 @@ def run(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
 
 
 def test_stop_leaves_the_rules_and_a_restart_takes_them_over(
-    world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started, folder: Path
+    world: World, loop: asyncio.AbstractEventLoop, api: Api, own_node: Started, folder: Path
 ) -> None:
     vip = api.service("web", sessionAffinity="ClientIP")["spec"]["clusterIP"]
     api.endpoints("web", "10.1.0.2", "10.1.0.3")
@@ -97,7 +113,7 @@ def test_stop_leaves_the_rules_and_a_restart_takes_them_over(
         client = world.socket("remote", "10.1.1.3", socket.SOCK_STREAM)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(client, (vip, 80))
-        assert node.stop() == 0
+        assert own_node.stop() == 0
         assert {await backend() for _ in range(8)} == chosen
         again = start("proxy", "--config", "config.yaml", folder=folder)
         await asyncio.to_thread(again.wait_for, "ready")
@@ -113,6 +129,66 @@ def test_stop_leaves_the_rules_and_a_restart_takes_them_over(
     assert "table ip kdns" in tables()
     subprocess.run([KDNS, "proxy", "--cleanup"], check=True, cwd=folder)
     assert tables() == {""}
+
+
+@pytest.mark.parametrize(("capabilities", "works"), [("-all,+net_admin", True), ("-net_admin", False)])
+def test_one_capability_is_enough_and_is_needed(
+    world: World, api: Api, folder: Path, capabilities: str, works: bool
+) -> None:
+    assert world.names
+    assert api.url
+    (folder / "config.yaml").write_text(SETTINGS)
+    started = start("proxy", "--config", "config.yaml", folder=folder, capabilities=capabilities)
+    if works:
+        started.wait_for("ready")
+        assert started.stop() == 0
+        assert "table ip kdns" in tables()
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+    else:
+        assert "requires the capability CAP_NET_ADMIN" in started.wait_for("Error: ")
+        assert started.ended() == 1
+        assert tables() == {""}
+
+
+@pytest.mark.parametrize("mode", ["nftables", "userspace"])
+def test_a_second_one_in_the_network_namespace_is_refused(api: Api, own_node: Started, folder: Path, mode: str) -> None:
+    """In whatever mode; it names the first. Another network namespace has rules of its own."""
+    assert api.url
+    (folder / "second.yaml").write_text(SETTINGS.replace("mode: nftables", f"mode: {mode}"))
+    second = start("proxy", "--config", "second.yaml", folder=folder)
+    assert f"process {own_node.process.pid} serves this network namespace already" in second.wait_for("Error: ")
+    assert second.ended() == 1
+    own_node.process.kill()
+    own_node.ended()
+    third = start("proxy", "--config", "config.yaml", folder=folder)
+    third.wait_for("ready")
+    assert third.stop() == 0
+
+
+ASKED = """
+import asyncio
+from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.settings.settings import Settings
+
+async def main():
+    mode = await MODES["userspace"].start(Settings(mode="userspace"))
+    print(mode.udp_targets is not None)
+    await mode.close(keep_rules=False)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "captures"),
+    [((), "True"), (("--user", "--map-root-user"), "False"), (("--user", "-r", "-n"), "True")],
+)
+@pytest.mark.usefixtures("world")
+def test_relays_capture_where_nftables_lets_them(namespaces: tuple[str, ...], captures: str) -> None:
+    """In a user namespace the process has every capability, over a network namespace only if that is its own."""
+    command = ["unshare", *namespaces, sys.executable, "-c", ASKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.split()[-1:] == [captures], done.stdout + done.stderr
 
 
 def test_rules_that_a_stranger_flushed_or_changed_come_back(
@@ -264,66 +340,6 @@ def test_a_health_check_that_cannot_be_served_is_told_and_tried_again(
 
     run(loop, until(503, status))
     assert len(run(loop, warnings())) == 1
-
-
-@pytest.mark.parametrize(("capabilities", "works"), [("-all,+net_admin", True), ("-net_admin", False)])
-def test_one_capability_is_enough_and_is_needed(
-    world: World, api: Api, folder: Path, capabilities: str, works: bool
-) -> None:
-    assert world.names
-    assert api.url
-    (folder / "config.yaml").write_text(SETTINGS)
-    started = start("proxy", "--config", "config.yaml", folder=folder, capabilities=capabilities)
-    if works:
-        started.wait_for("ready")
-        assert started.stop() == 0
-        assert "table ip kdns" in tables()
-        subprocess.run(["nft", "flush", "ruleset"], check=True)
-    else:
-        assert "requires the capability CAP_NET_ADMIN" in started.wait_for("Error: ")
-        assert started.ended() == 1
-        assert tables() == {""}
-
-
-@pytest.mark.parametrize("mode", ["nftables", "userspace"])
-def test_a_second_one_in_the_network_namespace_is_refused(api: Api, node: Started, folder: Path, mode: str) -> None:
-    """In whatever mode; it names the first. Another network namespace has rules of its own."""
-    assert api.url
-    (folder / "second.yaml").write_text(SETTINGS.replace("mode: nftables", f"mode: {mode}"))
-    second = start("proxy", "--config", "second.yaml", folder=folder)
-    assert f"process {node.process.pid} serves this network namespace already" in second.wait_for("Error: ")
-    assert second.ended() == 1
-    node.process.kill()
-    node.ended()
-    third = start("proxy", "--config", "config.yaml", folder=folder)
-    third.wait_for("ready")
-    assert third.stop() == 0
-
-
-ASKED = """
-import asyncio
-from kdns.proxy.takeover.io.modes import MODES
-from kdns.proxy.settings.settings import Settings
-
-async def main():
-    mode = await MODES["userspace"].start(Settings(mode="userspace"))
-    print(mode.udp_targets is not None)
-    await mode.close(keep_rules=False)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize(
-    ("namespaces", "captures"),
-    [((), "True"), (("--user", "--map-root-user"), "False"), (("--user", "-r", "-n"), "True")],
-)
-@pytest.mark.usefixtures("world")
-def test_relays_capture_where_nftables_lets_them(namespaces: tuple[str, ...], captures: str) -> None:
-    """In a user namespace the process has every capability, over a network namespace only if that is its own."""
-    command = ["unshare", *namespaces, sys.executable, "-c", ASKED]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.split()[-1:] == [captures], done.stdout + done.stderr
 
 
 def test_health_metrics_and_configuration_are_served(
