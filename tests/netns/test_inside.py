@@ -15,6 +15,7 @@ from typing import Final
 import apart
 import pytest
 from dataplanes import DATAPLANES, ONE_BACK_END
+from hypothesis import settings
 
 INSIDE: Final = Path(__file__).parent / "inside"
 FILES: Final = {path: path.read_text(encoding="utf-8") for path in sorted(INSIDE.glob("test_*.py"))}
@@ -54,6 +55,7 @@ def test_inside(runs: list[apart.Run], tmp_path: Path, subtests: pytest.Subtests
     if os.geteuid() != 0 or programs:
         pytest.skip(f"needs root, mount, ip and nft: it makes network namespaces; missing: {programs or 'root'}")
     arguments = ["-q", "--durations=0", *("-p", "no:xdist"), *("-p", "no:cacheprovider"), *("-p", "world_fixtures")]
+    arguments += ["--hypothesis-profile", settings.get_current_profile_name()]
     done = subprocess.run(
         apart.command(tmp_path, "/run", runs, *arguments),
         cwd=Path(__file__).parents[2],

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 import pytest
 from dataplanes import DATAPLANE, of_nftables
+from hypothesis import settings
 from odd_objects import Told, endpoint_slice, service, written
 from small_cluster import CONFIG, NODE_VIEW
 from test_agreement import DETECTORS
@@ -40,7 +41,9 @@ from kdns.proxy.sync.io.proxier import Proxier
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
-SEEDS: Final = range(40 // DATAPLANE.share)
+SEEDS: Final = range(settings().max_examples // 2 // DATAPLANE.share)
+"""One for each random history: 20 of mode nftables, and 500 in hypothesis's profile `explore`."""
+FEW: Final = SEEDS[: max(1, len(SEEDS) // 4)]
 ROUNDS: Final = 40
 WRITES: Final = (1, 1, 3, 20)
 """How many objects change at once."""
@@ -150,7 +153,7 @@ def is_applied(plane: SyncRunner) -> bool:
     return plane.established.is_set() and not stats.services.pending and not stats.endpoints.pending
 
 
-@pytest.mark.parametrize("seed", SEEDS[: 10 // DATAPLANE.share])
+@pytest.mark.parametrize("seed", FEW)
 @pytest.mark.parametrize("mode", ["kernel", "userspace"])
 def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode: str, seed: int) -> None:
     random, state = Random(seed), ProxyState()
@@ -178,7 +181,7 @@ def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode:
 
 
 @of_nftables
-@pytest.mark.parametrize("seed", SEEDS[: 10 // DATAPLANE.share])
+@pytest.mark.parametrize("seed", FEW)
 def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     random, state = Random(seed), ProxyState()
     config = odd_config(random)
