@@ -123,7 +123,7 @@ DOORS = {
         "kdns.proxy.node.io.metrics",
     ),
     "pyroute2": ("kdns.node_local.io.interface", "kdns.proxy.ipvs.io.link"),
-    "re2": ("kdns.dnsserver.patterns",),
+    "re2": ("kdns.dnsserver.patterns", "kdns.controlplane.schema.custom.patterns"),
     "sqlite3": ("kdns.controlplane.storage.io.journal", "kdns.controlplane.storage.io.sqlite"),
     "structlog": ("kdns.logs",),
     "yaml": ("kdns.runtime.files.yaml",),

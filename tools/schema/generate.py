@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kdns.controlplane.resources.catalogue import built_in
-from kdns.controlplane.schema.schema import KUBERNETES_VERSION, META
-from kdns.controlplane.server.conversions import BINDING, EVICTION, SCALE
+from kdns.controlplane.resources.scale import SCALE
+from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+from kdns.controlplane.schema.types import META
+from kdns.controlplane.server.conversions import BINDING, EVICTION
 from tools.schema import release
 from tools.schema.go import GoField, go_types, lines, short_name
 from tools.schema.release import GVK, Json
@@ -22,6 +24,7 @@ from tools.schema.release import GVK, Json
 DIRECTORY = Path(__file__).parents[2] / "kdns/controlplane/schema/release"
 
 _MACHINERY = "io.k8s.apimachinery.pkg"
+_EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _NAMED = {
     f"{META}.FieldsV1": "fieldsv1",
     f"{META}.MicroTime": "microtime",
@@ -29,6 +32,11 @@ _NAMED = {
     f"{_MACHINERY}.api.resource.Quantity": "quantity",
     f"{_MACHINERY}.runtime.RawExtension": "rawextension",
     f"{_MACHINERY}.util.intstr.IntOrString": "intorstr",
+    **dict.fromkeys(
+        (f"{_EXTENSIONS}.{name}" for name in ("JSON", "CustomResourceSubresourceStatus")),
+        "rawextension",
+    ),
+    **{f"{_EXTENSIONS}.JSONSchemaPropsOr{name}": "rawextension" for name in ("Array", "Bool", "StringArray")},
 }
 """Definitions without fields → the scalar that stands for them."""
 _PLAIN = {
@@ -37,6 +45,7 @@ _PLAIN = {
     ("integer", "int64"): "int64",
     ("string", ""): "string",
     ("string", "byte"): "bytes",
+    ("number", "double"): "number",
 }
 """JSON type and format → the scalar."""
 

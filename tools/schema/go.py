@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 
-_FIELD = re.compile(r"(?P<name>\w+)(?P<pointer>\*?)(?P<always>!?)(?P<omitzero>~?)=(?P<number>[0-9.]+|-)")
+_FIELD = re.compile(r"(?P<name>[\w$-]+)(?P<pointer>\*?)(?P<always>!?)(?P<omitzero>~?)=(?P<number>[0-9.]+|-)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def reachable(release: Mapping[str, Json], roots: Iterable[str]) -> list[str]:
 
 def _references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        if "$ref" in value:
+        if isinstance(value.get("$ref"), str):  # JSONSchemaProps has a field of this name
             yield reference(value)
         for each in value.values():
             yield from _references(each)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kdns.controlplane.fieldmanager.field_sets import SELF, FieldSet, recursive_difference, union
 from kdns.controlplane.fieldmanager.structure import Structure, field_structures, items_by_path
-from kdns.controlplane.schema.schema import TypeName
+from kdns.controlplane.schema.types import TypeRef
 
 _PATH: FieldSet = {}
 
@@ -81,7 +81,7 @@ def all_paths(structure: Structure, value: Any) -> FieldSet:
 
 
 @lru_cache(maxsize=1024)
-def _atomic_fields(type_name: TypeName, names: tuple[str, ...]) -> FieldSet | None:
+def _atomic_fields(type_name: TypeRef, names: tuple[str, ...]) -> FieldSet | None:
     """Returns the paths of an object with these fields if all of them are atomic, as those of a port.
 
     The set is shared.

@@ -16,7 +16,7 @@ from kdns.controlplane.fieldmanager.structure import (
 from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema import schema
-from kdns.controlplane.schema.schema import SCALARS, Field
+from kdns.controlplane.schema.types import SCALARS, Field, TypeRef, name_of
 
 
 def merge(structure: Structure, live: Any, config: Any) -> Any:
@@ -106,12 +106,13 @@ def structure_errors(structure: Structure, config: Json) -> list[str]:
     return [f"{path_text(path)}: {why}" for path, why in _object_errors(structure.type, config, structure)]
 
 
-def _object_errors(type_name: str, value: Json, structure: Structure) -> Iterator[tuple[tuple[str, ...], str]]:
-    known = schema.fields(type_name)
+def _object_errors(type_name: TypeRef, value: Json, structure: Structure) -> Iterator[tuple[tuple[str, ...], str]]:
+    known, is_open = schema.fields(type_name), schema.resolved(type_name).is_open
     for name, inner in value.items():
         field, element = known.get(name), f"f:{name}"
         if field is None:
-            yield (element,), "field not declared in schema"
+            if not is_open:
+                yield (element,), "field not declared in schema"
         elif inner is not None:
             for path, why in _field_errors(field, inner, structure.child(name)[1]):
                 yield (element, *path), why
@@ -149,7 +150,7 @@ def _list_errors(field: Field, value: list[Any], structure: Structure) -> Iterat
         yield from (((element, *path), why) for path, why in _value_errors(field.type, item))
 
 
-def _value_errors(type_name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+def _value_errors(type_name: TypeRef, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     if value is None:
         return
     if type_name not in SCALARS:
@@ -158,7 +159,7 @@ def _value_errors(type_name: str, value: Any) -> Iterator[tuple[tuple[str, ...],
         else:
             yield (), expected("an object", value)
         return
-    what, accepted = _SCALARS.get(type_name, ("a scalar", (str, int, float, bool)))
+    what, accepted = _SCALARS.get(name_of(type_name), ("a scalar", (str, int, float, bool)))
     is_bool = isinstance(value, bool)
     if type_name in {"fieldsv1", "rawextension", "strings"}:
         return
@@ -174,5 +175,6 @@ _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
     "bool": ("a boolean", (bool,)),
     "int32": ("a number", (int, float)),
     "int64": ("a number", (int, float)),
+    "number": ("a number", (int, float)),
 }
 """Scalar → its name in messages and the Python types it accepts. All other scalars accept any scalar."""

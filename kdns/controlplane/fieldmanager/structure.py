@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from kdns.controlplane.meta.kinds import Kind
 from kdns.controlplane.schema import schema
-from kdns.controlplane.schema.schema import SCALARS, Field, TypeName
+from kdns.controlplane.schema.types import SCALARS, Field, TypeRef
 
 
 class StructureError(ValueError):
@@ -31,7 +31,7 @@ class Structure:
     """
 
     form: Literal["atomic", "struct", "map", "list", "set"]
-    type: TypeName = ""
+    type: TypeRef = ""
     elements: Structure | None = None
     keys: tuple[tuple[str, Any], ...] = ()
 
@@ -51,7 +51,7 @@ def structure_of(kind: Kind) -> Structure:
 
 
 @cache
-def field_structures(type_name: TypeName) -> Mapping[str, tuple[str, Structure]]:
+def field_structures(type_name: TypeRef) -> Mapping[str, tuple[str, Structure]]:
     """Returns a map of field name to path element and structure, for all fields of a type."""
     return {name: (f"f:{name}", _field_structure(field)) for name, field in schema.fields(type_name).items()}
 
@@ -74,8 +74,8 @@ def _field_structure(field: Field) -> Structure:
             return ATOMIC
 
 
-def _value_structure(type_name: TypeName) -> Structure:
-    if type_name in SCALARS or schema.type_named(type_name).atomic or not schema.fields(type_name):
+def _value_structure(type_name: TypeRef) -> Structure:
+    if type_name in SCALARS or schema.resolved(type_name).atomic or not schema.fields(type_name):
         return ATOMIC
     return Structure("struct", type_name)
 

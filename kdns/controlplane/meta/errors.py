@@ -27,17 +27,19 @@ class Cause:
     """One field of an invalid object (meta/v1 StatusCause). `type` begins the message, such as `Invalid value: "x"`.
 
     `is_immutable`: the rule is that an update may not change the field; a new object may have the value.
+    `specific_reason` replaces the reason that belongs to the type.
     """
 
     field: str
     type: str
     detail: str
     is_immutable: bool = False
+    specific_reason: str = ""
 
     @property
     def reason(self) -> str:
         """The machine-readable reason, such as FieldValueInvalid for `Invalid value: "x"`."""
-        return _REASONS[self.type.partition(":")[0]]
+        return self.specific_reason or _REASONS[self.type.partition(":")[0]]
 
     @property
     def message(self) -> str:

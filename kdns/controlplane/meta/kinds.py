@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+
+from kdns.controlplane.meta.structural import Schema
 
 Json: TypeAlias = dict[str, Any]
 """An API object as decoded JSON, with every field that the client sent."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Kind:
     """One served resource, in the terms of API discovery (meta/v1 APIResource). Kinds are compared by identity.
+
+    Only CustomKinds changes one: the kind of a CustomResourceDefinition, which has a `schema`, follows its definition;
+    `source` is its version there. `deprecation` is the text of the Warning header of every request.
+    `singular` and `list_kind` follow from `kind` if they are "".
 
     `columns` are those of `kubectl get` for a generic kind beside the name: each is `Title=path.of.the.field`, with
     `|text` for an absent one, or `Age`. Without columns it shows name and creation time, as kube-apiserver does.
@@ -33,6 +39,15 @@ class Kind:
     stored_as: Kind | None = None
     is_review: bool = False
     is_inert: bool = False
+    schema: Schema | None = None
+    source: Json | None = None
+    deprecation: str = ""
+    singular: str = ""
+    list_kind: str = ""
+
+    def __post_init__(self) -> None:
+        self.singular = self.singular or self.kind.lower()
+        self.list_kind = self.list_kind or f"{self.kind}List"
 
     @property
     def stored_kind(self) -> Kind:
@@ -45,11 +60,6 @@ class Kind:
         return self.stored_as is None and not self.is_review
 
     @property
-    def singular(self) -> str:
-        """The singular name, which kubectl accepts too."""
-        return self.kind.lower()
-
-    @property
     def api_version(self) -> str:
         """`v1` or `group/version`, as objects spell it."""
         return f"{self.group}/{self.version}" if self.group else self.version
@@ -58,11 +68,6 @@ class Kind:
     def resource(self) -> str:
         """`plural` or `plural.group`, as messages and kubectl spell it (GroupResource)."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
-    def list_kind(self) -> str:
-        """The kind of a list."""
-        return f"{self.kind}List"
 
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, ("ns",), ("status", "finalize"))
@@ -130,6 +135,9 @@ class Kinds:
     `changes` counts them by apiVersion, so that documents made of the kinds know whether they are current.
     """
 
+    definer: tuple[Kind, Callable[[Json], None]] | None = None
+    """The kind whose objects define further kinds, and what adds that of one."""
+
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self.changes: Counter[str] = Counter()
         self._kinds: dict[Kind, None] = {}
@@ -137,25 +145,27 @@ class Kinds:
         self._by_plural: dict[tuple[str, str], Kind] = {}
         self._by_resource: dict[str, Kind] = {}
         for kind in kinds:
-            self._learn(kind)
+            self._learn(kind if kind.is_stored else None, (kind,))
 
-    def _learn(self, kind: Kind) -> None:
-        self.changes[kind.api_version] += 1
-        self._kinds[kind] = None
-        self._by_type[kind.api_version, kind.kind] = kind
-        self._by_plural[kind.api_version, kind.plural] = kind
-        if kind.is_stored:
-            self._by_resource[kind.resource] = kind
+    def _learn(self, stored: Kind | None, versions: Iterable[Kind]) -> None:
+        if stored:
+            self._by_resource[stored.resource] = stored
+        for kind in versions:
+            self.changes[kind.api_version] += 1
+            self._kinds[kind] = None
+            self._by_type[kind.api_version, kind.kind] = kind
+            self._by_plural[kind.api_version, kind.plural] = kind
 
-    def _forget(self, kind: Kind) -> None:
-        self.changes[kind.api_version] += 1
-        del self._kinds[kind], self._by_type[kind.api_version, kind.kind]
-        del self._by_plural[kind.api_version, kind.plural]
-        if kind.is_stored:
-            del self._by_resource[kind.resource]
+    def _forget(self, stored: Kind) -> None:
+        versions = [kind for kind in self._kinds if kind.stored_kind is stored]
+        for kind in versions:
+            self.changes[kind.api_version] += 1
+            del self._kinds[kind], self._by_type[kind.api_version, kind.kind]
+            del self._by_plural[kind.api_version, kind.plural]
+        del self._by_resource[stored.resource]
 
     def __iter__(self) -> Iterator[Kind]:
-        """Yields every kind: stored ones, those that are served by conversion, and reviews."""
+        """Yields every kind that has URLs: stored ones, those that are served by conversion, and reviews."""
         return iter(tuple(self._kinds))
 
     @property

@@ -15,6 +15,7 @@ from kdns.controlplane.resources.batch.strategy import STRATEGIES as BATCH
 from kdns.controlplane.resources.conversion import VersionConversion
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.core.strategy import STRATEGIES as CORE
+from kdns.controlplane.resources.custom.kinds import DEFINITION, CustomKinds
 from kdns.controlplane.resources.discovery.strategy import STRATEGIES as DISCOVERY
 from kdns.controlplane.resources.generic import autoscaler_v1
 from kdns.controlplane.resources.generic.strategy import STRATEGIES as GENERIC
@@ -38,9 +39,15 @@ class Catalogue(Kinds):
         self._strategies = dict(strategies)
         self._conversions = {each.kind: each for each in conversions}
         super().__init__((*strategies, *self._conversions, *reviews))
+        self.custom = CustomKinds(self)
 
     def __getitem__(self, kind: Kind) -> Strategy:
+        """Returns the strategy of a stored kind, for requests in flight also of one that is served no longer."""
         return self._strategies[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        """Returns whether a kind is served, or stored in other versions than it is served in."""
+        return isinstance(kind, Kind) and (kind in self._kinds or self.by_resource(kind.resource) is kind)
 
     def conversion(self, kind: Kind | None) -> VersionConversion | None:
         """Returns how objects are read and written as a kind; None if it is stored itself."""
@@ -51,24 +58,41 @@ class Catalogue(Kinds):
         conversion = self.conversion(served_version)
         return (conversion.field_labels if conversion else None) or self[kind].field_labels
 
-    def add(self, kind: Kind, strategy: Strategy) -> None:
-        """Serves a further kind, at once and everywhere."""
+    def put(
+        self,
+        kind: Kind,
+        strategy: Strategy,
+        versions: Iterable[Kind] | None = None,
+        conversions: Iterable[VersionConversion] = (),
+    ) -> None:
+        """Serves a further stored kind, at once and everywhere.
+
+        `versions` are the kinds in which it is served, by default itself; `conversions` are those of the others.
+        """
         self._strategies[kind] = strategy
-        self._learn(kind)
+        others = {each: how for each, how in self._conversions.items() if each.stored_kind is not kind}
+        self._conversions = others | {each.kind: each for each in conversions}
+        self._learn(kind, (kind,) if versions is None else versions)
 
     def remove(self, kind: Kind) -> None:
-        """Ends the serving of a kind, whose objects are deleted before."""
+        """Ends the serving of a stored kind in all versions."""
         self._forget(kind)
-        del self._strategies[kind]
+
+    def in_group(self, group: str) -> tuple[Kind, ...]:
+        """Returns the served kinds of a group."""
+        return tuple(kind for kind in self if kind.group == group)
 
 
 def built_in() -> Catalogue:
     """Returns a new catalogue of the kinds that every server has."""
-    return Catalogue(
+    catalogue = Catalogue(
         {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **POLICY, **GENERIC},
         (events_v1.CONVERSION, autoscaler_v1.CONVERSION),
         _REVIEWS,
     )
+    catalogue.put(DEFINITION, catalogue.custom.strategy())
+    catalogue.definer = DEFINITION, catalogue.custom.define
+    return catalogue
 
 
 _REVIEWS = (

@@ -16,25 +16,30 @@ Cells: TypeAlias = Callable[[Json, float], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `about` is the path of the field it shows, whose description it takes, or a sentence."""
+    """One column: `about` is the path of the field it shows, whose description it takes, or a sentence.
+
+    Columns whose priority is not 0 are shown by `-o wide`. With `is_text`, `about` is always the description.
+    """
 
     name: str
     about: str
-    wide: bool = False
+    priority: int = 0
     type: str = "string"
+    format: str = ""
+    is_text: bool = False
 
     def definition(self, kind: Kind) -> Json:
         """Returns the column as TableColumnDefinition."""
         return {
             "name": self.name,
             "type": self.type,
-            "format": "name" if self.name == "Name" else "",
+            "format": self.format,
             "description": self._description(kind),
-            "priority": int(self.wide),
+            "priority": self.priority,
         }
 
     def _description(self, kind: Kind) -> str:
-        if " " in self.about:
+        if self.is_text or " " in self.about:
             return self.about
         return description_at(kind, self.about) or f"The field {self.about}."
 
@@ -48,7 +53,7 @@ class Printer:
     conditions: Callable[[Json], list[Json]] | None = None
 
 
-NAME: Final = Column("Name", "metadata.name")
+NAME: Final = Column("Name", "metadata.name", format="name")
 AGE: Final = Column("Age", "metadata.creationTimestamp")
 _FEW = 3
 NONE = "<none>"

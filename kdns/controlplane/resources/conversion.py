@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.columns import Printer
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
 
@@ -27,8 +28,10 @@ class Conversion:
 class VersionConversion(Conversion):
     """A conversion of whole objects: `stored` converts the result of `read` back to the stored kind.
 
-    `field_labels` are the fields that its selectors may name, None for those of the stored kind.
+    `field_labels` are the fields that its selectors may name, `printer` makes its tables; by default they are those of
+    the stored kind.
     """
 
     stored: Callable[[Json], Json]
     field_labels: FieldLabels | None = None
+    printer: Printer | None = None

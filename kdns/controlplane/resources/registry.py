@@ -142,5 +142,5 @@ def _at_once(work: Callable[[], None]) -> None:
 
 def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:
     """Checks the rules of updates that all kinds share."""
-    marks = validate_meta(new, formats.path_segment, namespaced=kind.namespaced)
+    marks = validate_meta(new, formats.path_segment, namespaced=kind.namespaced, any_finalizer=True)
     return marks + validate_meta_update(old, new)

@@ -14,6 +14,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.columns import Printer
+from kdns.controlplane.resources.scale import ScalePaths
 from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import Transaction
 from kdns.controlplane.storage.field_selectors import OBJECT_META, FieldLabels, fields
@@ -132,6 +133,9 @@ class Strategy:
 
     deletion_warning: str = ""
     """The text of the Warning header of a DELETE without propagationPolicy."""
+
+    scale: ScalePaths = field(default_factory=ScalePaths)
+    """The fields of the subresource `scale`, if the kind has it."""
 
     protected: frozenset[str] = frozenset()
     """The names of objects that cannot be deleted."""

@@ -44,8 +44,11 @@ def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:
     return causes
 
 
-def validate_meta(obj: Json, name: Format, *, namespaced: bool = True) -> list[Cause]:
-    """Validates metadata: names, labels, annotations, owners and finalizers."""
+def validate_meta(obj: Json, name: Format, *, namespaced: bool = True, any_finalizer: bool = False) -> list[Cause]:
+    """Validates metadata: names, labels, annotations, owners and finalizers.
+
+    With `any_finalizer`, finalizers need no domain: those of custom resources often have none.
+    """
     meta = obj.get("metadata") or {}
     causes = []
     if prefix := meta.get("generateName"):
@@ -64,10 +67,10 @@ def validate_meta(obj: Json, name: Format, *, namespaced: bool = True) -> list[C
     causes += validate_labels("metadata.labels", meta.get("labels"))
     causes += _annotations(meta.get("annotations") or {})
     causes += _owners(meta.get("ownerReferences") or [])
-    return causes + _finalizers(meta.get("finalizers") or [])
+    return causes + _finalizers(meta.get("finalizers") or [], is_any=any_finalizer)
 
 
-def _finalizers(finalizers: list[str]) -> list[Cause]:
+def _finalizers(finalizers: list[str], *, is_any: bool) -> list[Cause]:
     path = "metadata.finalizers"
     causes = [cause for name in finalizers for cause in invalid_values(path, name, formats.qualified_name(name))]
     if {*finalizers} >= _EXCLUSIVE:
@@ -75,7 +78,7 @@ def _finalizers(finalizers: list[str]) -> list[Cause]:
         causes.append(invalid_value(path, finalizers, detail))
     return causes + [
         cause
-        for index, name in enumerate(finalizers)
+        for index, name in enumerate(() if is_any else finalizers)
         for cause in _unknown_finalizers(f"metadata.finalizers[{index}]", name)
     ]
 

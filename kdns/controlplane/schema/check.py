@@ -16,12 +16,14 @@ from kdns.controlplane.meta.errors import StatusError, bad_request
 from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.meta.quantities import canonical
-from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields, type_of
+from kdns.controlplane.schema.custom.pruning import pruned as custom_pruned
+from kdns.controlplane.schema.schema import fields, resolved, type_of
+from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, name_of
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
-_ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0}
-_ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0}
+_ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0, "number": 0}
+_ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0, "rawextension": None}
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -49,7 +51,7 @@ def strict_errors(kind: Kind, tree: Any) -> list[str]:
     ]
 
 
-def _strict(type_name: TypeName, obj: Any) -> Iterator[tuple[str, bool]]:
+def _strict(type_name: TypeRef, obj: Any) -> Iterator[tuple[str, bool]]:
     """Yields paths below `obj`, each with a leading dot, and whether the field is unknown, or else a duplicate.
 
     An object without such fields builds no strings.
@@ -59,7 +61,8 @@ def _strict(type_name: TypeName, obj: Any) -> Iterator[tuple[str, bool]]:
     for name, value in _members(obj):
         field = type_fields.get(name)
         if field is None:
-            yield f".{name}", True
+            if not resolved(type_name).is_open:
+                yield f".{name}", True
             continue
         if name in seen:
             yield f".{name}", False
@@ -97,14 +100,18 @@ def prune(kind: Kind, obj: Json) -> Json:
 
     It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
     """
+    if kind.schema:
+        metadata = _pruned(f"{META}.ObjectMeta", obj["metadata"]) if isinstance(obj.get("metadata"), dict) else {}
+        custom: Json = custom_pruned(kind.schema, {**obj, "metadata": metadata}, is_resource=True)
+        return custom
     return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # of a dict, a dict is returned
 
 
-def _pruned(type_name: TypeName, obj: Any) -> Any:
+def _pruned(type_name: TypeRef, obj: Any) -> Any:
     if type_name == "strings" and isinstance(obj, list):
         return [_pruned_element("string", each) for each in obj]
     if not isinstance(obj, dict) or type_name in SCALARS:
-        write = WRITTEN.get(type_name)
+        write = WRITTEN.get(name_of(type_name))
         return write(obj) if write and obj is not None else obj
     type_fields = fields(type_name)
     return {
@@ -140,7 +147,7 @@ def _is_serialized(field: Field, value: Any) -> bool:
     """Returns whether Go serializes a value that is null, empty or zero."""
     if field.list_of or field.map_of:
         return field.pointer and value is not None
-    return value is not None and (field.writes_zero or value != _ZEROS.get(field.type))
+    return value is not None and (field.writes_zero or value != _ZEROS.get(field.type_name))
 
 
 def _pruned_field(field: Field, value: Any) -> Any:
@@ -151,13 +158,18 @@ def _pruned_field(field: Field, value: Any) -> Any:
     return _pruned(field.type, value)
 
 
-def _pruned_element(type_name: TypeName, element: Any) -> Any:
+def _pruned_element(type_name: TypeRef, element: Any) -> Any:
     """Returns an element of a list or map. null becomes Go's zero value, such as an empty object."""
     if element is None:
         if type_name == "strings":
             return []
-        return _ELEMENT_ZEROS.get(type_name, "") if type_name in SCALARS else {}
+        return _ELEMENT_ZEROS.get(name_of(type_name), "") if type_name in SCALARS else {}
     return _pruned(type_name, element)
+
+
+def _typed_part(kind: Kind, obj: Json) -> Json:
+    """Returns the part of an object whose types are checked here: of a custom one the metadata."""
+    return {"metadata": obj.get("metadata")} if kind.schema else obj
 
 
 def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
@@ -165,12 +177,12 @@ def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
 
     Each is the path of its field, such as `spec.ports[0].port`, and its error.
     """
-    return list(_mistyped(type_of(kind), obj))
+    return list(_mistyped(type_of(kind), _typed_part(kind, obj)))
 
 
 def first_mistyped(kind: Kind, obj: Json) -> str:
     """Returns path and error of the first value of the wrong type, or ""."""
-    return next((f"{path}: {why}" for path, why in _mistyped(type_of(kind), obj)), "")
+    return next((f"{path}: {why}" for path, why in _mistyped(type_of(kind), _typed_part(kind, obj))), "")
 
 
 def mistyped_delete_options(options: Json) -> list[tuple[str, str]]:
@@ -178,11 +190,11 @@ def mistyped_delete_options(options: Json) -> list[tuple[str, str]]:
     return list(_mistyped(f"{META}.DeleteOptions", options))
 
 
-def _mistyped(type_name: TypeName, obj: Json) -> Iterator[tuple[str, str]]:
+def _mistyped(type_name: TypeRef, obj: Json) -> Iterator[tuple[str, str]]:
     return ((path.removeprefix("."), why) for path, why in _mismatches(type_name, obj))
 
 
-def _mismatches(type_name: TypeName, obj: Json) -> Iterator[tuple[str, str]]:
+def _mismatches(type_name: TypeRef, obj: Json) -> Iterator[tuple[str, str]]:
     """Yields paths below `obj`, each with a leading dot, and their errors. Paths are built for mismatches only."""
     type_fields = fields(type_name)
     for name, value in obj.items():
@@ -200,9 +212,9 @@ def _mismatches(type_name: TypeName, obj: Json) -> Iterator[tuple[str, str]]:
                     yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", why
 
 
-def _element_mismatches(type_name: TypeName, element: Any) -> Iterator[tuple[str, str]]:
+def _element_mismatches(type_name: TypeRef, element: Any) -> Iterator[tuple[str, str]]:
     if type_name in SCALARS:
-        what, matches = VALUES[type_name]
+        what, matches = VALUES[name_of(type_name)]
         if not matches(element):
             yield "", expected(what, element, is_shown=type_name not in _CONCEALED)
     elif isinstance(element, dict):
@@ -249,6 +261,7 @@ VALUES: Final[Mapping[TypeName, tuple[str, Callable[[Any], bool]]]] = {
     "bool": ("a boolean", lambda value: isinstance(value, bool)),
     "int32": ("an integer of 32 bits", _is_int32),
     "int64": ("an integer of 64 bits", _is_int64),
+    "number": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "quantity": ("a quantity such as 500m or 1Gi", _is_quantity),
     "intorstr": ("a string or an integer of 32 bits", lambda value: isinstance(value, str) or _is_int32(value)),
     "time": _TIME,

@@ -8,7 +8,8 @@ from functools import cache
 from importlib import resources
 
 from kdns.controlplane.meta.kinds import Kind
-from kdns.controlplane.schema.schema import TypeName, field_at, fields, type_of
+from kdns.controlplane.schema.schema import field_at, fields, type_of
+from kdns.controlplane.schema.types import TypeName, name_of
 
 _OBJECT = "*.Object"
 _COMMON = frozenset({"apiVersion", "kind", "metadata"})
@@ -41,7 +42,7 @@ def description_at(kind: Kind, path: str) -> str:
     Raises KeyError if the field does not exist.
     """
     parent, _, name = path.rpartition(".")
-    type_name = field_at(kind, parent).type if parent else type_of(kind)
+    type_name = field_at(kind, parent).type_name if parent else name_of(type_of(kind))
     return field_description(type_name, fields(type_name)[name].name)
 
 

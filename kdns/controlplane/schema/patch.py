@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.kinds import Kind
-from kdns.controlplane.schema.schema import TypeName, fields, type_of
+from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.schema.types import TypeRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class PatchSchema:
     `strategy` holds "merge", "replace" or "retainKeys". Without a strategy objects merge and lists are replaced.
     """
 
-    type: TypeName
+    type: TypeRef
     is_map: bool = False
     strategy: tuple[str, ...] = ()
     merge_key: str = ""

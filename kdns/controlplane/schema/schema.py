@@ -32,66 +32,16 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.kinds import Kind
+from kdns.controlplane.schema.custom.types import custom_type
+from kdns.controlplane.schema.types import SCALARS, Field, Type, TypeName, TypeRef
 
 KUBERNETES_VERSION: Final = "1.36.0"
 """The release that the API follows and that the data are of."""
-
-META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
-"""The package of the types that all kinds share."""
-
-TypeName: TypeAlias = str
-"""A type's full name, as OpenAPI spells it (io.k8s.api.core.v1.PodSpec), or a word of SCALARS."""
-
-SCALARS: Final = frozenset(
-    {"string", "bytes", "bool", "int32", "int64", "quantity", "intorstr", "time", "microtime"}
-    | {"fieldsv1", "rawextension", "strings"}
-)
-"""`strings` is a list of strings that is a map's value."""
-
-
-class Field(msgspec.Struct, frozen=True):
-    """One field of a type; `type` is that of the elements if the field is a list or a map."""
-
-    name: str
-    type: TypeName
-    list_of: bool = False
-    map_of: bool = False
-    required: bool = False
-    number: tuple[int, ...] = ()
-    pointer: bool = False
-    always: bool = False
-    omitzero: bool = False
-    patch_strategy: tuple[str, ...] = ()
-    merge_key: str = ""
-    list_type: str = ""
-    list_map_keys: tuple[str, ...] = ()
-    map_type: str = ""
-    enum: tuple[str, ...] = ()
-    default: Any = None
-
-    @property
-    def writes_zero(self) -> bool:
-        """Whether false, 0, "" and what is empty are serialized: a pointer in Go, or a field without omitempty."""
-        return self.pointer or self.always
-
-
-class Type(msgspec.Struct, frozen=True):
-    """One object type; its fields are sorted by name."""
-
-    name: TypeName
-    fields: Mapping[str, Field]
-    atomic: bool = False
-    unions: tuple[Json, ...] = ()
-
-    @property
-    def short(self) -> str:
-        """The name without its package."""
-        return self.name.rpartition(".")[2]
 
 
 class Package(msgspec.Struct, frozen=True):
@@ -120,13 +70,20 @@ def type_named(type_name: TypeName) -> Type:
         raise KeyError(type_name) from None
 
 
-def fields(type_name: TypeName) -> Mapping[str, Field]:
+def resolved(type_ref: TypeRef) -> Type:
+    """Returns the type itself. Raises KeyError for an unknown name."""
+    return type_named(type_ref) if isinstance(type_ref, str) else type_ref
+
+
+def fields(type_ref: TypeRef) -> Mapping[str, Field]:
     """Returns the fields of a type by name; none for a scalar. Raises KeyError for an unknown type."""
-    return {} if type_name in SCALARS else type_named(type_name).fields
+    return {} if type_ref in SCALARS else resolved(type_ref).fields
 
 
-def type_of(kind: Kind) -> TypeName:
+def type_of(kind: Kind) -> TypeRef:
     """Returns the type that objects of a kind have. Raises KeyError if the release lacks it."""
+    if kind.schema:
+        return custom_type(kind.schema)
     type_name = type_at(kind.api_version, kind.kind)
     if type_name is None:
         raise KeyError(f"the schema of Kubernetes {KUBERNETES_VERSION} has no {kind.kind} in {kind.api_version}")

@@ -16,7 +16,8 @@ import msgspec
 
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema import check
-from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
+from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, name_of
 
 
 class _Written:
@@ -41,13 +42,14 @@ _TYPES: Final[Mapping[TypeName, Any]] = {
     "bool": bool,
     "int32": _integer(32),
     "int64": _integer(64),
+    "number": float,
     "intorstr": _integer(32) | str,
     "fieldsv1": Any,
     "rawextension": Any,
     "strings": list[str],
     **_WRITTEN,
 }
-_ZEROS: Final[Mapping[TypeName, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
+_ZEROS: Final[Mapping[TypeName, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0, "number": 0.0}
 """Scalars → their empty values; those of bytes and of JSON are null."""
 
 _STRUCTS: Final[Mapping[TypeName, Any]] = {
@@ -66,6 +68,8 @@ def serialized(kind: Kind, obj: Json) -> Json:
     Values of the wrong type stay as they are.
     """
     whole = typed(kind, obj)
+    if kind.schema:
+        return _custom(kind, whole)
     if (exact := matching(kind, whole)) is not None:
         return exact
     pruned = check.prune(kind, whole)
@@ -90,12 +94,42 @@ def matching(kind: Kind, obj: Json) -> Json | None:
     That is an unknown field, a value of the wrong type, a null in the place of an empty value, or an empty list in the
     place of a null.
     """
+    type_ref = type_of(kind)
+    return None if kind.schema or _contains_itself(type_ref) else _exact(type_ref, obj)
+
+
+@cache
+def _contains_itself(type_ref: TypeRef) -> bool:
+    """Returns whether a type in the type contains itself, as schemas do; no such type is compiled."""
+
+    def found(each: TypeRef, above: frozenset[TypeRef]) -> bool:
+        below = above | {each}
+        inner = {field.type for field in fields(each).values() if field.type not in SCALARS}
+        return bool(inner & below) or any(found(one, below) for one in inner)
+
+    return found(type_ref, frozenset())
+
+
+def _exact(type_ref: TypeRef, obj: Json) -> Json | None:
     try:
-        typed = msgspec.convert(obj, _compiled(type_of(kind)), dec_hook=_decoded)
+        typed = msgspec.convert(obj, _compiled(type_ref), dec_hook=_decoded)
     except msgspec.ValidationError:
         return None
     exact: Json = msgspec.to_builtins(typed, enc_hook=_encoded)
     return exact
+
+
+def _custom(kind: Kind, whole: Json) -> Json:
+    """Returns an object of a custom kind: its metadata as Go serializes them, and what its schema has of the rest."""
+    pruned = check.prune(kind, whole)
+    metadata = _exact(f"{META}.ObjectMeta", pruned["metadata"])
+    rest = {name: value for name, value in pruned.items() if name not in {"kind", "apiVersion", "metadata"}}
+    return {
+        "kind": kind.kind,
+        "apiVersion": kind.api_version,
+        "metadata": pruned["metadata"] if metadata is None else metadata,
+        **rest,
+    }
 
 
 def _decoded(written: type[Any], value: object) -> object:
@@ -116,11 +150,13 @@ def _encoded(written: _Written) -> object:
 
 
 @cache
-def _compiled(type_name: TypeName) -> Any:
-    known = sorted(fields(type_name).values(), key=_place)
+def _compiled(type_ref: TypeRef) -> Any:
+    known = sorted(fields(type_ref).values(), key=_place)
     names = {f"f{index}": field.name for index, field in enumerate(known)}
     rows = [(name, *_field(field)) for name, field in zip(names, known, strict=True)]
-    return msgspec.defstruct(type_name, rows, rename=names, omit_defaults=True, forbid_unknown_fields=True, gc=False)
+    return msgspec.defstruct(
+        name_of(type_ref), rows, rename=names, omit_defaults=True, forbid_unknown_fields=True, gc=False
+    )
 
 
 def _place(field: Field) -> tuple[tuple[int, ...], bool]:
@@ -130,7 +166,7 @@ def _place(field: Field) -> tuple[tuple[int, ...], bool]:
 
 def _field(field: Field) -> tuple[Any, Any]:
     """Returns a field's type and its default."""
-    one: Any = _TYPES[field.type] if field.type in SCALARS else _compiled(field.type)
+    one: Any = _TYPES[field.type_name] if field.type in SCALARS else _compiled(field.type)
     container: Any = list[one] if field.list_of else dict[str, one]
     if field.list_of or field.map_of:
         if not field.writes_zero:
@@ -143,8 +179,8 @@ def _field(field: Field) -> tuple[Any, Any]:
     if field.type not in SCALARS:
         return (one | None, None) if field.omitzero else (one, msgspec.field(default_factory=one))
     if field.type in _STRUCTS:
-        return one | None, None if field.omitzero else _written(_STRUCTS[field.type])
-    zero = _ZEROS.get(field.type)
+        return one | None, None if field.omitzero else _written(_STRUCTS[field.type_name])
+    zero = _ZEROS.get(field.type_name)
     optional = one | None if zero is None else one
     return optional, _written(zero) if field.always else zero
 

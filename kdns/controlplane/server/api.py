@@ -69,7 +69,10 @@ class Api:
         self, kind: Kind, namespace: str, name: str, *, subresource: str = "", served_version: Kind | None = None
     ) -> Json:
         """Returns the object, or its subresource, in the served version. Raises 404 if it does not exist."""
-        obj, conversion = self.find(kind, namespace, name).obj, conversion_of(self.kinds, subresource, served_version)
+        obj, conversion = (
+            self.find(kind, namespace, name).obj,
+            conversion_of(self.kinds, kind, subresource, served_version),
+        )
         return copied(conversion.read(obj) if conversion else obj)
 
     def find(self, kind: Kind, namespace: str, name: str) -> StoredObject:
@@ -194,7 +197,7 @@ class Api:
             )
         writer, conversion = (
             self._writes.writer(field_manager, subresource),
-            conversion_of(self.kinds, subresource, served_version),
+            conversion_of(self.kinds, kind, subresource, served_version),
         )
         if conversion is None:
             return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
@@ -216,7 +219,10 @@ class Api:
         validate: Callable[[Json], Json] = _same,
     ) -> Json:
         """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
-        version, conversion = self.find(kind, namespace, name), conversion_of(self.kinds, subresource, served_version)
+        version, conversion = (
+            self.find(kind, namespace, name),
+            conversion_of(self.kinds, kind, subresource, served_version),
+        )
         writer = self._writes.writer(field_manager, subresource)
         if conversion is None:
             changed = patched(copied(version.obj), patch_type, patch, patch_schema(kind))
@@ -251,7 +257,7 @@ class Api:
         """Applies a configuration to an object, which need not exist (server-side apply)."""
         version, conversion = (
             self.store.get(kind, listing.key(kind, namespace, name)),
-            conversion_of(self.kinds, subresource, served_version),
+            conversion_of(self.kinds, kind, subresource, served_version),
         )
         if version is None and subresource:
             raise not_found(kind, name)

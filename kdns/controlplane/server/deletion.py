@@ -16,6 +16,9 @@ from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import namespace_finalizers
+from kdns.controlplane.resources.custom.definition import CLEANUP
+from kdns.controlplane.resources.custom.kinds import DEFINITION
+from kdns.controlplane.resources.custom.status import with_termination
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.object_store import ObjectStore
@@ -108,6 +111,8 @@ class Deletion:
         finalizers, uid = metadata.get("finalizers") or (), metadata["uid"]
         if self._kinds[version.kind].spec_finalizers:
             self._backlog.add(partial(self._empty, version.key[1]))
+        if CLEANUP in finalizers:
+            self._backlog.add(partial(self._empty_kind, version.key[1]))
         if FOREGROUND in finalizers:
             self._collect(uid, in_foreground=True)
         if ORPHANING in finalizers:
@@ -151,6 +156,8 @@ class Deletion:
         self.released(version.obj)
         if version.kind.namespaced:
             self._end(version.key[0])
+        if version.kind.schema:
+            self._end_kind(version.kind.resource)
         self._backlog.begin()
         return last
 
@@ -184,7 +191,7 @@ class Deletion:
 
     def _latest(self, version: StoredObject) -> StoredObject | None:
         """Returns the current version of the same object, by uid; None if it is gone."""
-        latest = self._store.get(version.kind, version.key)
+        latest = self._store.get(version.kind, version.key) if version.kind in self._kinds else None
         return latest if latest and latest.obj["metadata"]["uid"] == version.obj["metadata"]["uid"] else None
 
     def _blocking(self, uid: str) -> bool:
@@ -200,7 +207,7 @@ class Deletion:
         """Queues `do` for each dependent, with its version at that time."""
 
         def work(kind: Kind, key: Key) -> None:
-            version = self._store.get(kind, key)
+            version = self._store.get(kind, key) if kind in self._kinds else None
             if version and any(reference["uid"] == uid for reference in references(version.obj)):
                 do(version, uid)
 
@@ -288,6 +295,39 @@ class Deletion:
             self._backlog.add(partial(self._delete_latest, version))
         self._end(namespace)
         self._backlog.begin()
+
+    def _empty_kind(self, definition: str) -> None:
+        """Queues the deletion of all objects of a kind, then of its CustomResourceDefinition itself."""
+        version = self._store.get(DEFINITION, ("", definition))
+        kind = self._kinds.custom.kind_of(version.obj) if version else None
+        for each in self._store.page(kind, Filter()).items if kind else ():
+            self._backlog.add(partial(self._delete_latest, each))
+        self._end_kind(definition)
+        self._backlog.begin()
+
+    def _end_kind(self, definition: str) -> None:
+        self._backlog.add_last(f"kind {definition}", partial(self.finish_definition, definition))
+
+    def finish_definition(self, name: str) -> None:
+        """Releases a terminating CustomResourceDefinition whose objects are gone; otherwise its condition says so."""
+        version = self._store.get(DEFINITION, ("", name))
+        if version is None or CLEANUP not in (version.obj["metadata"].get("finalizers") or ()):
+            return
+        if not object_meta.is_terminating(version.obj):
+            return
+        kind = self._kinds.custom.kind_of(version.obj)
+        if kind and self._store.page(kind, Filter(), limit=1).items:
+            obj = with_termination(version.obj, object_meta.timestamp(self._now_s()))
+            if obj != version.obj:
+                self._objects.put(self._objects.draft(DEFINITION, obj), version)
+            return
+        obj = _with_own_metadata(version.obj)
+        obj["metadata"]["finalizers"] = [each for each in obj["metadata"]["finalizers"] if each != CLEANUP]
+        version = self._objects.put(self._objects.draft(DEFINITION, obj), version)
+        if not obj["metadata"]["finalizers"]:
+            self.remove(version)
+            if kind:
+                self._store.end_watches(kind)
 
     def _delete_latest(self, version: StoredObject) -> None:
         if latest := self._latest(version):

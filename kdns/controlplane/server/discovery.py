@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from hashlib import sha256
 from typing import Final
@@ -12,11 +13,6 @@ from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.conversions import kind_at
 
-CUSTOM_KIND: Final = Kind(
-    *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
-    *(False, ("crd", "crds"), (), ("api-extensions",)),
-)
-"""A kind without objects: clients read the empty list, and creating one is refused with the reason."""
 # fmt: off
 _GROUPS = (
     "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
@@ -26,6 +22,8 @@ _GROUPS = (
 )
 # fmt: on
 """The groups in kube-apiserver's order of priority, by which clients choose among resources of one name."""
+_VERSION: Final = re.compile(r"v(?P<major>[1-9][0-9]*)(?:(?P<level>alpha|beta)(?P<minor>[1-9][0-9]*))?")
+"""Versions such as v1 and v2beta1 (Kubernetes documentation, "Version priority")."""
 _STORED_VERSIONS = {"MutatingAdmissionPolicy": "v1beta1", "MutatingAdmissionPolicyBinding": "v1beta1"}
 """Kinds that kube-apiserver stores in another version than the preferred one; their storageVersionHash shows it."""
 
@@ -61,16 +59,26 @@ def verbs_of(kinds: Catalogue, kind: Kind) -> list[str]:
     """Returns the verbs of a kind and its collection."""
     if kind.is_review:
         return ["create"]
-    if kind is CUSTOM_KIND:
-        return ["get", "list"]
     whole = kinds[kind.stored_kind].delete_collection
     return [verb for verb in VERBS if verb != "deletecollection" or whole]
 
 
 def group_versions(kinds: Catalogue) -> list[tuple[str, str]]:
     """Returns (group, version) of all served kinds; the core group is ""."""
-    served = dict.fromkeys((kind.group, kind.version) for kind in (*kinds, CUSTOM_KIND))
-    return sorted(served, key=lambda each: _GROUPS.index(each[0]) if each[0] else -1)
+    served = dict.fromkeys((kind.group, kind.version) for kind in kinds)
+    return sorted(served, key=_priority)
+
+
+def _priority(group_version: tuple[str, str]) -> tuple[object, ...]:
+    """Returns the place of a group version: known groups first, then others by name and, stable first, by version."""
+    group, version = group_version
+    if not group or group in _GROUPS:
+        return (_GROUPS.index(group) if group else -1,)
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return len(_GROUPS), group, 1, version
+    levels = {"alpha": 2, "beta": 1, None: 0}
+    return len(_GROUPS), group, 0, levels[found["level"]], -int(found["major"]), -int(found["minor"] or 0)
 
 
 def core_versions(kinds: Catalogue, address: str) -> Json:
@@ -101,16 +109,6 @@ def group_list(kinds: Catalogue) -> Json:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
 
 
-def custom_kinds() -> Json:
-    """Returns the empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind."""
-    return {
-        "kind": CUSTOM_KIND.list_kind,
-        "apiVersion": CUSTOM_KIND.api_version,
-        "metadata": {"resourceVersion": "1"},
-        "items": [],
-    }
-
-
 def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json | None:
     """Gets /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
     resources = [row for kind in _kinds(kinds, group_name, version_name) for row in _resources(kinds, kind)]
@@ -122,7 +120,7 @@ def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json 
 
 def _kinds(kinds: Catalogue, group_name: str, version_name: str) -> list[Kind]:
     """Returns the kinds of a group and version, by plural."""
-    found = (kind for kind in (*kinds, CUSTOM_KIND) if (kind.group, kind.version) == (group_name, version_name))
+    found = (kind for kind in kinds if (kind.group, kind.version) == (group_name, version_name))
     return sorted(found, key=lambda kind: kind.plural)
 
 

@@ -18,13 +18,19 @@ from jsonpointer import JsonPointerException, resolve_pointer, unescape
 
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal, unprocessable
 from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.kinds import Json, Kind
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+
+
+def patch_types(kind: Kind) -> tuple[str, ...]:
+    """Returns the media types of the patches of a kind; the schemas of custom kinds have no patch strategies."""
+    return (JSON_PATCH, MERGE_PATCH) if kind.schema else PATCH_TYPES
+
 
 _OPERATIONS_MAX = 10_000
 _COPIED_BYTES_MAX = 3 * 1024 * 1024

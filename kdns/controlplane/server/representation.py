@@ -88,15 +88,16 @@ def representation(
         available = [*_MEDIA_TYPES, *(f"{each};stream=watch" for each in _STREAMED if streams)]
         message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
         raise StatusError(406, "NotAcceptable", message, {})
-    media_types = _MEDIA_TYPES if has_protobuf else (JSON, YAML)
     for each in ranges:
-        for media_type in media_types:
+        for media_type in _MEDIA_TYPES:
             wanted = _transformed(each.parameters, media_type, has_forms=has_forms)
+            if wanted and media_type == PROTOBUF and not (has_protobuf or wanted.form):
+                continue
             if _matches(each.media_type, media_type) and wanted:
                 if streams and media_type not in _STREAMED:
                     raise _not_acceptable(f"{each};stream=watch" for each in _STREAMED)
                 return wanted
-    raise _not_acceptable(media_types)
+    raise _not_acceptable(_MEDIA_TYPES if has_protobuf else (JSON, YAML))
 
 
 def _matches(media_range: str, media_type: str) -> bool:

@@ -217,6 +217,11 @@ class Store:
         collection.watchers[subscription] = None
         return subscription
 
+    def end_watches(self, kind: Kind) -> None:
+        """Ends the watches of a kind that is no longer served."""
+        for watcher in tuple(self._collection(kind).watchers):
+            watcher.close()
+
     def oldest(self, kind: Kind) -> int:
         """Returns the oldest revision a watch of `kind` can resume from."""
         return self._collection(kind).floor

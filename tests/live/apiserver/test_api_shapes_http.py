@@ -13,7 +13,6 @@ from served_kinds import REVIEWS, SERVED
 
 from kdns.controlplane.schema import field_validation
 from kdns.controlplane.server import representation
-from kdns.controlplane.server.discovery import CUSTOM_KIND
 from kdns.controlplane.server.io import response
 from kdns.controlplane.server.protobuf.decoding import decoded
 from kdns.runtime.files import yaml
@@ -74,7 +73,6 @@ async def test_discovery(client: Client) -> None:
     assert versions["versions"] == ["v1"]
     _, groups, _ = await client("GET", "/apis")
     assert {group["name"] for group in groups["groups"]} == {
-        CUSTOM_KIND.group,
         *(kind.group for kind in (*SERVED, *REVIEWS)),
     } - {""}
     _, resources, _ = await client("GET", "/api/v1")

@@ -15,7 +15,6 @@ from kubectl_api import KUBECTL, Kubectl, served
 from served_kinds import REVIEWS, SERVED
 
 from kdns.controlplane.meta.kinds import NODE, POD, SERVICE
-from kdns.controlplane.server.discovery import CUSTOM_KIND
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
@@ -197,7 +196,7 @@ async def test_describe(kubectl: Kubectl) -> None:
 
 async def test_discovery(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources --no-headers -o name")
-    listed = (*SERVED, *REVIEWS, CUSTOM_KIND)
+    listed = (*SERVED, *REVIEWS)
     assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in listed}
     assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in listed}
     assert "Server Version: v1.36.0+kdns" in await kubectl("version")

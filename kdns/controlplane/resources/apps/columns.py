@@ -91,9 +91,9 @@ def _selector(spec: Json) -> str:
     return selector_text(spec.get("selector") or {}) or NONE
 
 
-_CONTAINERS = Column("Containers", "Names of the containers in the template.", wide=True)
-_IMAGES = Column("Images", "Images of the containers in the template.", wide=True)
-_SELECTOR = Column("Selector", "spec.selector", wide=True)
+_CONTAINERS = Column("Containers", "Names of the containers in the template.", priority=1)
+_IMAGES = Column("Images", "Images of the containers in the template.", priority=1)
+_SELECTOR = Column("Selector", "spec.selector", priority=1)
 REPLICAS: Final = Printer(
     (
         NAME,

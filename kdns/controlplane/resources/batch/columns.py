@@ -43,8 +43,8 @@ def containers_and_selector(spec: Json) -> list[str]:
     return [*named, selector_text(spec["selector"]) if spec.get("selector") else NONE]
 
 
-CONTAINERS: Final = Column("Containers", "Names of the Pods' containers.", wide=True)
-IMAGES: Final = Column("Images", "Images of the Pods' containers.", wide=True)
+CONTAINERS: Final = Column("Containers", "Names of the Pods' containers.", priority=1)
+IMAGES: Final = Column("Images", "Images of the Pods' containers.", priority=1)
 JOBS: Final = Printer(
     (
         NAME,
@@ -54,7 +54,7 @@ JOBS: Final = Printer(
         AGE,
         CONTAINERS,
         IMAGES,
-        Column("Selector", "spec.selector", wide=True),
+        Column("Selector", "spec.selector", priority=1),
     ),
     job_cells,
 )

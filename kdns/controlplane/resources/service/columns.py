@@ -65,7 +65,7 @@ SERVICES: Final = Printer(
         Column("External-IP", "spec.externalIPs"),
         Column("Port(s)", "spec.ports"),
         AGE,
-        Column("Selector", "spec.selector", wide=True),
+        Column("Selector", "spec.selector", priority=1),
     ),
     service_cells,
 )

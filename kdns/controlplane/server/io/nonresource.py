@@ -9,7 +9,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 import kdns
-from kdns.controlplane.meta.errors import StatusError, method_not_allowed, not_found
+from kdns.controlplane.meta.errors import method_not_allowed
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
@@ -27,8 +27,6 @@ _PATHS = (
     "/version",
 )
 
-_NO_CUSTOM_KINDS = "this control plane has the built-in kinds only: CustomResourceDefinitions cannot be created"
-
 Metrics: TypeAlias = Callable[[str], web.Response]
 """The response of /metrics for an Accept header."""
 
@@ -45,7 +43,7 @@ def response_at(
     if make is None:
         return None
     if request.method not in {"GET", "HEAD"}:
-        raise StatusError(405, "MethodNotAllowed", _NO_CUSTOM_KINDS, {}) if _is_custom(parts) else method_not_allowed()
+        raise method_not_allowed()
     return make()
 
 
@@ -81,24 +79,8 @@ def _discovery_maker(
             return lambda: _json(request, discovery.group(kinds, group))
         case ["apis", group, version]:
             return lambda: _json(request, discovery.resource_list(kinds, group, version))
-        case [_, _, _, _, *name] if _is_custom(parts):
-            return lambda: _custom_kinds(request, "/".join(name))
         case _:
             return None
-
-
-def _is_custom(parts: list[str]) -> bool:
-    """Returns whether a path is that of CustomResourceDefinitions."""
-    kind = discovery.CUSTOM_KIND
-    return parts[:4] == ["apis", kind.group, kind.version, kind.plural]
-
-
-def _custom_kinds(request: web.BaseRequest, name: str) -> web.Response:
-    if "watch" in request.query:
-        raise unknown_path()
-    if name:
-        raise not_found(discovery.CUSTOM_KIND, name)
-    return _json(request, discovery.custom_kinds())
 
 
 def _json(request: web.BaseRequest, value: Json | None) -> web.Response:

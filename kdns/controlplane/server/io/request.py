@@ -17,6 +17,7 @@ from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.io.body import Body, decoded_body, read_body
 from kdns.controlplane.server.options import WriteOptions, checked_dry_run, write_options
 from kdns.controlplane.server.patch import APPLY_PATCH
+from kdns.controlplane.server.protobuf.encoding import is_encodable
 from kdns.controlplane.server.representation import IncludeObject, Renderer
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.storage import listing
@@ -37,7 +38,7 @@ class ResourceRequest:
     @property
     def kind(self) -> Kind:
         """The kind of the bodies: the served version, else the kind of the resource or subresource."""
-        return self.target.served_version or kind_at(self.target.kind, self.target.subresource)
+        return kind_at(self.target.served_version or self.target.kind, self.target.subresource)
 
     def text(self, name: str) -> str:
         """Returns a query parameter, "" if it is absent."""
@@ -119,5 +120,8 @@ class ResourceRequest:
         if include is None:
             raise bad_request(f"includeObject: {expected('None, Metadata or Object', self.text('includeObject'))}")
         accept, has_forms = self.request.headers.get("Accept", ""), not self.kind.is_review
-        shape = representation.representation(accept, has_forms=has_forms, streams=self.watches)
+        has_protobuf = is_encodable(self.kind.api_version, self.kind.kind)
+        shape = representation.representation(
+            accept, has_forms=has_forms, streams=self.watches, has_protobuf=has_protobuf
+        )
         return Renderer(self.kinds, self.kind, shape, include)

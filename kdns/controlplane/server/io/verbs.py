@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from random import uniform
 from time import monotonic
@@ -32,7 +32,7 @@ from kdns.controlplane.server.io.response import add_warnings, object_response, 
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread, made_in_thread
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
 from kdns.controlplane.server.options import WriteOptions, checked_policy
-from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, PATCH_TYPES
+from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, patch_types
 from kdns.controlplane.server.routes import Target
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
@@ -234,8 +234,8 @@ class Verbs:
         target, options = call.target, call.write_options
         if call.media_type == APPLY_PATCH:
             return await self._apply(call, options)
-        if call.media_type not in PATCH_TYPES:
-            raise _unsupported_patch()
+        if call.media_type not in (supported := patch_types(call.kind)):
+            raise _unsupported_patch(supported)
         body = await call.body(strictly=options.policy != "Ignore")
         in_json_patch = tuple(f"json patch {each}" for each in body.duplicates)
         duplicates = in_json_patch if call.media_type == JSON_PATCH else body.duplicates
@@ -421,7 +421,7 @@ def _authored(call: ResourceRequest, obj: Json) -> Json:
 
 def deprecations_of(kinds: Catalogue, kind: Kind) -> list[str]:
     """Returns the warning of every response about a kind that is deprecated."""
-    warning = "" if kind.is_review else kinds[kind.stored_kind].deprecation
+    warning = kind.deprecation or ("" if kind.is_review else kinds[kind.stored_kind].deprecation)
     return [warning] if warning else []
 
 
@@ -432,8 +432,8 @@ def _deletion_warnings(strategy: Strategy, options: Json) -> list[str]:
     return [warning] if warning else []
 
 
-def _unsupported_patch() -> StatusError:
-    read = ", ".join((*PATCH_TYPES, APPLY_PATCH))
+def _unsupported_patch(supported: Iterable[str]) -> StatusError:
+    read = ", ".join((*supported, APPLY_PATCH))
     message = f"the body of the request was in an unknown format - accepted media types include: {read}"
     return StatusError(415, "UnsupportedMediaType", message)
 

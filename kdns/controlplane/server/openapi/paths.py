@@ -8,19 +8,12 @@ from typing import Final
 
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
-from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V3, gvk, list_name
+from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V3, gvk, list_name, type_name_of
+from kdns.controlplane.server.patch import APPLY_PATCH, patch_types
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import JSON, YAML
-
-_PATCH_TYPES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-)
 
 _QUERY: Final[Mapping[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "With watch: send BOOKMARK events that carry the current resourceVersion."),
@@ -63,7 +56,6 @@ class Verb:
     statuses: tuple[int, ...] = (200,)
     body: str = ""
     response: str = "object"
-    media_types: tuple[str, ...] = ("*/*",)
 
 
 _CREATED, _CHANGED = (200, 201, 202), (200, 201)
@@ -76,7 +68,7 @@ _COLLECTION = (
 _ITEM = (
     Verb("get", "get", "pretty"),
     Verb("put", "put", _WRITE, _CHANGED, body="object"),
-    Verb("patch", "patch", f"{_WRITE} force", _CHANGED, body="patch", media_types=_PATCH_TYPES),
+    Verb("patch", "patch", f"{_WRITE} force", _CHANGED, body="patch"),
     Verb("delete", "delete", _DELETE, (200, 202), body="options", response="status"),
 )
 _POSTED = Verb("post", "post", _WRITE, statuses=_CREATED, body="object", response="status")
@@ -109,7 +101,7 @@ class Operation:
             case "status":
                 return STATUS
             case _:
-                return type_of(self.shown)
+                return type_name_of(self.shown)
 
     @property
     def shown(self) -> Kind:
@@ -181,6 +173,11 @@ def _capitalized(word: str) -> str:
     return f"{word[:1].upper()}{word[1:]}"
 
 
+def _consumed(operation: Operation) -> tuple[str, ...]:
+    """Returns the media types of a request's body."""
+    return (*patch_types(operation.kind), APPLY_PATCH) if operation.verb.body == "patch" else ("*/*",)
+
+
 def _produced(verb: Verb) -> list[str]:
     """Returns the media types of a response; those of a watch after those of a list."""
     streams = [f"{each};stream=watch" for each in (JSON, PROTOBUF)] if verb.action == "list" else []
@@ -210,7 +207,7 @@ def v3_paths(catalogue: Catalogue, kinds: Iterable[Kind]) -> Json:
         if verb.body:
             schema = V3.ref(operation.type_named(verb.body))
             item["requestBody"] = {
-                "content": {media_type: {"schema": schema} for media_type in verb.media_types},
+                "content": {media_type: {"schema": schema} for media_type in _consumed(operation)},
                 **({"required": True} if verb.body != "options" else {}),
             }
         response = {"schema": V3.ref(operation.type_named(verb.response))}

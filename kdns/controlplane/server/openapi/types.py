@@ -8,11 +8,14 @@ from typing import Final
 
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.descriptions import field_description, type_description
-from kdns.controlplane.schema.schema import META, SCALARS, Field, Type, TypeName, fields, type_named, type_of
+from kdns.controlplane.schema.schema import fields, type_named, type_of
+from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, name_of
 from kdns.controlplane.server.conversions import kind_at
+from kdns.controlplane.server.openapi.custom import custom_schema, name_of_kind
 
 LIST_META: Final = f"{META}.ListMeta"
 STATUS: Final = f"{META}.Status"
+OBJECT_META: Final = f"{META}.ObjectMeta"
 DELETE_OPTIONS: Final = f"{META}.DeleteOptions"
 PATCH: Final = f"{META}.Patch"
 
@@ -25,6 +28,7 @@ _PLAIN: Final[Mapping[str, Json]] = {
     "bool": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
     "int64": {"type": "integer", "format": "int64"},
+    "number": {"type": "number", "format": "double"},
     "strings": {"type": "array", "items": {"type": "string"}},
 }
 _NAMED: Final[Mapping[str, TypeName]] = {
@@ -71,9 +75,14 @@ V2: Final = Dialect("#/definitions/", siblings=True, one_of=False)
 V3: Final = Dialect("#/components/schemas/", siblings=False, one_of=True)
 
 
+def type_name_of(kind: Kind) -> TypeName:
+    """Returns the name of the type of a kind's objects."""
+    return name_of_kind(kind) if kind.schema else name_of(type_of(kind))
+
+
 def list_name(kind: Kind) -> TypeName:
     """Returns the type of a list of a kind's objects."""
-    return f"{type_of(kind)}List"
+    return f"{type_name_of(kind)}List"
 
 
 def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
@@ -82,8 +91,14 @@ def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
     result = {list_name(kind): _list_schema(kind, dialect) for kind in served if not kind.is_review}
     result[PATCH] = {"type": "object", "description": _PATCH_TEXT}
     shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
-    identities = _identities((*served, *shown))
-    for name in _reachable([*map(type_of, (*served, *shown)), LIST_META, STATUS, DELETE_OPTIONS]):
+    custom = [kind for kind in served if kind.schema]
+    for kind in custom:
+        schema = custom_schema(kind, _common(kind, dialect), is_v2=dialect is V2)
+        result[type_name_of(kind)] = {**schema, GVK: [gvk(kind)]}
+    released = [kind for kind in (*served, *shown) if not kind.schema]
+    identities = _identities(released)
+    roots = [*map(type_name_of, released), *([OBJECT_META] if custom else ())]
+    for name in _reachable([*roots, LIST_META, STATUS, DELETE_OPTIONS]):
         if name in _NAMED:
             result[_NAMED[name]] = _scalar_schema(name, dialect)
         elif name not in SCALARS:
@@ -99,7 +114,7 @@ def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += [field.type for field in fields(name).values()]
+            waiting += [field.type_name for field in fields(name).values()]
     return reached
 
 
@@ -126,7 +141,7 @@ def _identities(kinds: Iterable[Kind]) -> dict[TypeName, list[Json]]:
     """Returns, by type, the kinds that it is the schema of."""
     found = {name: [{"group": "", "kind": kind, "version": "v1"}] for name, kind in _KIND_OF.items()}
     for kind in kinds:
-        found.setdefault(type_of(kind), []).append(gvk(kind))
+        found.setdefault(type_name_of(kind), []).append(gvk(kind))
     return found
 
 
@@ -151,11 +166,8 @@ def _type_schema(described: Type, identities: list[Json], dialect: Dialect) -> J
 
 def _list_schema(kind: Kind, dialect: Dialect) -> Json:
     """Returns a list's schema: its items and the fields that every object has, with a list's metadata."""
-    of = type_of(kind)
-    properties = {
-        name: _property(Field(name, "string"), field_description(of, name), dialect) for name in ("apiVersion", "kind")
-    }
-    properties["items"] = _property(Field("items", of, list_of=True), "The objects.", dialect)
+    properties = _common(kind, dialect)
+    properties["items"] = _property(Field("items", type_name_of(kind), list_of=True), "The objects.", dialect)
     properties["metadata"] = _property(Field("metadata", LIST_META), _LIST_META_TEXT, dialect)
     return {
         "type": "object",
@@ -166,10 +178,17 @@ def _list_schema(kind: Kind, dialect: Dialect) -> Json:
     }
 
 
+def _common(kind: Kind, dialect: Dialect) -> Json:
+    """Returns the properties that every object has."""
+    of = STATUS if kind.schema else type_name_of(kind)
+    types = {"apiVersion": "string", "kind": "string", "metadata": OBJECT_META}
+    return {name: _property(Field(name, each), field_description(of, name), dialect) for name, each in types.items()}
+
+
 def _element(field: Field, dialect: Dialect) -> Json:
-    if field.type not in _PLAIN:
-        return dialect.ref(_NAMED.get(field.type, field.type))
-    return _PLAIN[field.type] | ({"enum": list(field.enum)} if field.enum else {})
+    if field.type_name not in _PLAIN:
+        return dialect.ref(_NAMED.get(field.type_name, field.type_name))
+    return _PLAIN[field.type_name] | ({"enum": list(field.enum)} if field.enum else {})
 
 
 def _property(field: Field, description: str, dialect: Dialect) -> Json:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.schema.schema import SCALARS, Field, TypeName
+from kdns.controlplane.schema.types import SCALARS, Field, TypeName
 from kdns.controlplane.server.protobuf.messages import MAGIC, MessageFields, message_fields, type_at
 from kdns.controlplane.server.protobuf.wire import ProtobufError, Value, fields
 
@@ -62,13 +62,13 @@ def _message(numbers: MessageFields, body: bytes, depth: int) -> Json:
 
 def _put(obj: Json, field: Field, value: Value, depth: int) -> None:
     if field.list_of:
-        obj.setdefault(field.name, []).append(_value(field.type, value, depth))
+        obj.setdefault(field.name, []).append(_value(field.type_name, value, depth))
     elif field.map_of:
         entry = dict(fields(_bytes(value)))
-        element = entry.get(2, 0 if field.type in {"bool", "int32", "int64"} else b"")
-        obj.setdefault(field.name, {})[_text(entry.get(1, b""))] = _value(field.type, element, depth)
+        element = entry.get(2, 0 if field.type_name in {"bool", "int32", "int64"} else b"")
+        obj.setdefault(field.name, {})[_text(entry.get(1, b""))] = _value(field.type_name, element, depth)
     else:
-        single = _value(field.type, value, depth)
+        single = _value(field.type_name, value, depth)
         if field.pointer or single not in (None, "", 0, False, {}):
             obj[field.name] = single
 

@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.schema.schema import META, SCALARS, Field, TypeName, fields
+from kdns.controlplane.schema.schema import fields
+from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName
 from kdns.controlplane.server.protobuf.messages import MAGIC, type_at
 from kdns.controlplane.server.protobuf.wire import delimited, tag, varint
 
@@ -104,15 +105,15 @@ def _field(field: Field) -> Encoder:
     """Returns the encoder of a whole field: tags, lengths and values."""
     *outer, number = field.number
     if field.map_of:
-        write = _entries(number, _single(2, field.type))
+        write = _entries(number, _single(2, field.type_name))
     elif field.list_of:
-        single = _single(number, field.type)
+        single = _single(number, field.type_name)
 
         def write(value: Any) -> bytes:
             return b"".join(map(single, value))
 
     else:
-        write = _single(number, field.type)
+        write = _single(number, field.type_name)
     for each in reversed(outer):
         write = _inlined(each, write)
     return write

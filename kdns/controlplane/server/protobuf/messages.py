@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.schema import schema
-from kdns.controlplane.schema.schema import META, Field, TypeName
+from kdns.controlplane.schema.types import META, Field, TypeName
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\0"

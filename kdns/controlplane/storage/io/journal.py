@@ -58,6 +58,7 @@ class Journal:
         self._retry: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         self.revision = sqlite.latest(connection)
+        _define_kinds(connection, kinds)
         self.floors = _floors(connection, kinds)
         self.objects, self.history = _objects_and_history(connection, kinds, self.floors)
         self._identities = sqlite.identities(path)
@@ -230,6 +231,17 @@ class _Body(msgspec.Struct):
 def _resource(kind: Kind) -> str:
     """Returns the name of a resource in the file."""
     return f"{kind.plural}.{kind.group}"
+
+
+def _define_kinds(connection: sqlite3.Connection, kinds: Kinds) -> None:
+    """Adds the kinds that stored objects define, before the objects of these kinds are read."""
+    if kinds.definer is None:
+        return
+    kind, define = kinds.definer
+    rows = connection.execute("SELECT name, body FROM commits WHERE resource = ? ORDER BY revision", (_resource(kind),))
+    for body in dict(rows).values():
+        if body is not None:
+            define(msgspec.json.decode(body))
 
 
 def _floors(connection: sqlite3.Connection, kinds: Kinds) -> dict[Kind, int]:

@@ -362,7 +362,7 @@ def test_whatever_goes_wrong_takes_back_what_was_allocated() -> None:
         raise ZeroDivisionError
 
     kinds = cluster.registry.kinds
-    kinds.add(SERVICE, replace(kinds[SERVICE], validate=broken))
+    kinds.put(SERVICE, replace(kinds[SERVICE], validate=broken))
     with pytest.raises(ZeroDivisionError):
         cluster.make("b", type="NodePort")
     with pytest.raises(ZeroDivisionError):
@@ -380,7 +380,7 @@ def test_every_stored_kind_has_a_strategy_and_names_of_its_own() -> None:
 def test_two_catalogues_have_kinds_of_their_own() -> None:
     widget = Kind("example.com", "v1", "Widget", "widgets", is_inert=True)
     one, other = built_in(), built_in()
-    one.add(widget, CATALOGUE[SERVICE])
+    one.put(widget, CATALOGUE[SERVICE])
     assert one.by_type("example.com/v1", "Widget") is one.by_plural("example.com/v1", "widgets") is widget
     assert one.by_resource("widgets.example.com") is widget
     assert widget in one.namespaced

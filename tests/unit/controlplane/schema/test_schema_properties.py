@@ -11,9 +11,10 @@ from served_kinds import CATALOGUE, SERVED
 
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
-from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
+from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.schema.serialization import matching as matching_object
 from kdns.controlplane.schema.serialization import serialized
+from kdns.controlplane.schema.types import SCALARS, Field, TypeRef
 from kdns.controlplane.server.representation import table
 
 SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
@@ -22,6 +23,7 @@ SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
     "bool": st.booleans(),
     "int32": st.integers(-(2**31), 2**31 - 1),
     "int64": st.integers(-(2**63), 2**63 - 1),
+    "number": st.floats(-1e6, 1e6),
     "quantity": st.sampled_from(["1", "5Gi", "100m", 2]),
     "intorstr": st.one_of(st.integers(0, 65535), st.just("http")),
     "time": st.just("2024-05-01T12:00:00Z"),
@@ -48,11 +50,13 @@ NONZERO_VALUES = SCALAR_VALUES | {
     "bool": st.just(True),
     "int32": st.integers(1, 2**31 - 1),
     "int64": st.integers(1, 2**63 - 1),
+    "number": st.floats(1, 1e6),
+    "quantity": st.sampled_from(["1", "5Gi", "100m"]),
 }
 
 
 @cache
-def matching(type_name: TypeName, least: int = 0) -> SearchStrategy[Json]:
+def matching(type_name: TypeRef, least: int = 0) -> SearchStrategy[Json]:
     """Objects with some of a type's fields, each of its type; lists and maps have at least `least` entries.
 
     With a `least`, no value is false, 0 or "".
@@ -64,7 +68,7 @@ def matching(type_name: TypeName, least: int = 0) -> SearchStrategy[Json]:
 
 def _value(field: Field, least: int) -> SearchStrategy[object]:
     scalars = NONZERO_VALUES if least else SCALAR_VALUES
-    one = scalars[field.type] if field.type in scalars else matching(field.type, least)
+    one = scalars[field.type_name] if field.type in scalars else matching(field.type, least)
     if field.list_of:
         return st.lists(one, min_size=least, max_size=2)
     return st.dictionaries(st.sampled_from(["a", "b/c"]), one, min_size=least, max_size=2) if field.map_of else one

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind
+from kdns.controlplane.resources.scale import SCALE
 from kdns.controlplane.schema.serialization import matching, serialized, typed, zero
-from kdns.controlplane.server.conversions import SCALE
 
 EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None}
 

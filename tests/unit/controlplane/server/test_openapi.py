@@ -12,14 +12,14 @@ import pytest
 from served_kinds import CATALOGUE, DOCUMENTS, REVIEWS, SERVED
 
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.schema import type_of, types
+from kdns.controlplane.schema.schema import types
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.documents import (
     V2_PROTOBUF_TYPES,
 )
 from kdns.controlplane.server.openapi.paths import operations, root
 from kdns.controlplane.server.openapi.proto import document_bytes
-from kdns.controlplane.server.openapi.types import PATCH
+from kdns.controlplane.server.openapi.types import PATCH, type_name_of
 
 GVK = "x-kubernetes-group-version-kind"
 KEYS = sorted({root(kind) for kind in (*SERVED, *REVIEWS)})
@@ -116,9 +116,9 @@ def test_every_kind_is_described_completely(kind: Kind) -> None:
     document = DOCUMENTS.v3(root(kind))
     identity = {"group": kind.group, "kind": kind.kind, "version": kind.version}
     schemas = document["components"]["schemas"]
-    assert schemas[type_of(kind)][GVK] == [identity]
-    assert schemas[type_of(kind) + "List"][GVK] == [identity | {"kind": kind.list_kind}]
-    assert set(schemas[type_of(kind)]["properties"]) == set(types()[type_of(kind)].fields)
+    assert schemas[type_name_of(kind)][GVK] == [identity]
+    assert schemas[type_name_of(kind) + "List"][GVK] == [identity | {"kind": kind.list_kind}]
+    assert set(schemas[type_name_of(kind)]["properties"]) == set(types()[type_name_of(kind)].fields)
     actions = {each["x-kubernetes-action"] for _, _, each in _operations(document) if each[GVK] == identity}
     of_collection = {"deletecollection"} & set(verbs_of(CATALOGUE, kind))
     assert actions == {"list", "post", "get", "put", "patch", "delete"} | of_collection

@@ -13,8 +13,9 @@ from served_kinds import CATALOGUE, SERVED
 
 from kdns.controlplane.meta.errors import not_found
 from kdns.controlplane.meta.kinds import CONFIG_MAP, SERVICE, Json
-from kdns.controlplane.schema.schema import SCALARS, Field, TypeName, fields, type_of
-from kdns.controlplane.server.conversions import SCALE
+from kdns.controlplane.resources.scale import SCALE
+from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.schema.types import SCALARS, Field, TypeName, name_of
 from kdns.controlplane.server.protobuf import encoding, wire
 from kdns.controlplane.server.protobuf.decoding import decoded
 from kdns.controlplane.server.representation import Renderer, Representation, plain_representation
@@ -42,7 +43,11 @@ SCALAR_VALUES: dict[TypeName, st.SearchStrategy[Any]] = {
 
 def value_of(data: st.DataObject, field: Field, depth: int) -> Any:
     def single() -> Any:
-        return data.draw(SCALAR_VALUES[field.type]) if field.type in SCALARS else message(data, field.type, depth - 1)
+        return (
+            data.draw(SCALAR_VALUES[field.type_name])
+            if field.type in SCALARS
+            else message(data, field.type_name, depth - 1)
+        )
 
     if field.list_of:
         return [single() for _ in range(data.draw(st.integers(1, 2)))]
@@ -60,7 +65,7 @@ def message(data: st.DataObject, type_name: TypeName, depth: int = 6) -> Json:
 @given(st.data())
 def test_what_is_encoded_is_decoded(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from((*SERVED, SCALE)))
-    obj = {"kind": kind.kind, "apiVersion": kind.api_version, **message(data, type_of(kind))}
+    obj = {"kind": kind.kind, "apiVersion": kind.api_version, **message(data, name_of(type_of(kind)))}
     assert decoded(encoding.encoded(obj)) == obj
 
 

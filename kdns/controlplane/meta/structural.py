@@ -1,0 +1,76 @@
+"""Structural schemas: the types of custom resources (apiextensions.k8s.io/v1 JSONSchemaProps)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+_NAMES = {
+    "preserve_unknown": "x-kubernetes-preserve-unknown-fields",
+    "embedded": "x-kubernetes-embedded-resource",
+    "int_or_string": "x-kubernetes-int-or-string",
+    "list_type": "x-kubernetes-list-type",
+    "list_map_keys": "x-kubernetes-list-map-keys",
+    "map_type": "x-kubernetes-map-type",
+    "rules": "x-kubernetes-validations",
+    "negated": "not",
+}
+
+
+def _json_name(name: str) -> str:
+    first, *rest = name.split("_")
+    return _NAMES.get(name) or first + "".join(map(str.capitalize, rest))
+
+
+class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defaults=True):
+    """One place of an object; fields have the names of JSONSchemaProps. `rules` are in CEL and not evaluated.
+
+    Schemas are compared by identity.
+    """
+
+    type: str = ""
+    format: str = ""
+    description: str = ""
+    default: Any = msgspec.UNSET
+    nullable: bool = False
+    enum: tuple[Any, ...] = ()
+    pattern: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: bool = False
+    exclusive_maximum: bool = False
+    multiple_of: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    unique_items: bool = False
+    min_properties: int | None = None
+    max_properties: int | None = None
+    required: tuple[str, ...] = ()
+    properties: Mapping[str, Schema] = {}
+    items: Schema | None = None
+    additional_properties: Schema | bool | None = None
+    all_of: tuple[Schema, ...] = ()
+    any_of: tuple[Schema, ...] = ()
+    one_of: tuple[Schema, ...] = ()
+    negated: Schema | None = None
+    preserve_unknown: bool | None = None
+    embedded: bool = False
+    int_or_string: bool = False
+    list_type: str | None = None
+    list_map_keys: tuple[str, ...] = ()
+    map_type: str | None = None
+    rules: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def has_default(self) -> bool:
+        """Whether an absent value is replaced."""
+        return self.default is not msgspec.UNSET
+
+
+def parsed(source: Mapping[str, Any]) -> Schema:
+    """Returns a schema. Raises msgspec.ValidationError if a field has the wrong type."""
+    return msgspec.convert(source, Schema)

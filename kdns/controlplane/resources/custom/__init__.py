@@ -1,0 +1,1 @@
+"""Custom resources: their CustomResourceDefinitions, and the kinds that follow from these."""

@@ -1,0 +1,109 @@
+"""The JSONPath of columns, scale and selectable fields, such as `.status.conditions[?(@.type=="Ready")].status`.
+
+(Kubernetes documentation, "JSONPath Support"; kube-apiserver reads columns with k8s.io/client-go/util/jsonpath.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+Step: TypeAlias = Callable[[Any], Iterable[Any]]
+"""A value → the values that the step selects of it."""
+
+_TOKEN: Final = re.compile(
+    r"""\.(?P<name>(?:[^.\[\\]|\\.)+)"""
+    r"""|\[\s*'(?P<quoted>(?:[^'\\]|\\.)*)'\s*\]"""
+    r"""|\[\s*(?P<index>-?[0-9]+)\s*\]"""
+    r"""|(?P<all>\[\s*\*\s*\])"""
+    r"""|\[\s*\?\(\s*@\.(?P<field>[\w.-]+)\s*(?P<sign>==|!=|<=|>=|<|>)\s*(?P<value>"[^"]*"|'[^']*'|[^\s)]+)\s*\)\s*\]"""
+)
+_SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "==": lambda one, other: bool(one == other),
+    "!=": lambda one, other: bool(one != other),
+    "<": lambda one, other: bool(one < other),
+    "<=": lambda one, other: bool(one <= other),
+    ">": lambda one, other: bool(one > other),
+    ">=": lambda one, other: bool(one >= other),
+}
+
+
+@lru_cache(maxsize=4096)
+def steps(path: str) -> tuple[Step, ...]:
+    """Returns the steps of a path with or without its braces. Raises ValueError for what is not supported."""
+    text = path.strip()
+    text = text[1:-1] if text.startswith("{") and text.endswith("}") else text
+    if text and text[0] not in ".[":
+        raise ValueError("must begin with a dot")
+    found: list[Step] = []
+    position = 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise ValueError(f"unsupported at {text[position:]!r}")
+        found.append(_step(token))
+        position = token.end()
+    return tuple(found)
+
+
+def _step(token: re.Match[str]) -> Step:
+    parts = token.groupdict()
+    if parts["index"] is not None:
+        return _element(int(parts["index"]))
+    if parts["all"]:
+        return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if parts["field"]:
+        return _filter(steps(f".{parts['field']}"), _SIGNS[parts["sign"]], _literal(parts["value"]))
+    name = re.sub(r"\\(.)", r"\1", parts["name"] or parts["quoted"] or "")
+    if name == "*":
+        return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return lambda value: (value[name],) if isinstance(value, dict) and name in value else ()
+
+
+def _element(index: int) -> Step:
+    return lambda value: value[index:][:1] if isinstance(value, list) else ()
+
+
+def _literal(text: str) -> Any:
+    if text[0] in "\"'":
+        return text[1:-1]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _filter(field: tuple[Step, ...], is_wanted: Callable[[Any, Any], bool], wanted: Any) -> Step:
+    def selected(value: Any) -> Iterator[Any]:
+        for each in value if isinstance(value, list) else ():
+            found = next(iter(_walk(field, each)), None)
+            try:
+                if is_wanted(found, wanted):
+                    yield each
+            except TypeError:  # values that have no order
+                continue
+
+    return selected
+
+
+def _walk(path: tuple[Step, ...], value: Any) -> Iterable[Any]:
+    values: Iterable[Any] = (value,)
+    for step in path:
+        values = [below for each in values for below in step(each)]
+    return values
+
+
+def first(path: str, obj: Any) -> Any:
+    """Returns the first value at a valid path; None if there is none."""
+    return next(iter(_walk(steps(path), obj)), None)
+
+
+_FIELDS: Final = re.compile(r"(?:\.[A-Za-z_][A-Za-z0-9_-]*)+")
+
+
+def field_names(path: str) -> list[str]:
+    """Returns the names of a path of fields only, such as `.spec.replicas`; an empty list for any other path."""
+    return path.split(".")[1:] if _FIELDS.fullmatch(path) else []

@@ -1,0 +1,267 @@
+"""The kinds of CustomResourceDefinitions: a definition that is stored changes the catalogue, at once and everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+from kdns.controlplane.meta import formats
+from kdns.controlplane.meta.errors import Cause, method_not_allowed
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.structural import Schema, parsed
+from kdns.controlplane.resources.columns import printer_of
+from kdns.controlplane.resources.conversion import VersionConversion
+from kdns.controlplane.resources.custom import jsonpath, printer
+from kdns.controlplane.resources.custom.definition import (
+    CLEANUP,
+    default_definition,
+    is_true,
+    validate_definition,
+)
+from kdns.controlplane.resources.custom.status import status_of
+from kdns.controlplane.resources.scale import ScalePaths
+from kdns.controlplane.resources.strategy import COMMON, NAMED, Strategy
+from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
+from kdns.controlplane.schema.custom.pruning import defaulted
+from kdns.controlplane.schema.custom.rules import rule_paths
+from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.storage.field_selectors import FieldLabels, fields
+from kdns.controlplane.storage.object_meta import content, is_terminating
+
+DEFINITION: Final = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    False,
+    ("crd", "crds"),
+    ("status",),
+    ("api-extensions",),
+)
+_PLACES_MAX: Final = 5
+
+
+class Rows(Protocol):
+    """The catalogue that the kinds are added to."""
+
+    def put(
+        self, kind: Kind, strategy: Strategy, versions: Iterable[Kind], conversions: Iterable[VersionConversion]
+    ) -> None:
+        """Serves a kind in these versions, of which only the kind itself needs no conversion."""
+
+    def remove(self, kind: Kind) -> None:
+        """Ends the serving of a kind."""
+
+    def in_group(self, group: str) -> Iterable[Kind]:
+        """Returns the served kinds of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """One served version of a definition."""
+
+    source: Json
+    schema: Schema
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        found = self.source.get("subresources") or {}
+        return tuple(name for name in ("status", "scale") if name in found)
+
+
+class CustomKinds:
+    """The kinds of the definitions in one catalogue.
+
+    The kind of a resource is one value as long as the server runs, also when its definition changes, or is deleted and
+    made again: objects, watches and references stay valid.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._kinds: dict[str, Kind] = {}
+        self._served: dict[str, Kind] = {}
+
+    def strategy(self) -> Strategy:
+        """Returns the strategy of definitions."""
+        return Strategy(
+            validate_definition,
+            printer_of(DEFINITION.columns),
+            defaults=default_definition,
+            prepare_create=_with_finalizer,
+            prepare=self._with_status,
+            first_status=lambda new: self._status(new, {}),
+            prepare_status=self._with_status,
+            field_labels=FieldLabels(NAMED),
+            warnings=warnings_of,
+            stored=lambda _, definition: self.define(definition),
+            deleted=lambda _, definition: self.undefine(definition),
+        )
+
+    def _status(self, definition: Json, before: Json) -> Json:
+        if validate_definition(definition, None):
+            return before  # it is refused
+        own = self._kinds.get(definition["metadata"]["name"])
+        others = (kind for kind in self._rows.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
+        return status_of(definition, others, before)
+
+    def _with_status(self, new: Json, old: Json | None) -> Json:
+        """Returns a changed definition with the status that follows; a client may set storedVersions and conditions."""
+        if old is None:
+            return new
+        status = self._status(new, new.get("status") or {})
+        return {**new, "status": status} if status else new
+
+    def define(self, definition: Json) -> None:
+        """Serves the kind of a stored definition if it is established; a changed one replaces what was served."""
+        definition_name, status = definition["metadata"]["name"], definition.get("status") or {}
+        if not is_true(definition, "Established"):
+            return
+        spec, names = definition["spec"], {**definition["spec"]["names"], **status["acceptedNames"]}
+        versions = {
+            each["name"]: _Version(each, parsed(each["schema"]["openAPIV3Schema"]))
+            for each in spec["versions"]
+            if each["served"] or each["storage"]
+        }
+        storage = next(each["name"] for each in spec["versions"] if each["storage"])
+        self.undefine(definition)
+        kind = self._kinds.setdefault(definition_name, _new_kind(spec, storage, names))
+        is_uniform = list(status["storedVersions"]) == [storage]
+        _follow(kind, spec, names, storage, versions[storage])
+        served = [
+            kind
+            if is_uniform and each["name"] == storage
+            else _version_kind(kind, each["name"], versions[each["name"]])
+            for each in spec["versions"]
+            if each["served"]
+        ]
+        conversions = [_conversion(each, versions[each.version]) for each in served if each is not kind]
+        self._rows.put(kind, _strategy(kind, versions[storage], definition), served, conversions)
+        self._served[definition_name] = kind
+
+    def undefine(self, definition: Json) -> None:
+        """Ends the serving of the kind of a deleted definition."""
+        if kind := self._served.pop(definition["metadata"]["name"], None):
+            self._rows.remove(kind)
+
+    def kind_of(self, definition: Json) -> Kind | None:
+        """Returns the served kind of a definition."""
+        return self._served.get(definition["metadata"]["name"])
+
+
+def _with_finalizer(definition: Json) -> Json:
+    metadata = definition["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if CLEANUP in finalizers:
+        return definition
+    return {**definition, "metadata": {**metadata, "finalizers": [*finalizers, CLEANUP]}}
+
+
+def _new_kind(spec: Json, version: str, names: Json) -> Kind:
+    return Kind(spec["group"], version, names["kind"], names["plural"], spec["scope"] == "Namespaced")
+
+
+def _follow(kind: Kind, spec: Json, names: Json, name: str, version: _Version) -> None:
+    """Changes a kind to what its definition says of a version."""
+    kind.version, kind.namespaced = name, spec["scope"] == "Namespaced"
+    kind.kind, kind.singular, kind.list_kind = names["kind"], names["singular"], names["listKind"]
+    kind.short_names = tuple(names.get("shortNames") or ())
+    kind.categories = tuple(names.get("categories") or ())
+    kind.subresources, kind.schema, kind.source = version.subresources, version.schema, version.source
+    kind.deprecation = _deprecation(kind, version.source)
+
+
+def _version_kind(kind: Kind, name: str, version: _Version) -> Kind:
+    found = replace(
+        kind,
+        version=name,
+        subresources=version.subresources,
+        schema=version.schema,
+        source=version.source,
+        stored_as=kind,
+    )
+    found.deprecation = _deprecation(found, version.source)
+    return found
+
+
+def _deprecation(kind: Kind, version: Json) -> str:
+    if not version.get("deprecated"):
+        return ""
+    return version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated"
+
+
+def _conversion(kind: Kind, version: _Version) -> VersionConversion:
+    """Returns the conversion None: the apiVersion alone differs."""
+    stored = kind.stored_kind
+
+    def to(wanted: Kind, obj: Json) -> Json:
+        return {**obj, "apiVersion": wanted.api_version}
+
+    return VersionConversion(
+        kind,
+        partial(to, kind),
+        lambda _, sent: to(stored, sent),
+        lambda _, config: to(stored, config),
+        partial(to, stored),
+        _field_labels(kind, version.source),
+        printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
+    )
+
+
+def _field_labels(kind: Kind, version: Json) -> FieldLabels:
+    paths = [row["jsonPath"].removeprefix(".") for row in version.get("selectableFields") or ()]
+    return FieldLabels({**(COMMON if kind.namespaced else NAMED), **fields(*paths)})
+
+
+def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
+    """Returns the strategy of custom resources: what their schema, columns and subresources say."""
+    schema, has_status = version.schema, "status" in version.subresources
+    ends = is_terminating(definition)
+
+    def validate(new: Json, old: Json | None) -> list[Cause]:
+        causes = validate_meta_update(old, new) if old else []
+        causes += validate_meta(new, formats.dns_subdomain, namespaced=kind.namespaced, any_finalizer=True)
+        return causes + list(causes_of(schema, new))
+
+    def validate_values(new: Json, _old: Json | None) -> list[Cause]:
+        return list(causes_of(schema, new))
+
+    def prepare_create(obj: Json) -> Json:
+        if ends:
+            raise method_not_allowed()
+        return {name: value for name, value in obj.items() if name != "status"} if has_status else obj
+
+    scale = (version.source.get("subresources") or {}).get("scale")
+    return Strategy(
+        validate,
+        printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
+        defaults=lambda obj: defaulted(schema, obj),
+        prepare_create=prepare_create,
+        validate_subresource={"status": validate_values, "scale": validate_values},
+        generation=content if has_status else _all_but_metadata,
+        field_labels=_field_labels(kind, version.source),
+        allow_unconditional_update=False,
+        scale=_scale_paths(scale) if scale else ScalePaths(),
+    )
+
+
+def _all_but_metadata(obj: Json) -> Json:
+    return {name: value for name, value in obj.items() if name != "metadata"}
+
+
+def _scale_paths(scale: Mapping[str, Any]) -> ScalePaths:
+    def names(field: str) -> Sequence[str]:
+        return tuple(jsonpath.field_names(scale.get(field) or ""))
+
+    return ScalePaths(names("specReplicasPath"), names("statusReplicasPath"), names("labelSelectorPath"), is_text=True)
+
+
+def warnings_of(definition: Json) -> Iterable[str]:
+    """Yields what of a definition has no effect: rules in CEL, by the names of their fields."""
+    for version in (definition.get("spec") or {}).get("versions") or ():
+        places = list(rule_paths(parsed(version["schema"]["openAPIV3Schema"])))
+        if places:
+            shown = ", ".join(place or "the object" for place in places[:_PLACES_MAX])
+            more = f" and {len(places) - _PLACES_MAX} more" if len(places) > _PLACES_MAX else ""
+            yield f"{version['name']}: x-kubernetes-validations are not evaluated: those of {shown}{more}"

@@ -1,0 +1,1 @@
+"""The schemas of CustomResourceDefinitions: their rules, and what they make of an object."""

@@ -1,0 +1,218 @@
+"""The rules of structural schemas (Kubernetes documentation, "Specifying a structural schema").
+
+Everywhere outside of allOf, anyOf, oneOf and not a schema has a type; inside of these it only restricts values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kdns.controlplane.meta.errors import Cause
+from kdns.controlplane.meta.field_errors import forbidden, invalid_value, required, unsupported
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.structural import Schema, parsed
+from kdns.controlplane.schema.custom.patterns import compiled
+from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS
+from kdns.controlplane.schema.custom.validation import causes_of
+
+_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+_UNSUPPORTED: Final = ("$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties")
+_JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
+_NOT_IN_JUNCTORS: Final = (
+    *("additionalProperties", "default", "description", "nullable", "title", "type"),
+    *("x-kubernetes-embedded-resource", "x-kubernetes-int-or-string", "x-kubernetes-list-map-keys"),
+    *("x-kubernetes-list-type", "x-kubernetes-map-type", "x-kubernetes-preserve-unknown-fields"),
+)
+_NO_TYPE: Final = {
+    "root": "must not be empty at the root",
+    "field": "must not be empty for specified object fields",
+    "item": "must not be empty for specified array items",
+}
+_IMPLICIT: Final = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+_QUADRATIC: Final = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+_INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
+
+
+def violations(source: Json, path: str) -> list[Cause]:
+    """Returns the causes why an openAPIV3Schema is not structural, or otherwise invalid; `path` is its own."""
+    try:
+        schema = parsed(source)
+    except msgspec.ValidationError as error:
+        where = str(error).partition(" - at `$")[2].rstrip("`")
+        if array := _items_array(source, path):
+            return [array]
+        return [Cause(f"{path}{where}", "Invalid value", str(error).partition(" - at ")[0])]
+    found = list(_schema(source, path, "root"))
+    if schema.type and schema.type != "object":
+        found.append(invalid_value(f"{path}.type", schema.type, "must be object at the root"))
+    return found or list(_defaults(schema, path))
+
+
+def _items_array(source: Any, path: str) -> Cause | None:
+    """Returns the cause of the first `items` that is a list of schemas."""
+    if isinstance(source, Mapping):
+        if isinstance(source.get("items"), list):
+            return forbidden(f"{path}.items", "items must be a schema object and not an array")
+        for name, below in source.items():
+            inner = below.items() if name == "properties" and isinstance(below, Mapping) else ((None, below),)
+            for key, each in inner:
+                if cause := _items_array(each, f"{path}.{name}" if key is None else f"{path}.{name}[{key}]"):
+                    return cause
+    return None
+
+
+def _schema(source: Json, path: str, place: str) -> Iterator[Cause]:
+    """Yields what is wrong with a schema outside of junctors, and with those below it."""
+    yield from _words(source, path)
+    kind = source.get("type") or ""
+    int_or_string, preserves = (
+        bool(source.get(f"x-kubernetes-{name}")) for name in ("int-or-string", "preserve-unknown-fields")
+    )
+    if int_or_string and kind:
+        yield invalid_value(f"{path}.type", kind, "must be empty if x-kubernetes-int-or-string is true")
+    elif not kind and not int_or_string and (place == "root" or not preserves):
+        yield required(f"{path}.type", _NO_TYPE[place])
+    if source.get("x-kubernetes-embedded-resource") and kind != "object":
+        yield invalid_value(f"{path}.type", kind, "must be object if x-kubernetes-embedded-resource is true")
+    if source.get("x-kubernetes-preserve-unknown-fields") is False:
+        yield invalid_value(
+            f"{path}.x-kubernetes-preserve-unknown-fields", value=False, detail="must be true or undefined"
+        )
+    yield from _list_words(source, path)
+    if place == "root" or source.get("x-kubernetes-embedded-resource"):
+        yield from _metadata(source, path)
+    for name, each in (source.get("properties") or {}).items():
+        is_metadata = place == "root" and name == "metadata"
+        yield from _schema({"type": "object", **each} if is_metadata else each, f"{path}.properties[{name}]", "field")
+    if isinstance(values := source.get("additionalProperties"), dict):
+        yield from _schema(values, f"{path}.additionalProperties", "field")
+    if isinstance(items := source.get("items"), dict):
+        yield from _schema(items, f"{path}.items", "item")
+    for below, where in _junctors(source, path):
+        yield from _restriction(below, source, where)
+
+
+def _junctors(source: Json, path: str) -> Iterator[tuple[Json, str]]:
+    """Yields the schemas of allOf, anyOf, oneOf and not. The alternatives of int-or-string have types."""
+    for name in _JUNCTORS:
+        if name == "anyOf" and source.get("x-kubernetes-int-or-string") and source.get(name) == _INT_OR_STRING:
+            continue
+        for index, each in enumerate(source.get(name) or ()):
+            is_int_or_string = source.get("x-kubernetes-int-or-string") and each.get("anyOf") == _INT_OR_STRING
+            if not is_int_or_string:
+                yield each, f"{path}.{name}[{index}]"
+    if below := source.get("not"):
+        yield below, f"{path}.not"
+
+
+def _restriction(source: Json, outside: Json, path: str) -> Iterator[Cause]:
+    """Yields what is wrong with a schema in a junctor: it may restrict only what is defined `outside` of it."""
+    for name in _NOT_IN_JUNCTORS:
+        if source.get(name) not in (None, "", False, []) or (name == "default" and name in source):
+            yield forbidden(f"{path}.{name}", "must be empty to be structural")
+    yield from _words(source, path)
+    known = outside.get("properties") or {}
+    for name, each in (source.get("properties") or {}).items():
+        if name not in known and not isinstance(outside.get("additionalProperties"), dict):
+            where = path.partition(".anyOf")[0].partition(".allOf")[0].partition(".oneOf")[0].partition(".not")[0]
+            yield required(f"{where}.properties[{name}]", f"because it is defined in {path}.properties[{name}]")
+        yield from _restriction(each, known.get(name) or {}, f"{path}.properties[{name}]")
+    if isinstance(items := source.get("items"), dict):
+        yield from _restriction(items, outside.get("items") or {}, f"{path}.items")
+    for name in _JUNCTORS:
+        for index, each in enumerate(source.get(name) or ()):
+            yield from _restriction(each, outside, f"{path}.{name}[{index}]")
+    if below := source.get("not"):
+        yield from _restriction(below, outside, f"{path}.not")
+
+
+def _words(source: Json, path: str) -> Iterator[Cause]:
+    """Yields the words that a schema may not have anywhere, and values that they may not have."""
+    for name in _UNSUPPORTED:
+        if source.get(name) not in (None, "", {}):
+            yield forbidden(f"{path}.{name}", f"{name} is not supported")
+    if source.get("uniqueItems"):
+        yield forbidden(f"{path}.uniqueItems", _QUADRATIC)
+    kind = source.get("type") or ""
+    if kind == "null":
+        yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
+    elif kind and kind not in _TYPES:
+        yield unsupported(f"{path}.type", kind, _TYPES)
+    if source.get("additionalProperties") is False:
+        yield forbidden(f"{path}.additionalProperties", "additionalProperties cannot be set to false")
+    elif source.get("additionalProperties") is not None and source.get("properties"):
+        yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+    if pattern := source.get("pattern"):
+        try:
+            compiled(pattern)
+        except ValueError as error:
+            why = f"must be a valid regular expression, but isn't: {error}"
+            yield invalid_value(f"{path}.pattern", pattern, why)
+
+
+def _list_words(source: Json, path: str) -> Iterator[Cause]:
+    """Yields what is wrong with the type of a list or a map."""
+    kind, list_type = source.get("type"), source.get("x-kubernetes-list-type")
+    where, keys = f"{path}.x-kubernetes-list-type", source.get("x-kubernetes-list-map-keys") or []
+    if kind == "array" and not isinstance(source.get("items"), dict):
+        yield required(f"{path}.items", "must be specified")
+    if list_type is not None and list_type not in {"atomic", "map", "set"}:
+        yield unsupported(where, list_type, ("atomic", "map", "set"))
+    if list_type is not None and kind != "array":
+        yield invalid_value(f"{path}.type", kind or "", "must be array if x-kubernetes-list-type is specified")
+    if (map_type := source.get("x-kubernetes-map-type")) not in {None, "atomic", "granular"}:
+        yield unsupported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
+    if keys and list_type != "map":
+        yield invalid_value(where, list_type or "", "must be map if x-kubernetes-list-map-keys is non-empty")
+    if list_type != "map":
+        return
+    if not keys:
+        why = "must not be empty if x-kubernetes-list-type is map"
+        yield required(f"{path}.x-kubernetes-list-map-keys", why)
+    items = source.get("items") or {}
+    properties = items.get("properties") or {}
+    for index, key in enumerate(keys):
+        if key not in properties:
+            place = f"{path}.x-kubernetes-list-map-keys[{index}]"
+            yield invalid_value(place, key, "entries must all be names of item properties")
+        elif key not in (items.get("required") or ()) and "default" not in properties[key]:
+            why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+            yield required(f"{path}.items.properties[{key}].default", why)
+
+
+def _metadata(source: Json, path: str) -> Iterator[Cause]:
+    """Yields what is wrong with the schema of metadata, whose fields are those of every object."""
+    metadata = (source.get("properties") or {}).get("metadata") or {}
+    others = metadata.keys() - {"description", "properties", "type"}
+    if others or (metadata.get("properties") or {}).keys() - {"generateName", "name"}:
+        yield forbidden(f"{path}.properties[metadata]", _IMPLICIT)
+
+
+def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
+    """Yields defaults that their own schema does not allow."""
+    if schema.has_default:
+        for cause in causes_of(schema, schema.default, f"{path}.default"):
+            yield invalid_value(f"{path}.default", schema.default, cause.detail or cause.message)
+    for name, each in schema.properties.items():
+        if name not in RESOURCE_FIELDS:
+            yield from _defaults(each, f"{path}.properties[{name}]")
+    if isinstance(schema.additional_properties, Schema):
+        yield from _defaults(schema.additional_properties, f"{path}.additionalProperties")
+    if schema.items:
+        yield from _defaults(schema.items, f"{path}.items")
+
+
+def rule_paths(schema: Schema, path: str = "") -> Iterator[str]:
+    """Yields the places of a schema that have rules in CEL, such as `spec.ports[*]`; "" for the root."""
+    if schema.rules:
+        yield path
+    prefix = f"{path}." if path else ""
+    for name, each in schema.properties.items():
+        yield from rule_paths(each, f"{prefix}{name}")
+    if isinstance(schema.additional_properties, Schema):
+        yield from rule_paths(schema.additional_properties, f"{prefix}*")
+    if schema.items:
+        yield from rule_paths(schema.items, f"{path}[*]")

@@ -1,0 +1,76 @@
+"""Which schemas are structural: each row is a schema, and the paths and texts of what is wrong."""
+
+# ruff: noqa: E501 - rows of tables
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from widgets import SCHEMA
+
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.structural import parsed
+from kdns.controlplane.schema.custom.rules import rule_paths, violations
+
+OBJECT: Json = {"type": "object"}
+
+
+def root(**properties: Any) -> Json:
+    return {"type": "object", "properties": properties}
+
+
+ROWS: list[tuple[Json, list[str]]] = [
+    (SCHEMA, []),
+    ({}, ["s.type: Required value: must not be empty at the root"]),
+    ({"type": "string"}, ['s.type: Invalid value: "string": must be object at the root']),
+    (root(a={}), ["s.properties[a].type: Required value: must not be empty for specified object fields"]),
+    (root(a={"x-kubernetes-preserve-unknown-fields": True}), []),
+    (root(a={"type": "array", "items": {}}), ["s.properties[a].items.type: Required value: must not be empty for specified array items"]),
+    (root(a={"type": "array"}), ["s.properties[a].items: Required value: must be specified"]),
+    (root(a={"type": "array", "items": [OBJECT]}), ["s.properties[a].items: Forbidden: items must be a schema object and not an array"]),
+    (root(a={"type": "text"}), ['s.properties[a].type: Unsupported value: "text": supported values: "array", "boolean", "integer", "number", "object", "string"']),
+    (root(a={"type": "null"}), ["s.properties[a].type: Forbidden: type cannot be set to null, use nullable as an alternative"]),
+    (root(a={"type": "array", "items": OBJECT, "uniqueItems": True}), ["s.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"]),
+    (root(a={"type": "object", "$ref": "#/x"}), ["s.properties[a].$ref: Forbidden: $ref is not supported"]),
+    (root(a={"type": "object", "additionalProperties": False}), ["s.properties[a].additionalProperties: Forbidden: additionalProperties cannot be set to false"]),
+    (root(a={"type": "object", "properties": {"b": OBJECT}, "additionalProperties": OBJECT}), ["s.properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"]),
+    (root(a={"type": "string", "x-kubernetes-int-or-string": True}), ['s.properties[a].type: Invalid value: "string": must be empty if x-kubernetes-int-or-string is true']),
+    (root(a={"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}), []),
+    (root(a={"type": "string", "anyOf": [{"type": "integer"}]}), ["s.properties[a].anyOf[0].type: Forbidden: must be empty to be structural"]),
+    (root(a={"type": "object", "oneOf": [{"required": ["b"]}, {"properties": {"b": {"minimum": 1}}}]}), ["s.properties[a].properties[b]: Required value: because it is defined in s.properties[a].oneOf[1].properties[b]"]),
+    (root(a={"type": "object", "not": {"default": 1}}), ["s.properties[a].not.default: Forbidden: must be empty to be structural"]),
+    (root(a={"type": "string", "x-kubernetes-embedded-resource": True}), ['s.properties[a].type: Invalid value: "string": must be object if x-kubernetes-embedded-resource is true']),
+    (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "bag"}), ['s.properties[a].x-kubernetes-list-type: Unsupported value: "bag": supported values: "atomic", "map", "set"']),
+    (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ['s.properties[a].x-kubernetes-list-map-keys[0]: Invalid value: "b": entries must all be names of item properties']),
+    (root(a={"type": "array", "items": root(b={"type": "string"}), "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ["s.properties[a].items.properties[b].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"]),
+    (root(a={"type": "object", "x-kubernetes-map-type": "loose"}), ['s.properties[a].x-kubernetes-map-type: Unsupported value: "loose": supported values: "atomic", "granular"']),
+    (root(metadata={"type": "object", "properties": {"labels": OBJECT}}), ["s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"]),
+    (root(metadata={"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}), []),
+    (root(a={"type": "integer", "default": "x"}), ['s.properties[a].default: Invalid value: "x": s.properties[a].default in body must be of type integer: "string"']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "expected"), ROWS)
+def test_schemas(schema: Json, expected: list[str]) -> None:
+    assert [f"{cause.field}: {cause.message}" for cause in violations(schema, "s")] == expected
+
+
+def test_patterns_are_those_of_re2() -> None:
+    (cause,) = violations(root(a={"type": "string", "pattern": r"(?=a)"}), "s")
+    assert cause.field == "s.properties[a].pattern"
+    assert cause.detail.startswith("must be a valid regular expression, but isn't: ")
+
+
+def test_fields_of_the_wrong_type_are_named() -> None:
+    (cause,) = violations(root(a={"type": 5}), "s")
+    assert (cause.field, cause.message) == ("s.properties[...].type", "Invalid value: Expected `str`, got `int`")
+
+
+def test_rules_are_named_by_their_places() -> None:
+    rule = {"x-kubernetes-validations": [{"rule": "true"}]}
+    schema = root(
+        a={"type": "array", "items": {"type": "object", **rule}},
+        b={"type": "object", "additionalProperties": {"type": "string", **rule}},
+    )
+    assert list(rule_paths(parsed(schema))) == ["a[*]", "b.*"]
+    assert list(rule_paths(parsed(SCHEMA))) == [""]

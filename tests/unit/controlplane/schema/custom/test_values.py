@@ -1,0 +1,142 @@
+"""Values against schemas: each row is a schema, a value, and the causes."""
+
+# ruff: noqa: E501 - rows of tables
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from widgets import SCHEMA
+
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.structural import parsed
+from kdns.controlplane.schema.custom.pruning import defaulted, pruned
+from kdns.controlplane.schema.custom.validation import causes_of
+
+STRING: Json = {"type": "string"}
+INTEGER: Json = {"type": "integer"}
+IN_BODY = "x in body"
+
+ROWS: list[tuple[Json, Any, list[str]]] = [
+    (STRING, "a", []),
+    (STRING, 1, [f'Invalid value: "integer": {IN_BODY} must be of type string: "integer"']),
+    (STRING, None, [f'Invalid value: "null": {IN_BODY} must be of type string: "null"']),
+    ({"type": "string", "nullable": True}, None, []),
+    (INTEGER, 1.0, []),
+    (INTEGER, 1.5, [f'Invalid value: "number": {IN_BODY} must be of type integer: "number"']),
+    (INTEGER, True, [f'Invalid value: "boolean": {IN_BODY} must be of type integer: "boolean"']),
+    ({"type": "number"}, 1, []),
+    ({"type": "integer", "format": "int32"}, 2**31, [f'Invalid value: 2147483648: {IN_BODY} must be of type int32: "2147483648"']),
+    ({"x-kubernetes-int-or-string": True}, "http", []),
+    ({"x-kubernetes-int-or-string": True}, [], [f'Invalid value: "array": {IN_BODY} must be of type integer,string: "array"']),
+    ({"type": "string", "enum": ["a", "b"]}, "c", ['Unsupported value: "c": supported values: "a", "b"']),
+    ({"type": "boolean", "enum": [True]}, True, []),
+    ({"type": "integer", "enum": [1, 2]}, True, [f'Invalid value: "boolean": {IN_BODY} must be of type integer: "boolean"', 'Unsupported value: true: supported values: "1", "2"']),
+    ({"type": "string", "pattern": "^(a+)+$"}, "a" * 30 + "b", [f"Invalid value: \"{'a' * 30}b\": {IN_BODY} should match '^(a+)+$'"]),
+    ({"type": "string", "minLength": 2}, "a", [f'Invalid value: "a": {IN_BODY} should be at least 2 chars long']),
+    ({"type": "string", "maxLength": 2}, "äöü", ["Too long: may not be more than 2 bytes"]),
+    ({"type": "integer", "minimum": 1}, 0, [f"Invalid value: 0: {IN_BODY} should be greater than or equal to 1"]),
+    ({"type": "integer", "minimum": 1, "exclusiveMinimum": True}, 1, [f"Invalid value: 1: {IN_BODY} should be greater than 1"]),
+    ({"type": "number", "maximum": 1.5}, 2, [f"Invalid value: 2: {IN_BODY} should be less than or equal to 1.5"]),
+    ({"type": "number", "maximum": 1.5, "exclusiveMaximum": True}, 1.5, [f"Invalid value: 1.5: {IN_BODY} should be less than 1.5"]),
+    ({"type": "number", "multipleOf": 0.1}, 0.3, []),
+    ({"type": "integer", "multipleOf": 5}, 7, [f"Invalid value: 7: {IN_BODY} should be a multiple of 5"]),
+    ({"type": "array", "items": STRING, "minItems": 1}, [], [f"Invalid value: 0: {IN_BODY} should have at least 1 items"]),
+    ({"type": "array", "items": STRING, "maxItems": 1}, ["a", "b"], ["Too many: 2: must have at most 1 items"]),
+    ({"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}, ["a", "a"], ['Duplicate value: "a"']),
+    ({"type": "array", "items": STRING}, [1], ['Invalid value: "integer": x[0] in body must be of type string: "integer"']),
+    ({"type": "object", "maxProperties": 1}, {"a": 1, "b": 2}, ["Too many: 2: must have at most 1 items"]),
+    ({"type": "object", "minProperties": 1}, {}, [f"Invalid value: {{}}: {IN_BODY} should have at least 1 properties"]),
+    ({"type": "object", "required": ["a"]}, {}, ["Required value"]),
+    ({"type": "object", "additionalProperties": INTEGER}, {"a": "b"}, ['Invalid value: "string": x.a in body must be of type integer: "string"']),
+    ({"anyOf": [{"minimum": 3}, {"maximum": 1}]}, 2, [
+        'Invalid value: "": "x" must validate at least one schema (anyOf)',
+        f"Invalid value: 2: {IN_BODY} should be greater than or equal to 3",
+    ]),
+    ({"oneOf": [{"minimum": 1}, {"maximum": 3}]}, 2, ['Invalid value: "": "x" must validate one and only one schema (oneOf). Found 2 valid alternatives']),
+    ({"allOf": [{"minimum": 3}, {"maximum": 3}]}, 2, [
+        f"Invalid value: 2: {IN_BODY} should be greater than or equal to 3",
+        'Invalid value: "": "x" must validate all the schemas (allOf)',
+    ]),
+    ({"not": {"minimum": 1}}, 2, ['Invalid value: "": "x" must not validate the schema (not)']),
+    ({"not": {"minimum": 1}}, 0, []),
+    ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "A"}, ["Required value: must not be empty"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "value", "expected"), ROWS)
+def test_values(schema: Json, value: Any, expected: list[str]) -> None:
+    assert [cause.message for cause in causes_of(parsed(schema), value, "x")] == expected
+
+
+@pytest.mark.parametrize(
+    ("schema_format", "good", "bad"),
+    [
+        ("date-time", "2024-05-01T12:00:00Z", "2024-05-01"),
+        ("date", "2024-05-01", "yesterday"),
+        ("ipv4", "192.0.2.1", "::1"),
+        ("ipv6", "::1", "192.0.2.1"),
+        ("cidr", "10.0.0.0/8", "10.0.0.0"),
+        ("byte", "YQ==", "a"),
+        ("duration", "1h30m", "long"),
+        ("hostname", "a.example", "a_b!"),
+        ("mac", "00:11:22:33:44:55", "00:11"),
+        ("uuid", "9f1b3c5e-0d2a-4f6b-8c7d-1e2f3a4b5c6d", "9f1b"),
+        ("uri", "https://a.example/", "a b"),
+        ("email", "a@example.com", "a"),
+        ("hexcolor", "#fff", "white"),
+    ],
+)
+def test_formats(schema_format: str, good: str, bad: str) -> None:
+    schema = parsed({"type": "string", "format": schema_format})
+    assert list(causes_of(schema, good, "x")) == []
+    (cause,) = causes_of(schema, bad, "x")
+    assert (cause.reason, cause.field) == ("FieldValueTypeInvalid", "x")
+    assert cause.detail == f'x in body must be of type {schema_format}: "{bad}"'
+
+
+def test_unknown_formats_say_nothing() -> None:
+    assert list(causes_of(parsed({"type": "string", "format": "color"}), "any", "x")) == []
+
+
+def test_paths_of_a_whole_object() -> None:
+    obj = {"spec": {"replicas": 101, "rules": [{"name": "a"}, {"name": "a"}, {}], "free": {"a": None}}}
+    found = [(cause.field, cause.reason) for cause in causes_of(parsed(SCHEMA), obj)]
+    assert found == [
+        ("spec.color", "FieldValueRequired"),
+        ("spec.replicas", "FieldValueInvalid"),
+        ("spec.rules[2].name", "FieldValueRequired"),
+        ("spec.rules[1]", "FieldValueDuplicate"),
+    ]
+
+
+def test_pruning_and_defaults() -> None:
+    obj = {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "one"},
+        "other": 1,
+        "spec": {
+            "color": None,
+            "x": 1,
+            "free": {"y": {"z": 1}},
+            "labels": {"a": "b"},
+            "rules": [{"name": "a", "w": 1}],
+        },
+    }
+    kept = pruned(parsed(SCHEMA), obj, is_resource=True)
+    assert kept["metadata"] == {"name": "one"}
+    assert "other" not in kept
+    assert defaulted(parsed(SCHEMA), kept)["spec"] == {
+        "free": {"y": {"z": 1}},
+        "labels": {"a": "b"},
+        "rules": [{"name": "a", "value": "x"}],
+        "replicas": 1,
+    }
+
+
+def test_embedded_resources_keep_their_metadata() -> None:
+    schema = parsed({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": True}}})
+    template = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}
+    kept = {name: template[name] for name in ("apiVersion", "kind", "metadata")}
+    assert pruned(schema, {"t": template}) == {"t": kept}
