@@ -216,7 +216,7 @@ async def test_refusals_are_told_once_and_tried_again(
         told = [entry for entry in logs if entry["event"] == "api server refuses"]
         assert len(told) == 1
         assert (told[0]["kind"], told[0]["status"], told[0]["reason"]) == ("services", fault.code, fault.message)
-        assert wanted is None or wanted in told[0]["wanted"]
+        assert wanted is None or wanted in told[0]["expected"]
         api.refuse_always.clear()
         await until(lambda: bool(api.watching["services"]))
         assert len(follower.state.services) == len(cluster.objects["services"])
