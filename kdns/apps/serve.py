@@ -14,6 +14,7 @@ from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import ListenError
+from kdns.node_local.io.upkeep import linked, untracked
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.connections import Kind, share_out
@@ -89,8 +90,6 @@ async def serve(
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local:
-            from kdns.node_local.io.upkeep import linked, untracked  # noqa: PLC0415 - pyroute2 takes 12 MB
-
             errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
             await stack.enter_async_context(linked(node_local, errors))
             listening = partial(untracked, node_local, errors)

@@ -1,10 +1,68 @@
-"""Names of links that carry addresses of Services."""
+"""Links: names of those that carry addresses of Services, and the messages that find, add, change and remove a link."""
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass
 from typing import Final
+
+from kdns.netlink.protocol import Change, attribute, text_attribute
+from kdns.netlink.uapi import (
+    AF_UNSPEC,
+    IFF_UP,
+    IFLA_IFNAME,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    RTM_DELLINK,
+    RTM_GETLINK,
+    RTM_NEWLINK,
+)
 
 VIRTUAL_LINK: Final = "kube-ipvs0"
 """The link whose addresses are the virtual IPs of mode ipvs; they do not count as the node's own."""
 NODE_LOCAL_LINK: Final = "nodelocaldns"
 """The default link of a node-local cache, of kdns and of NodeLocal DNSCache. It has a cluster IP."""
+
+_IFINFOMSG: Final = struct.Struct("=BxHiII")
+"""Address family, type of hardware, index, flags, and which flags a request changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link that exists, by its index."""
+
+    index: int
+    is_up: bool
+
+
+def link_of(body: bytes) -> Link:
+    """Decodes a link."""
+    _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
+    return Link(index, bool(flags & IFF_UP))
+
+
+def question(name: str) -> tuple[int, bytes]:
+    """Returns the request for the link of this name: type and payload."""
+    return RTM_GETLINK, _ifinfomsg() + text_attribute(IFLA_IFNAME, name)
+
+
+def addition(name: str, kind: str) -> Change:
+    """Returns the request that adds a link of a kind such as "dummy"."""
+    info = attribute(IFLA_LINKINFO, text_attribute(IFLA_INFO_KIND, kind), nested=True)
+    return RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, _ifinfomsg() + text_attribute(IFLA_IFNAME, name) + info
+
+
+def deletion(index: int) -> Change:
+    """Returns the request that removes a link with its addresses."""
+    return RTM_DELLINK, 0, _ifinfomsg(index)
+
+
+def bringing_up(index: int) -> Change:
+    """Returns the request that brings a link up."""
+    return RTM_NEWLINK, 0, _ifinfomsg(index, IFF_UP)
+
+
+def _ifinfomsg(index: int = 0, flags: int = 0) -> bytes:
+    return _IFINFOMSG.pack(AF_UNSPEC, 0, index, flags, flags)

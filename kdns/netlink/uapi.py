@@ -37,11 +37,18 @@ NLA_F_NET_BYTEORDER: Final = 0x4000
 NLA_TYPE_MASK: Final = 0x3FFF
 
 # rtnetlink.h, if_addr.h
+RTM_NEWLINK: Final = 16
+RTM_DELLINK: Final = 17
+RTM_GETLINK: Final = 18
 RTM_NEWADDR: Final = 20
 RTM_DELADDR: Final = 21
 RTM_GETADDR: Final = 22
 RTNLGRP_IPV4_IFADDR: Final = 5
 RTNLGRP_IPV6_IFADDR: Final = 9
+IFF_UP: Final = 0x1
+IFLA_IFNAME: Final = 3
+IFLA_LINKINFO: Final = 18
+IFLA_INFO_KIND: Final = 1
 IFA_ADDRESS: Final = 1
 IFA_LOCAL: Final = 2
 IFA_F_NODAD: Final = 0x02

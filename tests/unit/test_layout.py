@@ -122,7 +122,6 @@ DOORS = {
         "kdns.controlplane.server.io.metrics",
         "kdns.proxy.node.io.metrics",
     ),
-    "pyroute2": ("kdns.node_local.io.interface", "kdns.proxy.ipvs.io.link"),
     "re2": ("kdns.dnsserver.patterns", "kdns.controlplane.schema.custom.patterns"),
     "sqlite3": ("kdns.controlplane.storage.io.journal", "kdns.controlplane.storage.io.sqlite"),
     "structlog": ("kdns.logs",),
@@ -232,7 +231,7 @@ def test_a_dependency_has_one_door(library: str) -> None:
     assert {user for user in users if not any(is_within(user, door) for door in DOORS[library])} == set()
 
 
-NOT_AT_START = ("OpenSSL", "aioquic", "cryptography", "dns", "dnslib", "h11", "h2", "hpack", "pyroute2", "re2")
+NOT_AT_START = ("OpenSSL", "aioquic", "cryptography", "dns", "dnslib", "h11", "h2", "hpack", "re2")
 """Libraries of some directives, schemes and options; aioquic takes 20 MiB and 0.15 s, cryptography 8 MiB."""
 
 

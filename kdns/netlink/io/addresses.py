@@ -24,13 +24,12 @@ from kdns.netlink.addresses import (
 from kdns.netlink.io.requests import InterruptedDumpError, netlink_socket, requests
 from kdns.netlink.links import NODE_LOCAL_LINK, VIRTUAL_LINK
 from kdns.netlink.protocol import messages
-from kdns.netlink.uapi import NETLINK_ROUTE, RTM_DELADDR, RTM_GETADDR, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
+from kdns.netlink.uapi import IFF_UP, NETLINK_ROUTE, RTM_DELADDR, RTM_GETADDR, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
 
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
 _IFREQ_BYTES: Final = 40
 _IFFLAGS: Final = struct.Struct("=16xH")
 _SIOCGIFFLAGS: Final = 0x8913
-_IFF_UP: Final = 0x1
 _BEYOND: Final = {4: (socket.AF_INET, "198.51.100.1"), 6: (socket.AF_INET6, "2001:db8::1")}
 """Addresses for documentation, to which only a default route leads (RFC 5737, RFC 3849)."""
 _ATTEMPTS: Final = 10
@@ -98,7 +97,7 @@ def is_link_up(index: int) -> bool:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             (flags,) = _IFFLAGS.unpack_from(fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))
-        return bool(flags & _IFF_UP) and socket.if_nametoindex(VIRTUAL_LINK) == index
+        return bool(flags & IFF_UP) and socket.if_nametoindex(VIRTUAL_LINK) == index
     except OSError:
         return False
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from ipaddress import ip_address
-from typing import Any
-
-from pyroute2 import IPRoute  # type: ignore[attr-defined] # made at run time
-from pyroute2.netlink.exceptions import NetlinkError
 
 from kdns.errors import ApplyError
-from kdns.net import is_ipv6
+from kdns.netlink.io.addresses import change_link_addresses, link_addresses
+from kdns.netlink.io.links import add_link, bring_link_up, find_link, remove_link
+from kdns.netlink.links import Link
 
 KINDS = ("dummy", "bridge")
 """Kinds of links by preference. A bridge without ports has the same effect if the kernel has no dummy links."""
@@ -21,59 +18,50 @@ KINDS = ("dummy", "bridge")
 def establish(name: str, addresses: Iterable[str]) -> bool:
     """Makes sure that the link is up and has these addresses; whether anything was missing. Raises ApplyError."""
     try:
-        with _kernel() as kernel:
-            index, was_missing = _link(kernel, name)
-            held = {str(ip_address(each.get_attr("IFA_ADDRESS"))) for each in kernel.get_addr(index=index)}
-            missing = [address for address in addresses if address not in held]
-            for address in missing:
-                # Without duplicate address detection: on no other machine is this address meant.
-                flags = {"flags": 0x02} if is_ipv6(address) else {}
-                kernel.addr("add", index=index, address=address, prefixlen=128 if is_ipv6(address) else 32, **flags)
-    except (NetlinkError, OSError) as error:
+        link, was_missing = _link(name)
+        held = link_addresses(link.index)
+        missing = [address for address in addresses if address not in held]
+        refused = change_link_addresses(link.index, missing, ())
+    except OSError as error:
         raise ApplyError(("netlink",), f"interface {name}: {_reason(error)}") from error
+    for address, number in refused.items():
+        raise ApplyError(("netlink",), f"interface {name}, address {address}: {os.strerror(number)}")
     return was_missing or bool(missing)
 
 
 def remove(name: str) -> None:
     """Removes the link with its addresses; a missing link is ignored. Raises ApplyError."""
     try:
-        with _kernel() as kernel:
-            for index in kernel.link_lookup(ifname=name):
-                kernel.link("del", index=index)
-    except (NetlinkError, OSError) as error:
+        if link := find_link(name):
+            remove_link(link.index)
+    except OSError as error:
         raise ApplyError(("netlink",), f"interface {name}: {_reason(error)}") from error
 
 
-def _kernel() -> Any:
-    make: Any = IPRoute
-    return make()
-
-
-def _link(kernel: Any, name: str) -> tuple[int, bool]:
-    """The link's index, and whether it was made."""
-    found = kernel.link_lookup(ifname=name)
-    if was_missing := not found:
-        _add(kernel, name)
-        found = kernel.link_lookup(ifname=name)
-    if not found:
+def _link(name: str) -> tuple[Link, bool]:
+    """Returns the link, which is up then, and whether it was made."""
+    found = find_link(name)
+    if was_missing := found is None:
+        _add(name)
+        found = find_link(name)
+    if found is None:
         raise OSError(errno.ENODEV, "it was removed meanwhile")
-    kernel.link("set", index=found[0], state="up")
-    return found[0], was_missing
+    bring_link_up(found.index)
+    return found, was_missing
 
 
-def _add(kernel: Any, name: str) -> None:
+def _add(name: str) -> None:
     for kind in KINDS:
         try:
-            kernel.link("add", ifname=name, kind=kind)
-        except NetlinkError as error:
-            if error.code != errno.EOPNOTSUPP or kind == KINDS[-1]:
+            add_link(name, kind)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP or kind == KINDS[-1]:
                 raise
         else:
             return
 
 
-def _reason(error: NetlinkError | OSError) -> str:
-    number = error.code if isinstance(error, NetlinkError) else error.errno
-    if number == errno.EPERM:
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EPERM:
         return "not permitted; requires the capability CAP_NET_ADMIN"
-    return os.strerror(number) if number else str(error)
+    return error.strerror or str(error)

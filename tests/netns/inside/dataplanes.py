@@ -114,7 +114,7 @@ def _iptables(backend: Backend) -> Dataplane:
 
 def _ipvs_proxier() -> Proxier:
     """Mode ipvs, which forgets what has ended: a client's port that comes again is not the connection before."""
-    from kdns.proxy.ipvs.io.proxier import IpvsProxier  # noqa: PLC0415 - loads pyroute2, which others do not need
+    from kdns.proxy.ipvs.io.proxier import IpvsProxier  # noqa: PLC0415 - others do not need it
     from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls  # noqa: PLC0415
 
     _output("ipvsadm", "--set", "0", "1", "1")

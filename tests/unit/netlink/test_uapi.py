@@ -11,11 +11,11 @@ from pyroute2 import netlink
 from pyroute2.netlink import generic, nfnetlink, nlsocket, rtnl
 from pyroute2.netlink.generic import ipvs
 from pyroute2.netlink.nfnetlink import ipset, nfctsocket, nftsocket
-from pyroute2.netlink.rtnl import ifaddrmsg
+from pyroute2.netlink.rtnl import ifaddrmsg, ifinfmsg
 
 from kdns.netlink import uapi
 
-MODULES = (socket, netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg, generic, ipvs, ipset)
+MODULES = (socket, netlink, nfnetlink, nlsocket, rtnl, nfctsocket, nftsocket, ifaddrmsg, ifinfmsg, generic, ipvs, ipset)
 OURS = {name: value for name, value in vars(uapi).items() if isinstance(value, int)}
 UNKNOWN_TO_PYROUTE2 = {
     "IPSET_ATTR_BITMASK",

@@ -33,6 +33,7 @@ from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipvs import Operation, Verb, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.draining import DRAIN_S
+from kdns.proxy.ipvs.io import link
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
 from kdns.proxy.ipvs.sets import (
     CLUSTER_IP,
@@ -235,8 +236,6 @@ def _remove(left: Leftovers) -> list[str]:
 
 
 def _removed(left: Leftovers) -> list[str]:
-    from kdns.proxy.ipvs.io import link  # noqa: PLC0415 - loads pyroute2, which is not needed where nothing is left
-
     found = left.words()
     if left.servers:
         with ipvs() as kernel:

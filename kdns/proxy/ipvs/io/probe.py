@@ -17,7 +17,7 @@ from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Verb, VirtualServerKey
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.iptables.io.programs import Programs
-from kdns.proxy.ipvs.io import sysctls
+from kdns.proxy.ipvs.io import link, sysctls
 from kdns.proxy.ipvs.io.sets import TRIAL
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
@@ -43,8 +43,6 @@ async def unsupported(settings: Settings) -> str:
 
     InputError for a scheduler that no kernel has.
     """
-    from kdns.proxy.ipvs.io import link  # noqa: PLC0415 - loads pyroute2, which other modes do not need
-
     scheduler = settings.ipvs.scheduler or DEFAULT_SCHEDULER
     await load_modules("ip_vs", f"ip_vs_{scheduler}")
     if reason := await asyncio.to_thread(

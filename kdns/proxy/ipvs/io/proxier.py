@@ -240,7 +240,7 @@ class IpvsProxier:
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
         """Returns everything up to the rules of iptables; entries of sets that are too many."""
         existing = link.establish()
-        self._link = existing.number
+        self._link = existing.index
         self._refused_entries = {}
         surplus: dict[str, set[str]] = {}
         with ipsets() as kernel:

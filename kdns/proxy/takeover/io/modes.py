@@ -26,7 +26,7 @@ async def _start_nftables(settings: Settings) -> RunningMode:
 
 
 async def _start_ipvs(settings: Settings) -> RunningMode:
-    from kdns.proxy.ipvs.io.start import start  # noqa: PLC0415 - it loads pyroute2, which other modes do not need
+    from kdns.proxy.ipvs.io.start import start  # noqa: PLC0415 - other modes need none of it
 
     return await start(settings)
 

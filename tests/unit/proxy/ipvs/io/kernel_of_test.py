@@ -16,6 +16,7 @@ from kdns.net import Family, is_ipv6
 from kdns.netlink.io import xtables
 from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Verb, VirtualServerKey
+from kdns.netlink.links import Link
 from kdns.netlink.xtables import TableContent
 from kdns.proxy.iptables.rules import Jump
 from kdns.proxy.ipvs.io import clean_up, kernel, link, proxier
@@ -94,9 +95,9 @@ class KernelOfTest:
         self.addresses -= set(gone)
         return {each: refuses[each] for each in some if each in refuses}
 
-    def establish(self) -> link.Link:
+    def establish(self) -> Link:
         self.has_link = True
-        return link.Link(LINK, self.is_up)
+        return Link(LINK, self.is_up)
 
     def bring_up(self, index: int) -> None:
         assert index == LINK
