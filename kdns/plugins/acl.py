@@ -1,6 +1,6 @@
-"""acl [ZONES…] { allow|block|filter|drop [type QTYPE…] [net SOURCE…] }: who may ask for what.
+"""acl [ZONES…] { allow|block|filter|drop [type QTYPE…] [net SOURCE…] }: rules about clients, names and types.
 
-The first rule that fits a query decides, in the order in which rules and stanzas are written.
+The first matching rule applies, in the order of rules and stanzas.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AclConfig:
 
 
 class Networks:
-    """Whether an address is in one of some networks: one look-up for each of their prefix lengths."""
+    """Tests whether an address is in one of some networks: one look-up for each of their prefix lengths."""
 
     __slots__ = ("_prefixes",)
 
@@ -74,7 +74,7 @@ class Networks:
 
 
 class Acl(Plugin):
-    """Answers, drops or passes on each query. Without a rule that names networks it depends on the packet alone."""
+    """Answers, drops or passes on each query. Without a rule that names networks it depends on the packet only."""
 
     takes_notify = True
 
@@ -95,7 +95,7 @@ class Acl(Plugin):
         self._allowed = metrics.counters(name, "Queries that were allowed.", ("server", "view"))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the reply of the first rule that fits, or the next directive's."""
+        """Returns the reply of the first matching rule, or the next directive's."""
         action, zone, is_of_client = self._decision(request)
         reply: Reply | Awaitable[Reply]
         if action == "allow":
@@ -104,7 +104,7 @@ class Acl(Plugin):
         else:
             tally = self._families[action].tally(request.server, zone, request.view)
             reply = _tallied(tally, REPLIES[action])
-        # a question of the server's own, for a CNAME's target: a cache in front of the caller serves all clients
+        # an internal query for a CNAME's target: a cache in front of the caller serves all clients
         return then(reply, for_one_client) if is_of_client and request.depth else reply
 
     def _decision(self, request: Request) -> tuple[Action, str, bool]:
@@ -145,7 +145,7 @@ def _rule(config: AclConfig, line: Line) -> AclConfig:
 
 
 def _sections(line: Line) -> list[tuple[str, list[Token]]]:
-    """Returns the words behind each `type` and `net`; CorefileError for words elsewhere, and for none."""
+    """Returns the words after each `type` and `net`; CorefileError for other words, and for missing ones."""
     sections: list[tuple[str, list[Token]]] = []
     for token in line.args:
         if token.text.lower() in SECTIONS:

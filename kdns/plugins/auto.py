@@ -67,10 +67,7 @@ def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
 
 
 def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
-    """Returns the name of the zone that a file is of.
-
-    None if the name does not match or does not give a zone's name.
-    """
+    """Returns the zone of a file. None if the name does not match or does not give a zone's name."""
     match = pattern.search(basename(path))
     if match is None:
         return None
@@ -83,7 +80,7 @@ def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
 
 
 def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the file of each zone, and the files that are left out because another one is of the same zone."""
+    """Returns the file of each zone, and the files that are ignored because another one has the same zone."""
     chosen: dict[str, str] = {}
     left_out: dict[str, str] = {}
     within = ZoneSet(config.zones)
@@ -129,9 +126,9 @@ class Needs(Answers, EventLog, Files, Tasks, Protocol):
 
 
 class AutoZones(Authority):
-    """The zones of directories: a new file is a new zone, and a file that is gone takes its zone with it.
+    """The zones of directories: a new file adds a zone, and a removed file removes its zone.
 
-    Differs: a name in ZONES that no file has a zone for is REFUSED, also where zone transfers are asked for.
+    Differs: a name in ZONES without a file is REFUSED, also for zone transfers.
     """
 
     _setup: Needs

@@ -1,16 +1,14 @@
-"""autopath [ZONES…] RESOLV-CONF | @kubernetes: the client's search path is walked here, so that one query is enough.
+"""autopath [ZONES…] RESOLV-CONF | @kubernetes: tries a client's search path in the server, so that one query is enough.
 
-A client with a search path asks for `name` first as `name.FIRST`. Where that does not exist, the name is asked for with
-each further element of the path, then alone, and what exists is the answer, behind a CNAME. The path is one of a file,
-the same for all clients, or that of the pod that asks, by its address.
+A client with a search path queries `name` first as `name.FIRST`. If that does not exist, the name is queried with each
+further element of the path, then alone; the first that exists is the answer, after a CNAME. The path is that of a file,
+for all clients, or that of the client's pod, found by its address.
 
-With @kubernetes the answer depends on the client, so no cache keeps it, and neither does the answer table. Each name of
-the path is asked for as if the client had asked: `acl` and `cache` of the server block see it.
-Differs: CoreDNS keeps such answers in its cache, where clients of other namespaces get them.
-Differs: no path is walked for an address that pods of several namespaces share, as those with hostNetwork do; CoreDNS
-takes the first pod's.
-Differs: coredns_autopath_success_total counts names that a further element led to; CoreDNS counts those that exist as
-they were asked for, too.
+With @kubernetes the answer depends on the client, so neither a cache nor the answer table keeps it. Each name of the
+path is queried as if the client had sent the query: `acl` and `cache` of the block apply. Differs: CoreDNS keeps such
+answers in its cache, where clients of other namespaces get them. Differs: an address that pods of several namespaces
+share, as with hostNetwork, has no path; CoreDNS takes the first pod's. Differs: coredns_autopath_success_total counts
+answers under another name of the path; CoreDNS also counts names that exist as queried.
 """
 
 from __future__ import annotations
@@ -41,9 +39,9 @@ USAGE: Final = "autopath [ZONES...] RESOLV-CONF|@kubernetes"
 OWN_RESOLV_CONF: Final = "/etc/resolv.conf"
 REREAD_S: Final = 60.0
 MAX_ELEMENTS: Final = 32
-"""Elements of a search path that are tried, those of the cluster included (glibc has no limit, older ones six)."""
+"""The most elements of a search path, with those of the cluster (glibc has no limit, older versions six)."""
 NO_ANSWER: Final = (UNHANDLED, UNANSWERED, NOT_SERVED)
-"""Nobody is there for such a name: the next element is tried."""
+"""Response codes of a missing name: the next element is tried."""
 
 SearchPath = tuple[Labels, ...]
 OPTIONS: Final[dict[str, Option]] = {}
@@ -51,7 +49,7 @@ OPTIONS: Final[dict[str, Option]] = {}
 
 @dataclass(frozen=True, slots=True)
 class AutopathConfig:
-    """The path of names in `zones`: that of the file `path`, or with "" that of the client's pod."""
+    """The search path for names in `zones`: that of the file `path`, or with "" that of the client's pod."""
 
     zones: tuple[str, ...]
     path: str = ""
@@ -91,7 +89,7 @@ class Needs(Answers, EventLog, Files, Metrics, Tasks, Protocol):
 
 
 class Autopath(Plugin):
-    """Walks the path of names below its first element, when that does not exist."""
+    """Tries the path of a name below its first element, if the name does not exist."""
 
     sees = Sees.PACKET
 
@@ -112,7 +110,7 @@ class Autopath(Plugin):
         self._search = search_of(text)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, or that for a further name of the path where it is NXDOMAIN."""
+        """Returns the next directive's reply, or for NXDOMAIN that for another name of the path."""
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
@@ -146,7 +144,7 @@ class Autopath(Plugin):
         return len(relative) > 2 and relative[-1] == b"svc"
 
     def _path_of(self, request: Request) -> SearchPath:
-        """Returns the client's search path, () where it is not known."""
+        """Returns the client's search path, () if it is not known."""
         cluster = self._cluster
         if not self._of_pods:
             return self._search
@@ -175,7 +173,7 @@ class Autopath(Plugin):
         return self._walk(request, reply, path, next)
 
     async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        """Returns the first reply of the path's further names that says something, else the first of all."""
+        """Returns the first reply of the path's other names that is an answer, otherwise the first of all."""
         for plugin in reversed(self._before or ()):
             next = partial(plugin.serve, next=next)  # noqa: A001 - as in Plugin
         base = request.query.labels[: len(request.query.labels) - len(path[0])]
@@ -194,7 +192,7 @@ class Autopath(Plugin):
         return first._replace(reuse=self._reuse(reuse))
 
     def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
-        """Returns the reply for another name as that for the one in the question: behind a CNAME."""
+        """Returns the reply for another name as the reply for the queried one: after a CNAME."""
         if reply.wire:
             reply = from_wire(reply)
         answer = reply.answer
@@ -225,7 +223,7 @@ class Autopath(Plugin):
 
 
 def _is_missing(reply: Response) -> bool:
-    """Returns whether a further name is to be tried."""
+    """Returns whether another name has to be tried."""
     if reply.wire:
         return reply.wire[3] & 15 == NXDOMAIN
     return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)

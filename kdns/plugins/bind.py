@@ -48,11 +48,11 @@ def hosts_of(configs: tuple[BindConfig, ...]) -> tuple[str, ...]:
 
 
 def sets_up(options: BlockOptions, configs: tuple[BindConfig, ...]) -> BlockOptions:
-    """Listens where all stanzas together say."""
+    """Sets the addresses of all stanzas."""
     return replace(options, binds=configs)
 
 
 DIRECTIVE = Directive(
     "bind", parse, repeat=Repeat.ADD, sets_up=sets_up, options=OPTIONS, is_listed=False, hosts_of=hosts_of
 )
-"""Not listed in coredns_plugin_enabled, as in CoreDNS: it is no plugin there either."""
+"""Not listed in coredns_plugin_enabled, as in CoreDNS, where it is not a plugin either."""

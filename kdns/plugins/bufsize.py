@@ -1,6 +1,6 @@
-"""bufsize [SIZE]: the largest answer over UDP, whatever the client can take.
+"""bufsize [SIZE]: limits the size of answers over UDP, also for clients that accept larger ones.
 
-Later directives receive the query with that limit, and upstreams too.
+Later directives receive the query with that limit, and so do upstreams.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BufsizeConfig:
 
 
 class Bufsize(Plugin):
-    """Lowers the size that a query's OPT offers; it depends on the packet alone."""
+    """Lowers the size in a query's OPT; it depends on the packet only."""
 
     sees = Sees.PACKET
 
@@ -57,7 +57,7 @@ def sets_up(options: BlockOptions, config: BufsizeConfig) -> BlockOptions:
 
 
 def build(config: BufsizeConfig, _setup: object) -> Bufsize:
-    """Returns the plugin, which limits what later directives ask for."""
+    """Returns the plugin, which limits the queries of later directives."""
     return Bufsize(config)
 
 

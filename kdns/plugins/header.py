@@ -25,7 +25,7 @@ class Flags:
     clear: int = 0
 
     def then(self, later: Flags) -> Flags:
-        """Returns both, one after the other; the later one wins."""
+        """Returns the combination of both; the later one wins."""
         return Flags(self.set & ~later.clear | later.set, self.clear & ~later.set | later.clear)
 
     def of(self, flags: int) -> int:

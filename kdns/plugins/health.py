@@ -1,4 +1,4 @@
-"""health [ADDRESS] { lameduck DURATION }: /health answers 200 while the process lives."""
+"""health [ADDRESS] { lameduck DURATION }: /health answers 200 while the process runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_ADDRESS = HostPort("", 8080)
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
-    """Where /health is served, and for how many seconds a stopping server continues answering."""
+    """The address of /health, and the time in seconds for which a stopping server continues to answer."""
 
     address: HostPort = DEFAULT_ADDRESS
     lameduck_s: float = 0.0

@@ -42,13 +42,13 @@ USAGE: Final = "hosts [FILE [ZONES...]]"
 DEFAULT_PATH: Final = "/etc/hosts"
 MAX_TTL_S: Final = 65535
 EXACT: Final = Reuse()
-"""An answer holds until the file changes, which forgets all of them."""
+"""An answer is valid until the file changes, which drops all of them."""
 WILDCARD: Final = b"*"
 MAX_RECORDS: Final = 1000
-"""Addresses of one name and type, and names of one address, that count: more fill no answer."""
+"""The most addresses of one name and type, and names of one address; an answer has no room for more."""
 
 _WRONG_ADDRESS: Final = re.compile(r"\d|.*:")
-"""Matches a word that is meant as an address rather than as an option: it begins with a digit or has a colon."""
+"""Matches a word that is probably an address and not an option: it begins with a digit or has a colon."""
 _SERVED: Final = frozenset((A, AAAA, PTR, ANY))
 
 
@@ -77,7 +77,7 @@ class HostsConfig:
     fallthrough: tuple[str, ...] = ()
     fallthrough_unsupported: bool = False
     mistakes: tuple[CorefileError, ...] = ()
-    """Lines of the block that are no entries and are left out."""
+    """Mistakes in lines of the block, which are ignored."""
 
 
 OPTIONS: Final = {
@@ -121,7 +121,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
 
 
 def _address(text: str) -> bytes | None:
-    """Returns the packed address, without the zone of an IPv6 address; IPv4 where it is mapped into IPv6."""
+    """Returns the packed address, without the zone of an IPv6 address; a mapped IPv4 address becomes IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -189,7 +189,7 @@ class HostTable:
 
     @property
     def size(self) -> int:
-        """How many addresses the names have, and names the addresses."""
+        """The number of entries: addresses of names and names of addresses."""
         by_name = sum(len(of_type) for by_type in self.addresses.values() for of_type in by_type.values())
         return by_name + sum(map(len, self.names.values()))
 
@@ -204,7 +204,7 @@ class HostTable:
         return found
 
     def has(self, labels: Labels) -> bool:
-        """Returns whether there is a name, without records perhaps."""
+        """Returns whether the name exists, possibly without records."""
         return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
 
     def names_of(self, labels: Labels) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class Needs(Answers, Clock, EventLog, Files, Metrics, Protocol):
 
 
 class Hosts(Plugin):
-    """Answers from the table; a file that changes what is in it drops all kept answers."""
+    """Answers from the table; a changed file drops all kept answers."""
 
     sees = Sees.PACKET
 
@@ -310,7 +310,7 @@ class Hosts(Plugin):
 
 
 def build(config: HostsConfig, setup: Needs) -> Hosts:
-    """Raises CorefileError for a file that is there and cannot be read."""
+    """Raises CorefileError for an existing file that cannot be read."""
     for mistake in config.mistakes:
         setup.log("warning", "hosts line left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
     return Hosts(config, setup)

@@ -1,4 +1,4 @@
-"""https { max_connections N }: how many connections an address of https:// may have."""
+"""https { max_connections N }: limits the connections to an address of https://."""
 
 from __future__ import annotations
 

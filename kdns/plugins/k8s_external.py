@@ -214,7 +214,7 @@ class Needs(Answers, EventLog, Tasks, Protocol):
 
 
 class External(Plugin):
-    """Answers for the stanza's zones, once the block's `kubernetes` is there; without one it passes everything on."""
+    """Answers for the stanza's zones if the block has `kubernetes`; otherwise passes all queries on."""
 
     sees = Sees.PACKET
 

@@ -1,6 +1,6 @@
-"""metadata [ZONES…]: facts about a query that other directives know, for logs and for directives behind it.
+"""metadata [ZONES…]: facts about queries from the directives that know them, for logs and later directives.
 
-What a fact is called begins with the directive that knows it: `kubernetes/namespace`.
+A fact's label begins with the directive that provides it, such as `kubernetes/namespace`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""pprof [ADDRESS] { block [RATE] }: /debug/pprof, what the process is doing.
+"""pprof [ADDRESS] { block [RATE] }: /debug/pprof, stacks and a sampled profile of the process.
 
-Differs: the profiles are text, as Python has no profiles in pprof's format, and there is none of blocked goroutines.
+Differs: profiles are folded stacks, because Python has no profiles in pprof's format, and no profile of blocked
+goroutines.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Needs(Answers, EventLog, Tasks, Protocol):
 
 
 class Records(Authority):
-    """The zones of a stanza. One without an SOA has none in its answers, and is not transferred."""
+    """The zones of a stanza. A zone without an SOA has none in its negative answers, and is not transferred."""
 
     def __init__(self, config: RecordsConfig, setup: Needs) -> None:
         super().__init__(NAME, setup)

@@ -1,4 +1,4 @@
-"""root PATH: the folder that the block's files are in, where their names do not begin with a slash."""
+"""root PATH: the folder of the block's files with relative names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RootConfig:
 
 
 def sets_up(options: BlockOptions, config: RootConfig) -> BlockOptions:
-    """Has the block's files be there."""
+    """Sets the folder of the block's files."""
     return replace(options, root=config.path)
 
 

@@ -28,13 +28,13 @@ Verdict: TypeAlias = Literal["send", "slip", "drop"]
 MAX_SLIP: Final = 10
 MAX_TABLE: Final = 10_000_000
 CREDIT_S: Final = 1.0
-"""The most that an account can save: what is allowed in one second may come at once."""
+"""The most credit of an account, in seconds: the allowance of one second may be used at once."""
 SHARES: Final = 16
-"""Into how many parts the table is divided: one network has at most one of them."""
+"""The number of shares of the table: one network has at most one of them."""
 SHARED: Final = 1024
-"""Accounts of networks for which the table has no room."""
+"""Shared accounts for networks for which the table has no room."""
 SWEPT: Final = 2
-"""Accounts that are looked at for one that comes, and dropped where they have nothing to remember."""
+"""Accounts that are checked for each new one, and dropped if they are full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ class Accounts:
 
 
 class Rrl(Plugin):
-    """Drops or cuts what is too much. Streams are not limited: their clients are who they say they are.
+    """Drops or truncates responses beyond the limit. Streams are not limited: their sources cannot be forged.
 
-    Differs: denials of one zone share an account, as in BIND, or random names would each have their own; the metrics
-    do not name clients, who could make as many as they like.
+    Differs: denials of one zone share an account, as in BIND; otherwise random names would each have their own. The
+    metrics have no label for clients, whose number is not limited.
     """
 
     sees = Sees.EVERY
@@ -140,10 +140,7 @@ class Rrl(Plugin):
         self._requests = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, the same cut off, or silence.
-
-        Questions of the server's own are not responses.
-        """
+        """Returns the next directive's reply, a truncated one, or no response. Internal queries are not limited."""
         config = self._config
         if request.is_stream or request.depth or request.query.labels not in self._zones:
             return next(request)
@@ -171,7 +168,7 @@ class Rrl(Plugin):
         return Response(reply.rcode, reply.flags | TC, plugin=reply.plugin) if verdict == "slip" else None
 
     def _network(self, host: str) -> bytes:
-        """Returns the client's address without the bits that clients of one network differ in."""
+        """Returns the network of the client's address."""
         address = client_address(host)
         bits = self._config.ipv4_prefix if len(address) == 4 else self._config.ipv6_prefix
         free = max(len(address) * 8 - bits, 0)

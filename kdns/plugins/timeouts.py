@@ -1,4 +1,4 @@
-"""timeouts { read D; write D; idle D; maxtcpqueries N }: how long and how often a client's connection is served."""
+"""timeouts { read D; write D; idle D; maxtcpqueries N }: limits of client connections."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
 
 
 def sets_up(options: BlockOptions, config: TlsConfig) -> BlockOptions:
-    """Has the listeners of the block speak TLS, where their scheme is of TLS."""
+    """Sets the certificate of the block's listeners with a scheme of TLS."""
     tls = replace(
         config,
         cert=options.path(config.cert),

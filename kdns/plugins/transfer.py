@@ -31,9 +31,9 @@ from kdns.upstream.upstream import UpstreamError
 NAME: Final = "transfer"
 ANYBODY: Final = "*"
 MESSAGE_BYTES: Final = 4 << 10
-"""About how much of a zone goes into one message: names are compressed, so that it becomes less.
+"""The approximate size of a message before compression of names.
 
-A message is made in one go, in about 1 ms; larger ones would save no time (16 KiB take 4 ms).
+A message is made at once, in about 1 ms; larger ones would save no time (16 KiB take 4 ms).
 """
 NOTIFY_TIMEOUT_S: Final = 5.0
 NOTIFY_ATTEMPTS: Final = 5
@@ -54,10 +54,10 @@ class Transfer(NamedTuple):
 
 @runtime_checkable
 class Transferer(Protocol):
-    """A plugin that has zones to give."""
+    """A plugin with zones that can be transferred."""
 
     def transfer_zones(self) -> Iterable[str]:
-        """Returns the zones that it has at present."""
+        """Returns its current zones."""
         ...
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
@@ -85,7 +85,7 @@ class TransferConfig:
     source: str = ""
 
     def allows(self, client: str) -> bool:
-        """Returns whether a client may have the zones."""
+        """Returns whether a client may transfer the zones."""
         address = client_address(client)
         return self.is_open or any(client_address(peer.host) == address for peer in self.to)
 
@@ -137,10 +137,10 @@ class Needs(Answers, EventLog, Peers, Tasks, Protocol):
 
 
 class Transfers(Plugin):
-    """Gives zones to those who may have them, and tells secondaries when there is a new version.
+    """Transfers zones to permitted clients, and notifies secondaries of new versions.
 
-    Transfers are made for each client: none is kept in the table, and other queries are not touched.
-    Differs: IXFR gets the changes where they are known, and over UDP the SOA; CoreDNS gives the whole zone each time.
+    Transfers are made for each client and not kept in the table; other queries are not affected. Differs: IXFR is
+    answered with the changes if they are known, and over UDP with the SOA; CoreDNS sends the whole zone.
     """
 
     sees = Sees.PACKET
@@ -153,10 +153,7 @@ class Transfers(Plugin):
             setup.spawn(self._notify_all)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the zone in as many messages as it takes.
-
-        REFUSED for a client that may not have it, `next` for no zone.
-        """
+        """Returns the zone in messages. REFUSED for a client that may not transfer it, `next` for no zone."""
         query = request.query
         if query.qtype not in TRANSFERS or query.qclass != IN:
             return next(request)
@@ -192,7 +189,7 @@ class Transfers(Plugin):
         return [plugin for plugin in self._setup.plugins() if isinstance(plugin, Transferer)]
 
     async def _notify_all(self) -> None:
-        """Notifies secondaries of all zones at the start, and then of those that change."""
+        """Notifies secondaries of all zones at the start, and later of changed ones."""
         for plugin in self._transferers():
             plugin.on_zone_change(self._note)
             for zone in plugin.transfer_zones():
@@ -211,7 +208,7 @@ class Transfers(Plugin):
                 zones.append(zone)
 
     async def _notify(self, secondary: HostPort, source: str) -> None:
-        """Tells one secondary of all zones that it was not told of."""
+        """Notifies one secondary of all queued zones."""
         zones = self._untold[secondary, source]
         try:
             while zones:

@@ -1,7 +1,7 @@
 """view NAME { expr EXPRESSION }: a server block for the queries for which all expressions are true.
 
-Several blocks may have the same zone then: the first one that takes a query answers it, and a block of a closer zone
-comes before those of the zones around it.
+Several blocks may have the same zone then: the first matching one answers, and a block of a zone is tried before the
+blocks of zones above it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ViewConfig:
 
 
 class ViewPlugin(Plugin):
-    """Knows the view's name; the server chooses the block before its chain is called."""
+    """Provides the view's name; the server chooses the block before its chain is called."""
 
     sees = Sees.PACKET
 
@@ -58,9 +58,9 @@ class ViewPlugin(Plugin):
         return {"view/name": self.view_name}
 
     def accepts(self, request: Request) -> bool:
-        """Returns whether the block is for this query: whether the value of each expression is true.
+        """Returns whether the value of each expression is true for this query.
 
-        With `metadata` in the block, expressions read the facts that its directives know.
+        With `metadata` in the block, expressions use the facts of its directives.
         """
         for plugin in self._block.plugins():
             if isinstance(plugin, Metadata):
@@ -73,7 +73,7 @@ class ViewPlugin(Plugin):
 
 
 def build(config: ViewConfig, block: Answers) -> ViewPlugin:
-    """Returns the plugin; the server asks it whether a query is for the block."""
+    """Returns the plugin; the server uses it to choose the block of a query."""
     return ViewPlugin(config, block)
 
 

@@ -24,8 +24,8 @@ class WhoamiConfig:
 class Whoami(Plugin):
     """Answers every query with an empty answer section and the client's address, transport and port.
 
-    The table may stand in front of it: its own responses are for one query only, and it does nothing else.
-    Differs: zone transfers and classes other than IN are refused; CoreDNS answers them like any other query.
+    The table may stand in front of it: its own responses are for one query only, and it has no other effect. Differs:
+    zone transfers and classes other than IN are refused; CoreDNS answers them like any other query.
     """
 
     sees = Sees.PACKET

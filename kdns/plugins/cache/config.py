@@ -23,7 +23,7 @@ MAX_NEGATIVE_TTL_S: Final = 1800
 MIN_TTL_S: Final = 5
 FAILURE_TTL_S: Final = 5.0
 MAX_FAILURE_TTL_S: Final = 300.0
-"""RFC 2308 §7.1, RFC 9520 §3.2."""
+"""The longest time in seconds that failures are kept (RFC 2308 §7.1, RFC 9520 §3.2)."""
 STALE_TTL_S: Final = 30
 """The TTL of stale records (RFC 8767 §4)."""
 MAX_RECHECK_S: Final = 300.0
@@ -35,7 +35,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many items of a kind there may be, and between which bounds their TTLs are, in seconds."""
+    """The limits of one kind of items: their number, and the bounds of their TTLs in seconds."""
 
     capacity: int
     max_ttl_s: int
@@ -48,7 +48,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchConfig:
-    """Refresh an item that was used `amount` times, with gaps of at most `gap_s`, in the last `percent` of its TTL."""
+    """Refreshes items in the last `percent` of their TTL that were used `amount` times with gaps of at most `gap_s`."""
 
     amount: int
     gap_s: float = 60.0

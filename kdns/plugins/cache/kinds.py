@@ -27,7 +27,7 @@ FLAGS_AT: Final = 2
 
 _POINTER_TO_QUESTION: Final = b"\xc0\x0c"
 _TURNED_ON: Final = frozenset((CNAME, SOA, OPT, RRSIG))
-"""Types that are looked at: what a message with them is depends on more than its types."""
+"""Types whose records are parsed: the kind of a message with them depends on more than its types."""
 _TIMES: Final = Struct("!II")
 _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
@@ -37,9 +37,9 @@ class AnswerKind(Enum):
     """The kind of a reply."""
 
     SUCCESS = "success"
-    """There are records, or servers that know more (a referral)."""
+    """The answer has records, or is a referral."""
     DENIAL = "denial"
-    """There is no such name, or no such type: NXDOMAIN or NODATA, with an SOA."""
+    """The name or type does not exist: NXDOMAIN or NODATA, with an SOA."""
     FAILURE = "failure"
     """SERVFAIL or NOTIMP."""
     OTHER = "other"
@@ -49,10 +49,10 @@ class AnswerKind(Enum):
 
 
 class Contents(NamedTuple):
-    """Of a reply: its kind, and how long it holds in seconds: the smallest TTL of its records, 0 without any.
+    """The kind of a reply and its lifetime in seconds: the smallest TTL of its records, 0 without any.
 
-    `is_valid`: it says something of the name, so that older answers do not count any more (RFC 8767 §5).
-    `records` are where those of a message stand.
+    `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `records` are the positions
+    of a message's records.
     """
 
     kind: AnswerKind
@@ -128,10 +128,10 @@ def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: f
 
 
 def answers(query: Query, facts: list[Fact]) -> bool:
-    """Returns whether the answer has records of the question's type behind its CNAMEs, which have one target each.
+    """Returns whether the answer has records of the question's type after its CNAMEs, which have one target each.
 
-    A chain of CNAMEs that ends nowhere is the answer to nothing: it would be kept for as long as its CNAMEs, while the
-    records that are missing behind it may exist in a moment.
+    A chain of CNAMEs without an end is not kept: it would live as long as its CNAMEs, while the missing records may
+    exist a moment later.
     """
     found = [fact for fact in facts if fact.section == ANSWER and fact.rclass == query.qclass]
     targets: dict[Labels, Labels] = {}
@@ -151,7 +151,7 @@ def answers(query: Query, facts: list[Fact]) -> bool:
 
 
 def _counts(fact: Fact, unix_s: float) -> bool:
-    """Returns whether an RRSIG is in its time (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
+    """Returns whether an RRSIG is valid now (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
     expiration, inception = fact.rdata if isinstance(fact.rdata, tuple) else (0, 0)
     now = int(unix_s)
     return (int(expiration) - now) % (2 * _HALF) < _HALF and (now - int(inception)) % (2 * _HALF) < _HALF

@@ -50,7 +50,7 @@ from kdns.tally import Tally
 
 NAME: Final = "cache"
 MAX_WAITERS: Final = 1000
-"""Queries that wait for the answer to one question; more get SERVFAIL."""
+"""The most queries that wait for the answer to one question; more get SERVFAIL."""
 MAX_REFRESHES: Final = 100
 """The maximum of concurrent background refreshes."""
 REFRESH_GAP_S: Final = 1.0
@@ -94,9 +94,9 @@ class FetchResult(NamedTuple):
 
 
 AGAIN: Final = FetchResult(None)
-"""The client whose query was forwarded left without a reply."""
+"""The client whose query was forwarded disconnected without a reply."""
 ALONE: Final = FetchResult(None)
-"""The reply is for one client only: each waiting client sends a query of its own."""
+"""The reply is for one client only, so each waiting client sends its own query."""
 TOO_MANY: Final = FetchResult(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
 
 InFlightKey: TypeAlias = tuple[bytes, bool]
@@ -133,7 +133,7 @@ class Needs(Answers, Clock, Metrics, Tasks, Protocol):
 
 
 class Cache(Plugin):
-    """Answers from its items, and keeps what the later directives reply."""
+    """Answers from its items, and keeps the replies of later directives."""
 
     sees = Sees.PACKET
 
@@ -165,7 +165,7 @@ class Cache(Plugin):
         setup.expose("coredns_cache_entries", "Items that are kept.", _TYPED, self._entries, counter=False)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the item of the question, or what the next directive replies, which becomes an item."""
+        """Returns the item of the question, or the next directive's reply, which becomes an item."""
         query = request.query
         if query.qtype in TRANSFERS or self._zones.closest(query.labels) is None:
             return next(request)
@@ -223,7 +223,7 @@ class Cache(Plugin):
         return _for_client(item.response, request.query, tallies, item.reuse(end_s))
 
     def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
-        """Returns a stale answer, or with `verify` a new one if there is one in time."""
+        """Returns a stale answer, or with `verify` a new one if it arrives in time."""
         stale = self._stale or StaleConfig()
         is_due = question.request.received_s >= item.next_refresh_s
         if stale.verify and (is_due or item.key in self._refreshes):
@@ -325,7 +325,7 @@ class Cache(Plugin):
             fetched = self._fetch(question, _identity)
             outcome = fetched if isinstance(fetched, FetchResult) else await fetched
             if outcome.reply and outcome.reply.reuse is not NEVER and self._is_refreshed(item, outcome):
-                self._drop(item)  # a later directive has the name now, and nothing takes the item's place
+                self._drop(item)  # a later directive answers for the name now, and nothing replaces the item
         finally:
             if self._stale and not self._is_refreshed(item, outcome):
                 item.next_refresh_s = self._next_attempt_s(item, self._stale)
@@ -392,9 +392,9 @@ class Cache(Plugin):
         self._setup.forget((item.key,))
 
     def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
-        """Returns the item that a reply became, None if another one stays.
+        """Returns the item of a reply, None if another one stays.
 
-        A failure replaces no other item; a denial replaces no records with `prefer_positive`.
+        A failure replaces no other item; with `prefer_positive` a denial replaces no records.
         """
         key, now_s = question.key, self._setup.now_s()
         old = self.pick(key, now_s)
@@ -437,7 +437,7 @@ class Cache(Plugin):
         return item
 
     def _was_used(self, item: Item) -> bool:
-        """Returns whether an item was used since this was asked last, by the directive or through the table."""
+        """Returns whether an item was used since the last call, by the directive or through the table."""
         self._setup.settle(item.key)
         was_used = item.was_used or item.uses.count > item.uses_seen
         item.was_used, item.uses_seen = False, item.uses.count
@@ -481,7 +481,7 @@ def _identity(outcome: FetchResult, _question: Question) -> FetchResult:
 
 
 def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
-    """Returns the reply for the client that asked; the table has the next one, if only clients wait for it."""
+    """Returns the reply for the client of the query; the table gets the next one, if only clients wait for it."""
     request, _, _, counts = question
     reply, _, item = outcome
     if reply is None or item is None or request.depth:
@@ -523,7 +523,8 @@ def _for_all_who_wait(outcome: FetchResult) -> FetchResult:
 def _for_all(request: Request) -> Request:
     """Returns the request that is sent for all clients: with AD (RFC 6840 §5.7), and without options of EDNS.
 
-    An answer for one client's network (RFC 7871), or an error that an option causes, would be given to the others.
+    Otherwise an answer for one client's network (RFC 7871), or an error that an option causes, would be given to
+    others.
     """
     query = request.query
     edns = query.edns
@@ -557,7 +558,7 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
 
 
 def build(config: CacheConfig, setup: Needs) -> Cache:
-    """Returns the cache, which begins empty."""
+    """Returns an empty cache."""
     return Cache(config, setup)
 
 

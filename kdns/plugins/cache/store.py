@@ -12,9 +12,9 @@ from kdns.plugins.cache.kinds import AnswerKind
 from kdns.tally import Tally
 
 MAX_BYTES: Final = 64 << 20
-"""Memory that the items of one kind may take, whatever their number."""
+"""The memory limit for the items of one kind, for any number of them."""
 EVICTION_STEPS: Final = 8
-"""Items in use that an eviction passes over."""
+"""Used items that an eviction skips."""
 
 _FLAGS: Final = tuple(bytes((flags,)) for flags in range(32))
 _ITEM_BYTES: Final = 700

@@ -255,7 +255,7 @@ class Dnssec(Plugin):
         return (rrset, *self._signatures(request, zone, rrset))
 
     def _section(self, request: Request, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """Returns the RRsets and the signatures of those that are in a zone and have none yet."""
+        """Returns the RRsets, with signatures of unsigned ones that are in a zone."""
         merged = _merged(rrsets)
         covered = {
             (folded(rrset.owner), int.from_bytes(rdata[:2], "big"))

@@ -1,1 +1,1 @@
-"""forward: questions that are answered by other servers."""
+"""forward: queries that are answered by other servers."""

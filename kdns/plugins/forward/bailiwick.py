@@ -23,23 +23,23 @@ from kdns.dnsserver.chain import MAX_CNAMES
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
 CHECKED: Final = frozenset((A, AAAA, *LAYOUTS))
-"""Types whose rdata may be wrong."""
+"""Types whose rdata may be invalid."""
 NAMED_AT: Final = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
-"""Type → where in the rdata the name is whose addresses are in the additional section."""
+"""Type → the position in the rdata of the name whose addresses are in the additional section."""
 
 MAX_TAKEN_APART: Final = 256
-"""Records of a message that is taken apart to leave others out, which takes 10 ms at worst."""
+"""The most records of a message that is parsed to remove others, which takes up to 10 ms."""
 POINTERS: Final = 8
-"""Pointers that `is_plain` follows from one to the next; names are read without that bound."""
+"""The most pointers in a row that `is_plain` follows; names are read without this limit."""
 
 _ONE: Final = b"\0\1"
 
 
 def checked(wire: bytes, query: Query, plugin: str) -> Response:
-    """Returns the response that an upstream's message is, with nothing in it that does not concern the question.
+    """Returns the response of an upstream's message, without records that do not belong to the question.
 
-    Where all of it does, the bytes are passed on unchanged except for the OPT. ValueError if the bytes are not a DNS
-    message, and for invalid rdata, which another directive would take for a defect.
+    If all of them belong to it, the bytes are unchanged except for the OPT. ValueError if the bytes are not a DNS
+    message, and for invalid rdata, which another directive would report as an internal error.
     """
     every, names = records(wire), NamesAt(wire)
     for record in every:
@@ -60,9 +60,10 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
 
 
 def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
-    """Returns whether all records concern the question, as far as that shows without reading a name.
+    """Returns whether all records belong to the question, as far as that can be decided without reading a name.
 
-    Most messages point at the question, and at the target of the CNAME before, and have zones that end the question.
+    Most messages have pointers to the question, and to the target of the previous CNAME, and zones that end the
+    question.
     """
     owners = {HEADER_BYTES}
     zones: Collection[int] = ()
@@ -87,7 +88,7 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
 
 
 def _start(wire: bytes, position: int) -> int:
-    """Returns where a name begins that may be a pointer only, or where the last pointer is that is followed.
+    """Returns the start of a name that may be a pointer only, or the last pointer that is followed.
 
     Pointers lead backwards (RFC 1035 §4.1.4).
     """
@@ -114,7 +115,7 @@ def _label_starts(query: Query) -> frozenset[int]:
 
 
 def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Record]:
-    """Returns the records that concern the question; ValueError for invalid names."""
+    """Returns the records that belong to the question; ValueError for invalid names."""
     every = tuple(every)
     names = NamesAt(wire)
     chain = _chain(names, query, [record for record in every if record.section == ANSWER])
@@ -147,7 +148,7 @@ def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Rec
 
 
 def _chain(names: NamesAt, query: Query, answer: Iterable[Record]) -> tuple[Labels, ...]:
-    """Returns the question's name, and those that CNAMEs and DNAMEs lead to from there, whatever order they are in."""
+    """Returns the question's name, and the targets of its CNAMEs and DNAMEs, in any order of records."""
     aliases: dict[Labels, Labels] = {}
     suffixes: dict[Labels, Labels] = {}
     for record in answer:
@@ -174,7 +175,7 @@ def _below(name: Labels, owner: Labels) -> bool:
 
 
 def _covered(wire: bytes, record: Record) -> int:
-    """Returns the type of a record; of a signature, the type of what it signs."""
+    """Returns the type of a record; for a signature, the type that it covers."""
     if record.rtype != RRSIG or record.end < record.rdata_at + 2:
         return record.rtype
     (covered,) = unpack_from("!H", wire, record.rdata_at)

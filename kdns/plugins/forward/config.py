@@ -43,7 +43,7 @@ NO_TLS: Final = TlsSpec()
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """The query that probes a failed upstream, every so many seconds, until it answers: NS of `domain`."""
+    """The health check of a failed upstream, repeated at an interval in seconds until it answers: NS of `domain`."""
 
     interval_s: float = 0.5
     recursion_desired: bool = True

@@ -1,4 +1,4 @@
-"""One stanza at work: a question goes to one upstream after the other, until one answers or the time is over."""
+"""Forwards the queries of one stanza: to one upstream after the other, until one answers or the time is over."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutErro
 
 NAME: Final = "forward"
 TIMEOUT_S: Final = 5.0
-"""How long a question is under way at most, whatever is tried, as in CoreDNS."""
+"""The timeout of a query in seconds, with all attempts, as in CoreDNS."""
 MAX_ATTEMPTS: Final = 100
-"""Attempts of one question, also where max_connect_attempts sets no limit."""
+"""The most attempts of one query, also if max_connect_attempts sets no limit."""
 
 FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(extended_error(NETWORK_ERROR),), error="no healthy proxies")
 
@@ -35,7 +35,7 @@ class Needs(group.Needs, Answers, Clock, Protocol):
 
 
 class Forwarder:
-    """One stanza: which names it takes, and what its upstreams say to them."""
+    """One stanza: the names that it forwards, and its upstreams."""
 
     def __init__(self, config: ForwardConfig, setup: Needs) -> None:
         self.group = Group(config, setup)
@@ -56,7 +56,7 @@ class Forwarder:
         ).tally()
 
     def matches(self, labels: Labels) -> bool:
-        """Returns whether names of these folded labels are forwarded: FROM itself always is, whatever `except` says."""
+        """Returns whether names of these folded labels are forwarded: FROM itself always is, in spite of `except`."""
         zone = self.zones.closest(labels)
         if zone is None or not self._config.excluded:
             return zone is not None
@@ -150,7 +150,7 @@ class Forwarder:
         return wire
 
     def transport(self, request: Request) -> Transport:
-        """Returns the client's protocol, unless the stanza says otherwise; a stream of any kind is TCP."""
+        """Returns the client's protocol, or that of the stanza's options; a stream of any kind is TCP."""
         config = self._config
         return "tcp" if config.force_tcp or (request.transport != "udp" and not config.prefer_udp) else "udp"
 
@@ -194,7 +194,7 @@ class Forwarder:
 
 
 def _said(error: Exception, member: Member, transport: Transport) -> str:
-    """Returns each upstream and its error, for logs; a timeout in Go's words, which operators have patterns for."""
+    """Returns each upstream and its error, for logs; a timeout has Go's text, for operators' existing patterns."""
     spec = member.upstream.spec
     over = transport if spec.scheme == "dns" else spec.scheme
     if isinstance(error, UpstreamTimeoutError):

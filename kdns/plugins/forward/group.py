@@ -1,4 +1,4 @@
-"""The upstreams of one stanza: which they are, in which order they are tried, and which of them are well."""
+"""The upstreams of one stanza: their order and their health."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ BOUNDS_S: Final = tuple(0.00025 * 2**power for power in range(16))
 CHECK_TIMEOUT_S: Final = 1.0
 SHORTEST_INTERVAL_S: Final = 0.01
 FILE_EVERY_S: Final = 30.0
-"""How often a file of upstreams is looked at."""
+"""The interval at which a file of upstreams is checked, in seconds."""
 CLOSE_AFTER_S: Final = 6.0
-"""An upstream that is none any more is closed when the questions that it was asked are over."""
+"""A removed upstream is closed after this time in seconds, in which its pending queries end."""
 
 
 class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
@@ -111,7 +111,7 @@ def order(policy: Policy, random: RandomNumbers) -> Order:
 
 
 def _random(random: RandomNumbers, members: Members) -> Iterator[Member]:
-    """Yields members in a random order, all equally likely; it is made as far as it is used."""
+    """Yields members in a random order, all equally likely; computed lazily."""
     rest = list(members)
     while len(rest) > 1:
         yield rest.pop(random.randrange(len(rest)))
@@ -119,7 +119,7 @@ def _random(random: RandomNumbers, members: Members) -> Iterator[Member]:
 
 
 class _RoundRobin:
-    """Each is the first in its turn, and the others follow as they are written."""
+    """Puts each member first in turn; the others follow in the order of the Corefile."""
 
     def __init__(self) -> None:
         self._turn = -1

@@ -34,7 +34,7 @@ class Needs(EventLog, Files, Peers, Tasks, Protocol):
 
 
 class Name:
-    """One host name. `update` receives its addresses whenever they change."""
+    """One host name. `update` is called with its addresses when they change."""
 
     def __init__(
         self, target: Target, config: ForwardConfig, setup: Needs, update: Callable[[tuple[Target, ...]], None]

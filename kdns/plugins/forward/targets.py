@@ -1,7 +1,7 @@
-"""The words behind FROM: addresses, host names, and files such as /etc/resolv.conf, which hold addresses.
+"""The words after FROM: addresses, host names, and files such as /etc/resolv.conf with addresses.
 
-`dns://` is UDP and TCP, `tls://` is DNS over TLS, `https://` DNS over HTTPS. Behind % stands the name in the
-certificate of an upstream of `tls://` and `https://`, and the zone of an IPv6 address elsewhere.
+`dns://` is UDP and TCP, `tls://` is DNS over TLS, `https://` DNS over HTTPS. After % is the name in the certificate of
+an upstream of `tls://` and `https://`, and otherwise the zone of an IPv6 address.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Target:
 
     @property
     def address(self) -> HostPort:
-        """Where it is, with the zone of an IPv6 address."""
+        """The address, with the zone of an IPv6 address."""
         zone = f"%{self.zone}" if self.zone and self.scheme == "dns" else ""
         return HostPort(self.host + zone, self.port)
 
     @property
     def server_name(self) -> str:
-        """The name that its certificate has to have, "" where none is given."""
+        """The name that its certificate has to have, "" if it is not set."""
         return "" if self.scheme == "dns" else self.zone or (self.host if self.is_name else "")
 
     def at(self, address: str) -> Target:
@@ -66,7 +66,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of addresses, as /etc/resolv.conf is one."""
+    """A file of addresses, such as /etc/resolv.conf."""
 
     path: str
     token: Token = field(compare=False, repr=False)
@@ -76,7 +76,7 @@ class File:
 
 
 def split_zone(text: str) -> tuple[str, str]:
-    """Returns a target without its % part, and the part behind the %."""
+    """Returns a target without its % part, and the part after the %."""
     zone = _ZONE.search(text)
     return (text[: zone.start()] + text[zone.end() :], zone[1]) if zone else (text, "")
 

@@ -1,4 +1,4 @@
-"""A plugin that answers for the zones of a followed cluster: what `kubernetes` and `k8s_external` have in common."""
+"""A plugin that answers for the zones of a watched cluster: the common part of `kubernetes` and `k8s_external`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `metadata` learns from `kubernetes`: the parts of the name in the question, and the pod that sent it."""
+"""The facts of `kubernetes` for `metadata`: the parts of the name in the question, and the pod that sent it."""
 
 from __future__ import annotations
 

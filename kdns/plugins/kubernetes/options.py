@@ -9,14 +9,14 @@ from kdns.corefile.address import is_reverse
 
 
 class PodMode(StrEnum):
-    """How `a-b-c-d.namespace.pod` is answered."""
+    """The answers to `a-b-c-d.namespace.pod`."""
 
     DISABLED = "disabled"
-    """Not at all."""
+    """The names do not exist."""
     INSECURE = "insecure"
-    """From the name alone, wherever the namespace exists."""
+    """The address in the name, if the namespace exists."""
     VERIFIED = "verified"
-    """Where a running pod of that namespace has that address."""
+    """The address in the name, if a running pod of that namespace has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +43,5 @@ class Options:
 
     @property
     def primary_zone(self) -> str:
-        """The zone that PTR records point into: the first that is no reverse zone, or the first of all."""
+        """The zone of PTR targets: the first forward zone, or else the first zone."""
         return next((zone for zone in self.zones if not is_reverse(zone)), self.zones[0])

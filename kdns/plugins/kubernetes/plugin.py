@@ -27,7 +27,7 @@ class Needs(Answers, Peers, Protocol):
 
 
 class Kubernetes(ZoneAnswers):
-    """The zones of one stanza, and whatever else has zones of the same cluster."""
+    """The zones of one stanza, and other zones of the same cluster."""
 
     def __init__(self, state: State, options: Options, block: Answers, fallthrough: Iterable[str] = ()) -> None:
         zones = Zones(state, options)
@@ -38,11 +38,11 @@ class Kubernetes(ZoneAnswers):
         self._attached: list[ZoneAnswers] = []
 
     def attach(self, answers: ZoneAnswers) -> None:
-        """Lets other zones of this cluster follow its changes."""
+        """Adds other zones that receive the changes of this cluster."""
         self._attached.append(answers)
 
     def changed(self, changes: Sequence[AnyChange], changed_s: float) -> None:
-        """Forgets what the changes touch; the SOA serial becomes their time (Unix seconds)."""
+        """Drops the answers of changed subjects; the SOA serial becomes the time of the changes (Unix seconds)."""
         visible = [change for change in changes if _is_visible(change)]
         if changes and not visible:
             return

@@ -1,4 +1,4 @@
-"""PTR records: which names lead to an address (RFC 1035 §3.5; Kubernetes DNS specification §2.3.3, §2.4.3)."""
+"""PTR records: the names of an address (RFC 1035 §3.5; Kubernetes DNS specification §2.3.3, §2.4.3)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ UNNAMED: Final = "_"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a record may lead: a host name with one of its addresses, the ports open there, its topology zone."""
+    """The target of a record: a host name with one of its addresses, its open ports, its topology zone."""
 
     host: str
     address: bytes
@@ -88,7 +88,7 @@ class SliceNames:
 
 
 ZONAL = "_zone"
-"""The label that names by topology zone stand below."""
+"""The label above names by topology zone."""
 
 
 class ServiceTree:
@@ -109,7 +109,7 @@ class ServiceTree:
     def get(self, labels: tuple[str, ...]) -> Node | None:
         """Returns the records of a name, empty for an empty non-terminal; None for a name that does not exist."""
         if self._is_zonal and labels[-1:] == (ZONAL,):
-            return self._zonal_node(labels)  # which zones there are is the client's word: not remembered
+            return self._zonal_node(labels)  # clients choose the names of zones, so these are not kept
         node = self._nodes.get(labels)
         if node is None:
             node = self._node(labels)
@@ -151,7 +151,8 @@ class ServiceTree:
         return {} if is_above or any(labels in part.clusters for part in self.parts) else None
 
     def _zonal_node(self, labels: tuple[str, ...]) -> Node | None:
-        """`zone.pin._zone`: the endpoints of that zone; `zone.prefer._zone`: the same, or all where it has none."""
+        """Returns the node of `zone.pin._zone` (the zone's endpoints) or `zone.prefer._zone` (the same, or all if none).
+        """
         match labels:
             case (_,) | (("pin" | "prefer"), _):
                 return {}
@@ -182,7 +183,7 @@ class ServiceTree:
 
 
 def labels_below(host: str, base: str) -> tuple[str, ...]:
-    """Returns the labels in front of the Service's name in a host's; () for the name itself."""
+    """Returns the labels of a host before the Service's name; () for the name itself."""
     front = host.removesuffix(base)
     return tuple(front[:-1].split(".")) if front else ()
 
@@ -245,7 +246,7 @@ def external_node(external_name: str) -> Node:
 
 
 def is_name(text: str) -> bool:
-    """Returns whether the text of a name, with a trailing dot, can be written into a message; the root is none here."""
+    """Returns whether a name with a trailing dot can be encoded; the root cannot be a target here."""
     try:
         return len(encode_name(labels_of(text))) > 1
     except ValueError:

@@ -1,6 +1,6 @@
-"""The subjects of answers and of changes: the two sides of forgetting answers that became wrong.
+"""The subjects of answers and of changes, by which stale answers are dropped.
 
-Every name has its subject whether it exists or not, so an NXDOMAIN is forgotten when the name appears.
+Every name has its subject, whether it exists or not, so an NXDOMAIN is dropped when the name appears.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ APEX: Final[Subject] = ("apex",)
 REVERSE: Final[Subject] = ("reverse",)
 """Reverse names shorter than an address: touched when any address comes or goes."""
 NAMESPACES: Final[Subject] = EVERYTHING
-"""Which namespaces there are: every answer depends on it."""
+"""The set of namespaces: every answer depends on it."""
 
 
 def of_service(key: Key) -> Subject:
@@ -79,9 +79,9 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
 
 
 def _own_endpoints(one: EndpointSlice, other: Object | None) -> Iterable[Endpoint]:
-    """Returns the endpoints of one version of a slice that the other one has not: of those in both, no name differs.
+    """Returns the endpoints of one version of a slice that the other version does not have: the names of others stay.
 
-    All of them where the slice changed hands, as the Service's name is in theirs.
+    All of them if the slice belongs to another Service, because their names contain the Service's.
     """
     endpoints = one.endpoints or ()
     if not isinstance(other, EndpointSlice) or other.service_key != one.service_key:

@@ -1,11 +1,9 @@
-"""The records of a zone, all of them: what a transfer gives is what queries are answered with, name by name.
+"""All records of a zone: a transfer has the same records as queries get, name by name.
 
-The records are made while they are sent, from the objects as they were at the beginning.
-Not in a transfer are the names that any client can make up: pods by address (`pods insecure`), and `prefer` by topology
-zones without endpoints, and `_._tcp` and similar, which unnamed ports answer to: the specification has none
-of these records (§2.3.2), and CoreDNS does not transfer them either.
-Differs: CoreDNS transfers no PTR records, names by topology zone and `dns-version`, gives glue a TTL of 0, and leaves
-the label of the cluster out of the names of ServiceImports' endpoints.
+The records are made while they are sent, from the objects as they were at the beginning. A transfer does not have names
+that any client can choose: pods by address (`pods insecure`), and `prefer` by topology zones without endpoints. Nor
+does it have the SRV records at `_._tcp` of unnamed ports: they are not in the specification (§2.3.2), and CoreDNS does
+not transfer them.
 """
 
 from __future__ import annotations

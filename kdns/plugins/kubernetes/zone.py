@@ -1,7 +1,7 @@
-"""Look-ups in a zone: (name, type) to RRsets, or the reason why there are none.
+"""Look-ups in a zone: (name, type) to RRsets, or the reason for an empty answer.
 
-Names are a closed world: a name that exists without the asked type is NODATA, also where it only stands above
-others (RFC 8020, RFC 4592 §2.2.2); any other name is NXDOMAIN.
+A name that exists without the type is NODATA, also if only names below it have records (RFC 8020, RFC 4592 §2.2.2); any
+other name is NXDOMAIN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMA_TTL_S: Final = 28800
 DNS_PORT: Final = 53
 MAX_TREES: Final = 256
 MAX_READ_SLICES: Final = 3
-"""EndpointSlices that are read for each question about a Service's addresses; of more, the tree has the parts ready."""
+"""The most EndpointSlices that are read for each query for a Service's addresses; with more, the tree is used."""
 MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
 """The size of the shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
 MAX_FIXED_LABELS: Final = 2
@@ -40,13 +40,13 @@ _ADDRESSES: Final = frozenset((A, AAAA))
 
 
 class Status(Enum):
-    """How a lookup ended."""
+    """The result of a lookup."""
 
     SUCCESS = "success"
     NODATA = "nodata"
     NXDOMAIN = "nxdomain"
     SERVFAIL = "servfail"
-    """Not known yet: the cluster has not been listed in full."""
+    """Unknown: the cluster has not been listed in full."""
 
 
 class Result(NamedTuple):
@@ -117,7 +117,7 @@ class Zones:
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything these zones are made of has been listed once."""
+        """Whether all objects for these zones have been listed once."""
         return self._needs <= self.state.synced
 
     def zone_of(self, labels: Labels) -> KubernetesZone | None:
@@ -135,7 +135,7 @@ class Zones:
         return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
 
     def forget(self, touched: Collection[Subject]) -> None:
-        """Drops what is remembered of these subjects; called with every change."""
+        """Drops the trees of these subjects; called with every change."""
         if subjects.NAMESPACES in touched:
             self._trees.clear()
         if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
@@ -232,7 +232,7 @@ class Zones:
         return self._reverse(labels) if zone.is_reverse else self._of_cluster(relative, zone, qtype)
 
     def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
-        """Returns the names that exist whatever the cluster holds."""
+        """Returns the names that exist independently of the cluster's objects."""
         node: Node | None = None
         ttl_s = None
         match relative:
@@ -249,7 +249,7 @@ class Zones:
         return NameRecords(node, subjects.APEX, ttl_s=ttl_s) if node is not None else None
 
     def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
-        """Returns the names that follow the cluster, in a forward zone."""
+        """Returns the names of the cluster's objects, in a forward zone."""
         if len(relative) > 1:
             branch, namespace = relative[0], relative[1].decode("latin-1")
             if branch == b"svc":
@@ -381,7 +381,7 @@ class Zones:
         if rrset.rtype not in {SRV, NS}:
             return ()
         if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
-            return ()  # the answer is cut: nothing behind it is sent
+            return ()  # the answer is truncated: later records are not sent
         servers = self.name_servers(zone.name) if rrset.rtype == NS else {}
         extra: list[RRset] = []
         for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
@@ -391,7 +391,7 @@ class Zones:
 
 
 def may_serve_dns(service: Service) -> bool:
-    """Returns whether the Service has port 53, or says nothing of its ports."""
+    """Returns whether the Service has port 53, or no ports."""
     return not service.ports or any(port.port == DNS_PORT for port in service.ports)
 
 

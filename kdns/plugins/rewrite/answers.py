@@ -84,7 +84,7 @@ def _folded(labels: Labels) -> Labels:
 
 @dataclass(frozen=True, slots=True)
 class RenameRecords:
-    """Changes the owners of records, the names in them, or both. A name that would become too long stays."""
+    """Changes the owners of records, the names in rdata, or both. A name that would become too long is not changed."""
 
     rename: Rename
     owners: bool = True
@@ -123,7 +123,7 @@ class RenameRecords:
 
     def _rdata(self, rtype: int, rdata: Rdata) -> Rdata:
         if isinstance(rdata, Soa):
-            return replace(rdata, mname=self._name(rdata.mname))  # RNAME is a mailbox, and no host
+            return replace(rdata, mname=self._name(rdata.mname))  # RNAME is a mailbox, not a host
         try:
             return renamed(rtype, rdata, self.rename)
         except ValueError:
@@ -132,7 +132,7 @@ class RenameRecords:
 
 @dataclass(frozen=True, slots=True)
 class LimitTtls:
-    """Raises and lowers the TTLs of all records into these bounds, in seconds."""
+    """Limits the TTLs of all records to these bounds, in seconds."""
 
     least_s: int
     most_s: int
@@ -155,7 +155,7 @@ class LimitTtls:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRcode:
-    """Puts one response code in another's place."""
+    """Replaces one response code by another."""
 
     rcode: int
     to: int
@@ -168,7 +168,7 @@ class ReplaceRcode:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOption:
-    """Gives options of a code the data that the client sent, none if it sent none."""
+    """Restores the client's data in options of a code, or removes them if the client sent none."""
 
     code: int
 
@@ -190,10 +190,10 @@ class RestoreOption:
 
 @dataclass(frozen=True, slots=True)
 class RetargetCname:
-    """Leads the first CNAME with such a target to another name, whose records `resolve` finds.
+    """Changes the target of the first CNAME that matches; `resolve` finds the records of the new target.
 
-    What stood behind it is replaced by them, or by the denial where there are none; all stays as it was where the
-    question fails. The response code is that of the new target (RFC 6604 §3). Differs: CoreDNS keeps the old one.
+    They, or the negative answer, replace all later records; if `resolve` fails, nothing changes. The response code is
+    that of the new target (RFC 6604 §3). Differs: CoreDNS keeps the old one.
     """
 
     pattern: NamePattern

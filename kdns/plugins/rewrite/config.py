@@ -66,20 +66,20 @@ EDNS_USAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CnameTarget:
-    """A rule of kind `cname`: the server, which finds the new target, is known when the block is built."""
+    """A rule of kind `cname`; it gets the server, which resolves the new target, when the block is built."""
 
     pattern: NamePattern
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteConfig:
-    """One rule; `stops` says that where it applies no other one does."""
+    """One rule; with `stops`, no later rule is tried if it applies."""
 
     rule: Rule | CnameTarget
     stops: bool = True
 
     def step(self, block: Answers) -> Step:
-        """Returns the rule at work."""
+        """Returns the rule for a server."""
         if isinstance(self.rule, CnameTarget):
             return Step(AnswerRule(None, RetargetCname(self.rule.pattern, block.resolve)), self.stops)
         return Step(self.rule, self.stops)

@@ -18,13 +18,13 @@ from kdns.dnsserver.patterns import Pattern, regex
 
 Matches: TypeAlias = Callable[[str], bool]
 Replaced: TypeAlias = Callable[[str], str | None]
-"""Makes another name of a name; None where it does not match."""
+"""Returns the new name for a name; None if it does not match."""
 
 _PLACE: Final = re.compile(r"\{([0-9]+)\}")
 
 
 class NamePattern(NamedTuple):
-    """One pattern: whether a name matches, and its replacement; `text` and `to` are its words, made whole."""
+    """One pattern: the match of a name, and its replacement; `text` and `to` are its words, with a dot at the end."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class NamePattern(NamedTuple):
 
 
 def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
-    """Returns the pattern of a word, and of the one that takes its place if any; raises CorefileError."""
+    """Returns the pattern of a word and its replacement, if any; raises CorefileError."""
     if not word.text:
         raise word.error("expected a name or a part of one, got an empty word")
     if kind == "regex":

@@ -19,13 +19,13 @@ from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step
 
 NO_NAME: Final = Response(SERVFAIL, plugin="rewrite", error="invalid name after rewrite")
-"""The response to a question that was to become one about a name that cannot be."""
+"""The response if a rule makes an invalid name."""
 
 
 class Rewrite(Plugin):
-    """Applies rules to each query, and undoes in the answer what they did to the question.
+    """Applies rules to each query, and reverts their changes in the answer.
 
-    Differs: the name that a rule makes is checked where the Corefile is read, if it is a whole one.
+    Differs: a complete new name is checked when the Corefile is read.
     """
 
     sees = Sees.PACKET
@@ -68,7 +68,7 @@ class _Work(NamedTuple):
     is_of_packet: bool
 
     def done(self, reply: Reply) -> Reply | Awaitable[Reply]:
-        """Returns the reply as the client is to see it."""
+        """Returns the reply with all changes for the client."""
         if reply is None:
             return None
         query, answered = self.request.query, self.current.query
@@ -96,7 +96,7 @@ class _Work(NamedTuple):
         return response if self.is_of_packet else for_one_client(response)
 
     def _further(self, message: Response) -> Response:
-        """Returns a further message of a zone transfer as the client is to see it; its CNAMEs lead where they led."""
+        """Returns a further message of a zone transfer with all changes for the client; targets of CNAMEs stay."""
         message = taken_apart(message, self.request.query.labels)
         for change in self.changes:
             changed = change(self.request, message) if not isinstance(change, RetargetCname) else message

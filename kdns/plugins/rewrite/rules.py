@@ -1,4 +1,4 @@
-"""The rules of `rewrite`: whether one concerns a query, and what it makes of the query and of its answer."""
+"""The rules of `rewrite`: the queries to which a rule applies, and its changes of the query and of its answer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RuleResult(NamedTuple):
 
 
 class Rule(Protocol):
-    """One rule. `reads_client` says that it looks at more than the packet, also where it does nothing."""
+    """One rule. `reads_client`: it uses more than the packet, also when it does not apply."""
 
     @property
     def reads_client(self) -> bool:
-        """Whether it looks at more than the packet."""
+        """Whether it uses more than the packet."""
         ...
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
@@ -39,7 +39,7 @@ class Rule(Protocol):
 
 
 class Step(NamedTuple):
-    """A rule, and whether those behind it are left out where it applies."""
+    """A rule, and whether later rules are skipped if it applies."""
 
     rule: Rule
     stops: bool
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TypeRule:
-    """Questions for one type become questions for another."""
+    """Replaces one type by another."""
 
     qtype: int
     to: int
@@ -64,7 +64,7 @@ class TypeRule:
 
 @dataclass(frozen=True, slots=True)
 class ClassRule:
-    """Questions in one class become questions in another."""
+    """Replaces one class by another."""
 
     qclass: int
     to: int
@@ -81,7 +81,7 @@ class ClassRule:
 
 @dataclass(frozen=True, slots=True)
 class ExactNameRule:
-    """Questions about one name become questions about another, and the answer is about the first again."""
+    """Replaces one name by another, and restores it in the answer."""
 
     labels: Labels
     to: Labels
@@ -98,10 +98,10 @@ class ExactNameRule:
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Questions about names that match become questions about others.
+    """Replaces names that match.
 
-    With `auto` the answer is about the first name again, and so is what lies below it; for a suffix, all names that
-    have the new one.
+    With `auto` the answer gets the first name again, and so do names below it; for a suffix, all names with the new
+    suffix.
     """
 
     pattern: NamePattern
@@ -125,7 +125,7 @@ class NameRule:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRule:
-    """Answers to questions about names that match are changed."""
+    """Changes the answers to queries for names that match."""
 
     pattern: NamePattern | None
     change: Change

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 NAME: Final = "secondary"
 NOTIFY_PAUSE_S: Final = 1.0
-"""Between two times that a primary's NOTIFY has a zone looked at."""
+"""The shortest time between two refreshes of a zone after NOTIFY, in seconds."""
 QUERY_TIMEOUT_S: Final = 5.0
 TRANSFER_TIMEOUT_S: Final = 30.0
-"""For the connection, and for each message of a transfer."""
+"""The timeout for the connection, and for each message of a transfer, in seconds."""
 MAX_TRANSFER_S: Final = 3600.0
-"""For a whole transfer, so that a primary that sends little by little keeps nobody from asking the next one."""
+"""The timeout for a whole transfer, so that a slow primary does not prevent a query to the next one."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
-"""Waiting for a zone that was never transferred doubles from the first to the last."""
+"""The delays of retries for a zone that was never transferred: they double from the first to the last."""
 LEAST_WAIT_S: Final = 2.0
 """The shortest refresh interval, in seconds, whatever the SOA says; NOTIFY is exempt."""
 
@@ -146,10 +146,7 @@ class SecondaryZones(Authority):
         self._hold_all()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the zone's answer. NOTIFY of a primary has the zone looked at.
-
-        From others it is ignored (RFC 1996 §3.10).
-        """
+        """Returns the zone's answer. NOTIFY refreshes the zone, except from other addresses (RFC 1996 §3.10)."""
         if not request.query.flags & OPCODE:
             return super().serve(request, next)
         followed = self.followed.get(request.query.name)
@@ -164,7 +161,7 @@ class SecondaryZones(Authority):
         return Response(NOERROR, AA, plugin=NAME)
 
     async def _note(self, followed: Followed) -> None:
-        """Refreshes a zone after a NOTIFY, with a pause after each: the sender's address may be forged."""
+        """Refreshes a zone after a NOTIFY, with a delay after each, because the sender's address may be forged."""
         try:
             while followed.is_notified and not followed.is_dropped:
                 if not followed.is_refreshing:

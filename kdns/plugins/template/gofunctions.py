@@ -14,7 +14,7 @@ from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError, text_o
 GoValue: TypeAlias = Any
 
 MAX_WIDTH: Final = 1000
-"""The widest field of printf."""
+"""The largest width of printf."""
 
 _VERB: Final = re.compile(r"%(?P<flags>[-+# 0]*)(?P<width>[0-9]*)(?:\.(?P<precision>[0-9]*))?(?P<verb>.)", re.DOTALL)
 
@@ -43,7 +43,7 @@ def text(value: GoValue) -> str:
 
 
 def is_true(value: GoValue) -> bool:
-    """Returns whether a condition holds: everything but false, 0, nil and what is empty."""
+    """Returns whether a value is true: all values except false, 0, nil and empty ones."""
     return bool(value)
 
 
@@ -202,7 +202,7 @@ def _formatted(match: re.Match[str], value: GoValue) -> str:
 
 
 def _type_name(value: GoValue) -> str:
-    """Goes's name of a value's type."""
+    """Returns Go's name of a value's type."""
     match value:
         case None:
             return "<nil>"

@@ -19,7 +19,7 @@ from kdns.plugins.template.gofunctions import FUNCTIONS, GoValue, Map, Struct, c
 MAX_TEMPLATE_CHARS: Final = 65536
 MAX_DEPTH: Final = 20
 MAX_TURNS: Final = 1000
-"""Turns of all loops of one execution."""
+"""The most iterations of all loops in one execution."""
 
 _LEXEME: Final = re.compile(
     r"""(?P<blank>\s+)
@@ -45,7 +45,7 @@ _CONSTANTS: Final[dict[str, GoValue]] = {"true": True, "false": False, "nil": No
 
 
 class TemplateSyntaxError(ValueError):
-    """A text that is not a template."""
+    """An invalid template."""
 
 
 class _Break(Exception):  # noqa: N818 - it is no error
@@ -53,7 +53,7 @@ class _Break(Exception):  # noqa: N818 - it is no error
 
 
 class _Continue(Exception):  # noqa: N818 - it is no error
-    """The end of one turn of a loop."""
+    """The end of one iteration of a loop."""
 
 
 class _Lexeme(NamedTuple):
@@ -135,7 +135,7 @@ class _Parser:
         return body
 
     def _body(self) -> tuple[_Execute, str]:
-        """Parses the actions up to the next `else` or `end`, and which of them came: "" at the end of the text."""
+        """Parses the actions up to the next `else` or `end`; returns them and that word, "" at the end of the text."""
         steps: list[_Execute] = []
         while True:
             plain = self._text()
@@ -217,13 +217,13 @@ class _Parser:
         return name, sign == ":="
 
     def _slot(self, name: str) -> int:
-        """Returns where the variable that has this name here is kept."""
+        """Returns the slot of the variable with this name."""
         if name not in self._slots:
             raise TemplateSyntaxError(f"the variable `{name}` is not defined")
         return self._slots[name]
 
     def _new_slot(self, name: str) -> int:
-        """Returns a place for a new variable, which hides one of the same name up to the end of its block."""
+        """Returns a slot for a new variable, which hides one of the same name up to the end of its block."""
         self._slots[name] = self._slot_count
         self._slot_count += 1
         return self._slots[name]
@@ -259,7 +259,7 @@ class _Parser:
         return partial(_choose, value, slot, body, otherwise, has_dot=word == "with")
 
     def _otherwise(self, word: str) -> _Execute:
-        """Parses the actions behind `else`, its `end` included."""
+        """Parses the actions after `else`, with its `end`."""
         if self._lexemes:
             nested = self._lexemes.pop(0).text
             if nested != word or word == "range":
@@ -272,7 +272,7 @@ class _Parser:
         return body
 
     def _loop_variables(self) -> tuple[str, ...]:
-        """Parses `$x :=` or `$i, $x :=` in front of the operand of `range`."""
+        """Parses `$x :=` or `$i, $x :=` before the operand of `range`."""
         texts = [lexeme.text for lexeme in self._lexemes[:4]]
         kinds = [lexeme.kind for lexeme in self._lexemes[:4]]
         for count, shape in ((2, ["variable", "sign", "variable", "assign"]), (1, ["variable", "assign"])):

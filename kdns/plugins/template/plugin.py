@@ -67,7 +67,7 @@ class TemplatePlugin(Plugin):
         self._rr_failures = setup.counters("coredns_template_rr_failures", text, labels)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the answer of a stanza, SERVFAIL if one is for the question and does not match, or the next reply."""
+        """Returns the answer of a stanza; SERVFAIL if one applies and does not match, or the next reply."""
         is_of_packet = True
         for stencil in self._stencils:
             zone = stencil.zone_of(request.query)
@@ -122,7 +122,7 @@ class TemplatePlugin(Plugin):
         return self._completed(request, response, open_ended[-1]) if open_ended else response
 
     def _tally(self, family: Counters, subject: Subject, *more: str) -> Tally:
-        """Returns the counter of a question, in classes and types that clients do not make up."""
+        """Returns the counter of a question; unknown classes and types share labels, so clients cannot add counters."""
         request = subject.request
         qclass = class_name(request.query.qclass)
         known = "other" if qclass.startswith("CLASS") else qclass
@@ -141,7 +141,7 @@ class TemplatePlugin(Plugin):
 
 
 def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
-    """Returns the records of all sections; RecordError for what is none."""
+    """Returns the records of all sections; raises RecordError for an invalid one."""
     data = stencil.data(subject)
     records: list[tuple[Section, RRset]] = []
     for section, template in stencil.config.records:

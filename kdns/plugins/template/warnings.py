@@ -1,4 +1,4 @@
-"""Records of `template` that no question gets, as far as that is known without one."""
+"""Finds records of `template` that no query can get, as far as that can be decided without a query."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kdns.spelling import closest
 
 _CLIENTS: Final = ("192.0.2.1", "2001:db8::1")
 _TYPES: Final = (A, AAAA, TXT)
-"""Types to try where a stanza is about all of them."""
+"""Types that are tried for a stanza of type ANY."""
 _UNKNOWN: Final = frozenset((".", "Message", "Meta", "Var"))
-"""Fields whose values nobody knows before a question."""
+"""Fields whose values are unknown without a query."""
 
 
 def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
-    """Yields the templates that fail: fields that there are not, and texts that are no record whatever the name is."""
+    """Yields the templates that always fail: unknown fields, and texts that are invalid records for every name."""
     stencil = stencil_of(config)
     for (_, template), token in zip(config.records, config.words, strict=True):
         if reason := _missing_field(stencil, template) or _failure(stencil, template):
@@ -33,7 +33,7 @@ def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
 
 
 def _missing_field(stencil: Stencil, template: Template) -> str:
-    """Returns the first field that there is not, or a group or variable that nothing gives a value."""
+    """Returns the first unknown field, or a group or variable without a value."""
     config = stencil.config
     groups = {str(number) for number in range(1 + max((pattern.groups for pattern in config.patterns), default=0))}
     named = {
@@ -54,7 +54,7 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
 
 
 def _failure(stencil: Stencil, template: Template) -> str:
-    """Returns why a template gives no record for any of the questions that are tried, "" where it may for others."""
+    """Returns why a template gives no record for any tried query, "" if it may for others."""
     from kdns.dns.zonefile import has_type, parse_record  # noqa: PLC0415 - imported by `build` too
 
     config = stencil.config

@@ -138,9 +138,9 @@ class Needs(Clock, Files, Tasks, Protocol):
 
 
 class Tsigs(Plugin):
-    """Verifies what is signed, refuses what is not and has to be, and signs the responses.
+    """Verifies signed queries, refuses queries without a required signature, and signs the responses.
 
-    A signed query is never answered from the table: the signature is a record more.
+    A signed query is never answered from the table, because its signature is an additional record.
     """
 
     sees = Sees.PACKET
@@ -195,7 +195,7 @@ def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:
 
 
 def build(config: TsigConfig, setup: Needs) -> Tsigs:
-    """Returns the plugin. What verifies and signs is imported before the first query."""
+    """Returns the plugin. The code for signatures is imported before the first query."""
     import_module("kdns.plugins.tsig.signature")
     return Tsigs(config, setup)
 

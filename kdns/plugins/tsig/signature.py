@@ -27,7 +27,7 @@ BADSIG: Final = 16
 BADKEY: Final = 17
 BADTIME: Final = 18
 FUDGE_S: Final = 300
-"""How far clocks may differ (RFC 8945 §10)."""
+"""The allowed difference of clocks, in seconds (RFC 8945 §10)."""
 MAX_MAC_BYTES: Final = 64
 MAC_BYTES: Final = {
     "hmac-sha1.": 20,
@@ -36,7 +36,7 @@ MAC_BYTES: Final = {
     "hmac-sha384.": 48,
     "hmac-sha512.": 64,
 }
-"""The algorithms that a message may be signed with; MD5 is not one of them any more (RFC 8945 §6)."""
+"""The algorithms of signatures; MD5 is no longer allowed (RFC 8945 §6)."""
 DEFAULT_ALGORITHM: Final = "hmac-sha256."
 _FIXED_BYTES: Final = 10 + 16 + 6
 
@@ -121,7 +121,7 @@ class Signer:
 
 
 class Unsigned:
-    """Puts a TSIG behind a response that says why the request's is not believed; it is not signed (RFC 8945 §5.2)."""
+    """Appends a TSIG with the error of the request's signature; it is not signed (RFC 8945 §5.2)."""
 
     def __init__(self, tsig: Tsig, error: int) -> None:
         self._tsig = tsig

@@ -35,7 +35,7 @@ MAX_DIFFERENCES: Final = 20
 MAX_DIFFERENCE_RECORDS: Final = 100_000
 """Records of all kept differences of one zone."""
 FREED_AT_ONCE: Final = 1000
-"""Names of a zone that is not answered from any more: to free them takes less than a millisecond."""
+"""Names of an unused zone that are freed at a time, in less than a millisecond."""
 
 
 NO_ZONES: Final = ZoneSet(())
@@ -105,7 +105,7 @@ class Authority(Plugin):
         return self._zones
 
     def serve_zones(self, zones: Iterable[ServedZone]) -> None:
-        """Answers for these zones from now on."""
+        """Serves these zones from now on."""
         before = {id(served) for served in self._zones}
         self._zones = tuple(sorted(zones, key=lambda served: -len(served.labels)))
         self._by_labels = {served.labels: served for served in reversed(self._zones)}
@@ -114,7 +114,7 @@ class Authority(Plugin):
             self._setup.forget((self._subject(None),))
 
     def renew(self, served: ServedZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
-        """Answers with another version of a zone, and tell those who want to know."""
+        """Serves another version of a zone, and notifies subscribers."""
         is_new = zone is not None and (served.zone is None or served.zone.serial != zone.serial)
         if served.zone is not None and len(served.zone.nodes) > FREED_AT_ONCE:
             self._setup.spawn(partial(self._free, served.zone.parts()))
@@ -125,22 +125,19 @@ class Authority(Plugin):
                 changed(served.name)
 
     async def _free(self, parts: list[object]) -> None:
-        """Lets go of the parts of a zone, a few at a time: to free a large one at once holds up answers."""
+        """Frees the parts of a zone, a few at a time: freeing a large one at once would delay answers."""
         while parts:
             del parts[-FREED_AT_ONCE:]
             await self._setup.sleep(0)
 
     def closest_zone(self, labels: Labels, qtype: int) -> ServedZone | None:
-        """Returns the zone that a question is for.
-
-        Of DS at a zone's apex the parent's, if it is served (RFC 4035 §3.1.4.1).
-        """
+        """Returns the zone that answers a question; for DS the parent's, if it is served (RFC 4035 §3.1.4.1)."""
         served = self.zone_of(labels)
         is_apex = served is not None and served.labels == labels
         return (self.parent_zone(labels) or served) if qtype == DS and is_apex else served
 
     def parent_zone(self, labels: Labels) -> ServedZone | None:
-        """Returns the closest zone above a name; None if there is none."""
+        """Returns the closest zone above a name; None if no zone is."""
         return self.zone_of(labels[1:]) if labels else None
 
     def zone_of(self, labels: Labels) -> ServedZone | None:
@@ -249,7 +246,7 @@ def _followed(response: Response, found: Reply) -> Reply:
 
     If no directive answers for that name, the CNAMEs are the answer and a resolver continues (RFC 1034 §4.3.2 step 3a).
     """
-    if found is None:  # a client that a directive dropped: others may get more
+    if found is None:  # a directive dropped the query of this client: others may get an answer
         return response._replace(reuse=PRIVATE)
     reuse = NEVER.and_then(found.reuse)
     if found.rcode == REFUSED or is_unanswered(found):
