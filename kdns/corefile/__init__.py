@@ -1,5 +1,4 @@
-"""Corefile text to tokens to server blocks, with errors that name file, line and token.
+"""The grammar of Corefiles: text to tokens to server blocks, with errors that name file, line and token.
 
-It knows the grammar, and no directive's meaning.
-Begin with `parse`.
+It does not know the meaning of directives. Begin with `parse`.
 """

@@ -23,7 +23,7 @@ MAX_NAME_CHARS = 253
 
 @dataclass(frozen=True, slots=True)
 class ZoneAddress:
-    """One zone on one port. `port` is None where the Corefile has none: see `port_or_default`."""
+    """One zone on one port. `port` is None if the Corefile does not set it: see `port_or_default`."""
 
     zone: str
     scheme: str = "dns"

@@ -37,9 +37,9 @@ _REFERENCE = re.compile(r"\{%(?P<percent>.+?)%\}|\{\$(?P<dollar>[^}]+)\}", re.DO
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word of a Corefile; lines count from 1.
+    """One word of a Corefile; the first line is 1.
 
-    `written` is the text in the file where variables were expanded, and "" if there are none.
+    `written` is the text in the file before its variables were replaced, "" for a word without variables.
     """
 
     path: str

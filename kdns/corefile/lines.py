@@ -105,7 +105,7 @@ class _Blocks:
 
 
 def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
-    """Returns the outermost lines with their blocks; raises CorefileError where braces do not match."""
+    """Returns the outermost lines with their blocks; raises CorefileError for unbalanced braces."""
     blocks = _Blocks()
     for token in tokens:
         continues = blocks.expects_zones and bool(blocks.words) and blocks.words[-1].text.endswith(",")

@@ -17,10 +17,10 @@ from kdns.dns.rrset import Mx, Rdata, RRset, Soa, Srv
 from kdns.dns.types import AAAA, DNAME, A
 
 OWN_PAYLOAD_BYTES: Final = 1232
-"""The UDP payload kdns can take without fragments, as it says in its OPT (DNS flag day 2020)."""
+"""The size in kdns's OPT: the UDP payload that it can receive without fragments (DNS flag day 2020)."""
 MAX_OFFSET: Final = 0x3FFF
 ENDLESS: Final = 1 << 32
-"""A position behind every message."""
+"""A position after the end of every message."""
 
 QUESTION_POINTER: Final = pack("!H", POINTER | HEADER_BYTES)
 
@@ -39,7 +39,7 @@ _OPT_DO: Final = pack("!BHHBBHH", 0, 41, OWN_PAYLOAD_BYTES, 0, 0, 0x8000, 0)
 
 
 class Names:
-    """Where in the message names can be pointed at: the question's own, its zone, and owners written since."""
+    """The names in the message that a pointer can refer to: the question's, its zone, and owners written since."""
 
     __slots__ = ("_offsets", "_question", "_text", "_zone")
 
@@ -52,7 +52,7 @@ class Names:
 
     @classmethod
     def at(cls, name: Labels, offset: int) -> Names:
-        """Only this name can be pointed at."""
+        """Returns a table with only this name."""
         names = cls()
         names._offsets = {name: offset} if name else {}
         return names
@@ -82,7 +82,7 @@ class Names:
 
     @property
     def offsets(self) -> dict[Labels, int]:
-        """The names that can be pointed at, and where they stand."""
+        """The names that a pointer can refer to, and their positions."""
         if self._offsets is None:
             question, zone = self._question, self._zone
             self._offsets = {question: HEADER_BYTES} if question else {}

@@ -1,4 +1,4 @@
-"""The door to dnslib: whole messages, for tests and for people. No query passes here."""
+"""The door to dnslib: whole messages, for tests and tools. Queries of clients are not parsed here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kdns.dns.rrset import Rdata, RRset
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A response taken apart: flags in dig's words, the sections without OPT, the rcode's name."""
+    """A parsed response: flags in dig's words, the sections without OPT, the rcode's name."""
 
     rcode: str
     flags: frozenset[str]

@@ -19,7 +19,7 @@ MAX_LABEL_BYTES: Final = 63
 MAX_NAME_BYTES: Final = 255
 POINTER: Final = 0xC000
 CACHED_NAMES: Final = 4096
-"""Names whose labels are remembered: zones and the targets of records recur."""
+"""Names whose labels are cached: zones and the targets of records recur."""
 
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_*/-]*(?:\.[A-Za-z0-9_*/-]+)*")
 _SPECIAL: Final = frozenset(b'."\\();@$')
@@ -64,7 +64,8 @@ def _unescaped(raw: bytes) -> Labels:
 def text_of(labels: Labels) -> str:
     """Returns the name in text form, with a trailing dot.
 
-    Differs: a blank is its code, where CoreDNS has a backslash and the blank, which would be two fields of a line.
+    Differs: a blank is written as its code; CoreDNS writes a backslash and the blank, which would be two fields of a
+    line.
     """
     joined = b".".join(labels)
     if _PLAIN.fullmatch(joined) and joined.count(b".") == len(labels) - 1:
@@ -157,7 +158,7 @@ def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
 
 
 def skip_name(packet: bytes, position: int) -> int:
-    """Returns the position behind a name that may end in a pointer; ValueError when it runs out of the packet."""
+    """Returns the position after a name that may end in a pointer; ValueError if it runs out of the packet."""
     try:
         while length := packet[position]:
             if length > MAX_LABEL_BYTES:

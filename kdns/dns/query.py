@@ -1,6 +1,6 @@
-"""A packet read as a query, or the reason why it gets an error or silence.
+"""Packets parsed as queries, or the error response.
 
-RFC 1035 §4.1 for the form, RFC 6891 for EDNS. Nothing here raises for any bytes.
+RFC 1035 §4.1 for the form, RFC 6891 for EDNS. No bytes raise an exception here.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Query(NamedTuple):
 
 
 def query_for(labels: Labels, qtype: int, *, flags: int = RD) -> Query:
-    """Returns a query of the server's own, with the id 0 and without EDNS; ValueError for a name that is too long."""
+    """Returns an internal query, with the id 0 and without EDNS; ValueError for a name that is too long."""
     question = encode_name(labels) + _QUESTION.pack(qtype, IN)
     packet = b"\0\0" + pack("!HHHHH", flags, 1, 0, 0, 0) + question
     folded = tuple(label.lower() for label in labels)
@@ -128,7 +128,7 @@ def _opt(edns: Edns) -> bytes:
 
 
 class Malformed(NamedTuple):
-    """A packet that is not a query to answer: `rcode` None means silence (an answer, or too short to be anything)."""
+    """A packet that is not a valid query: `rcode` is None if it gets no response (a response, or too short)."""
 
     rcode: int | None
     question_end: int = HEADER_BYTES
@@ -198,7 +198,7 @@ def _read_records(packet: bytes, position: int, others: int, additionals: int) -
 
 
 def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Returns the options of an OPT; what is behind the last whole one is left out."""
+    """Returns the options of an OPT; an incomplete last option is ignored."""
     options = []
     position = 0
     while position + 4 <= len(rdata):

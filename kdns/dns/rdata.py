@@ -35,7 +35,7 @@ ONLY_A_NAME: Final = frozenset((NS, CNAME, PTR, DNAME))
 _NOTHING_BEHIND: Final = ONLY_A_NAME | {SRV, MX, SOA}
 ADDRESS_BYTES: Final = MappingProxyType({A: 4, AAAA: 16})
 MAX_POINTERS: Final = 127
-"""Pointers that one name may pass: a name has at most 127 labels."""
+"""The most pointers in one name: a name has at most 127 labels."""
 
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
@@ -69,7 +69,7 @@ def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
 
 
 class NamesAt:
-    """The names of a message in lower case, each label of which is read once, however many names end in it.
+    """The names of a message in lower case; each label is read once, also if many names end in it.
 
     A message has room for 5,000 names that end in the same 126 labels.
     """
@@ -79,7 +79,7 @@ class NamesAt:
     def __init__(self, wire: bytes) -> None:
         self._wire = wire
         self._names: dict[int, tuple[int, Labels, int]] = {}
-        """Position → the bytes that the name takes there without the root, its labels, and where its pointer leads."""
+        """Position → the size of the name there without the root, its labels, and the target of its pointer."""
 
     def at(self, position: int) -> Labels:
         """Returns the name at a position; ValueError for anything else, as in `name_at`."""
@@ -104,7 +104,7 @@ class NamesAt:
         except IndexError:
             raise ValueError("the name runs out of the message") from None
         size, labels, pointed = found or (0, (), -1)
-        if pointed >= limit:  # where a name begins decides how far its pointer may lead
+        if pointed >= limit:  # a pointer has to lead to a position before its name
             raise ValueError("a pointer leads forward")
         for start, label in reversed(passed):
             if label:
@@ -119,15 +119,15 @@ class NamesAt:
 
 
 def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:
-    """Returns the rdata between two positions of a message, its names written out; ValueError where they do not fit."""
+    """Returns the rdata between two positions of a message, without compression; ValueError if it is invalid."""
     layout = LAYOUTS.get(rtype)
     return packet[start:end] if layout is None else _with_names(layout, packet, start, end, lambda labels: labels)
 
 
 def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt) -> None:
-    """Raises ValueError for rdata between two positions of a message that is none of its type, as `rdata_of` does.
+    """Raises ValueError for invalid rdata between two positions of a message, as `rdata_of` does.
 
-    `names` are those of the message: names that end alike are read once.
+    `names` are those of the message: names with the same end are read once.
     """
     if rtype in ADDRESS_BYTES and end - start != ADDRESS_BYTES[rtype]:
         raise ValueError("an address of the wrong length")

@@ -1,4 +1,7 @@
-"""Messages of others: where their records stand, and what they hold. Bytes from the network, so every error is one."""
+"""Messages of other servers: the positions and values of their records.
+
+The bytes are from the network, so every error has to be handled.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _SETTABLE: Final = AA | TC | RA | AD
 
 
 class Record(NamedTuple):
-    """Where one record of a message stands: positions in the packet, its section, type, class and TTL."""
+    """The position of a record in a message, with its section, type, class and TTL."""
 
     section: int
     owner_at: int
@@ -36,7 +39,7 @@ class Record(NamedTuple):
 
 
 _known: Final[dict[bytes, tuple[Record, ...]]] = {}
-"""The records of the last few messages: one directive after the other looks at an upstream's."""
+"""Caches the records of the last few messages: several directives read an upstream's message."""
 
 
 def records(packet: bytes) -> tuple[Record, ...]:
@@ -123,7 +126,7 @@ def without_opt(packet: bytes, found: Sequence[Record]) -> tuple[bytes, tuple[tu
         return packet, (), 0
     (additionals,) = unpack_from("!H", packet, 10)
     bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : opt.owner_at]
-    if opt.end == len(packet):  # bytes behind it are not part of the message, and are dropped
+    if opt.end == len(packet):  # bytes after it are not part of the message, and are dropped
         _known[bare] = tuple(found[:-1])
     options = options_of(packet[opt.rdata_at : opt.end]) if opt.end > opt.rdata_at else ()
     return bare, options, opt.ttl >> 24 << 4

@@ -20,15 +20,15 @@ from kdns.dns.rdata import rdata_of, wire_of
 from kdns.dns.rrset import Rdata, RRset
 
 MAX_RECORDS: Final = 4_000_000
-"""Records of one zone file with all that it includes and generates."""
+"""The most records of one zone file, with included and generated ones."""
 MAX_INCLUDES: Final = 1000
 MAX_DEPTH: Final = 7
-"""Files that include each other, one within the other."""
+"""The deepest nesting of included files."""
 
 ReadFile: TypeAlias = Callable[[str, str], tuple[str, str]]
-"""Takes the file that a line stands in and the name that it includes; gives the path and the text.
+"""Returns the path and text of an included file, given the including file and the name.
 
-Raises ZoneFileError's reason as ValueError where it cannot be had.
+Raises ValueError with the reason for a ZoneFileError if the file cannot be read.
 """
 
 
@@ -41,7 +41,7 @@ class ZoneFileError(ValueError):
 
 
 SHOWN_CHARS: Final = 200
-"""Characters of a record that an error shows: a template may give 64 KiB of them, at each query."""
+"""The most characters of a record in an error: a template may give 64 KiB of them, at each query."""
 
 
 def no_includes(path: str, name: str) -> NoReturn:
@@ -159,7 +159,7 @@ class _Records:
         """Does nothing: only the reader uses $ORIGIN."""
 
     def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
-        """Takes a record."""
+        """Adds a record."""
         if len(self.records) >= MAX_RECORDS:
             raise dns.exception.SyntaxError(f"more than {MAX_RECORDS:,} records")
         if name is not self._last[0]:

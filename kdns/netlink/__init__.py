@@ -1,1 +1,1 @@
-"""Netlink: what the kernel's messages say, and the sockets that carry them (`io/`)."""
+"""Netlink: the kernel's messages as values, and the sockets for them (`io/`)."""

@@ -58,12 +58,12 @@ RESERVED: Final = 256
 MAX_DESCRIPTORS: Final = 1 << 20
 BACKLOG: Final = 1024
 BURST: Final = 16
-"""Connections accepted before the loop may do something else."""
+"""The most connections that are accepted in one iteration of the loop."""
 PAUSE_S: Final = 1.0
-"""How long nothing is accepted after the kernel had no descriptor left."""
+"""The delay of the next accept after the kernel had no descriptor left."""
 HANDSHAKE_S: Final = 10.0
 TLS_CLOSE_S: Final = 2.0
-"""How long the client may take to confirm the end of a TLS connection."""
+"""The time for a client to confirm the end of a TLS connection."""
 TLS_BUFFER_BYTES: Final = 32 * 1024
 """asyncio's own are 256 KiB, which is more than everything else that a connection holds."""
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 Version: TypeAlias = tuple[int, ...]
 
 CAPABILITY: Final = "requires the capability CAP_NET_ADMIN, as root has it or a container is given it"
-"""What a process lacks that may not change rules."""
+"""The missing capability of a process that may not change rules."""
 
 
 def version_in(text: str) -> Version:
@@ -20,7 +20,7 @@ def version_in(text: str) -> Version:
 
 
 def version_problem(what: str, found: str, expected: Version, hint: str = "") -> str:
-    """Why a version, as the program or kernel states it, is not enough, "" if it is, or cannot be read."""
+    """Returns why a version of a program or kernel is too old; "" if it is not, or cannot be parsed."""
     version = version_in(found)
     if not version or version >= expected:
         return ""
@@ -28,7 +28,7 @@ def version_problem(what: str, found: str, expected: Version, hint: str = "") ->
 
 
 def kernel_version_problem(expected: Version, hint: str = "") -> str:
-    """Why this kernel is not enough, "" if it is."""
+    """Returns why this kernel is too old, "" if it is not."""
     return version_problem("the kernel", os.uname().release, expected, hint)
 
 

@@ -1,5 +1,5 @@
-"""Other DNS servers: what is said of one, the queries that are sent to it, and how a connection frames them.
+"""Other DNS servers: their specification, the queries that are sent to them, and the framing of connections.
 
-It knows the protocol and no directive: `forward`, `loop`, `secondary` and `transfer` use it.
-Begin with `upstream`; sockets and connections are in `io/`.
+It knows the protocol and no directive: `forward`, `loop`, `secondary` and `transfer` use it. Begin with `upstream`;
+sockets and connections are in `io/`.
 """

@@ -10,10 +10,10 @@ from kdns.upstream.upstream import UpstreamError
 Key: TypeAlias = Hashable
 """The identifier of a query on its connection."""
 Arrived: TypeAlias = tuple[Key, bytes | UpstreamError]
-"""A message, or why there is none, and the query that it is for."""
+"""A message or its error, with the key of the query."""
 
 PIPELINED: Final = 128
-"""Queries that may wait on one connection."""
+"""The most pending queries of one connection."""
 
 
 class Framing(Protocol):
@@ -22,14 +22,11 @@ class Framing(Protocol):
     max_pending: int
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
-        """Returns a key that is not taken, and the bytes to send for a query whose packet is `body` behind the id."""
+        """Returns an unused key, and the bytes to send for a query whose packet is `body` after the id."""
         ...
 
     def received(self, data: bytes) -> list[Arrived]:
-        """Returns the messages that are complete with these bytes.
-
-        UpstreamError where the connection is of no more use.
-        """
+        """Returns the messages that are complete with these bytes; UpstreamError ends the connection."""
         ...
 
     def unsent(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Servers that questions are sent to: what a directive says of one, what it is given, and how an exchange fails."""
+"""Upstreams: their specification, their interface, and the errors of an exchange."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class UpstreamSpec:
 
 
 class UpstreamError(KdnsError):
-    """An exchange that gave no response. The message says what went wrong, without the address."""
+    """An exchange without a response. The message is the reason, without the address."""
 
 
 class UpstreamUnreachableError(UpstreamError):
-    """No connection was made: nothing was sent, so another attempt costs the upstream nothing."""
+    """The connection failed: nothing was sent, so another attempt costs the upstream nothing."""
 
 
 class UpstreamTimeoutError(UpstreamError):
-    """Nothing came in time."""
+    """The exchange timed out."""
 
 
 class Upstream(Protocol):

@@ -1,1 +1,1 @@
-"""Zones as values: their names and records, what they answer, and what of them changes."""
+"""Zones as values: their names and records, their answers, and the differences between versions."""

@@ -17,7 +17,7 @@ MAX_MEMBERS: Final = 10_000
 
 
 class CatalogError(ValueError):
-    """Records that make no catalog; none of them counts then (RFC 9432 §5.1)."""
+    """An invalid catalog; none of its records is used (RFC 9432 §5.1)."""
 
 
 @dataclass(slots=True)

@@ -71,10 +71,7 @@ def _next_closer(encloser: Labels, labels: Labels) -> Labels:
 
 
 def _encloser(zone: Zone, labels: Labels) -> Labels:
-    """Returns the closest name with an NSEC3 record.
-
-    An unsigned delegation has none where the zone opts out (§7.2.4).
-    """
+    """Returns the closest name with an NSEC3 record; an unsigned delegation has none if the zone opts out (§7.2.4)."""
     assert zone.nsec3  # noqa: S101 - callers have looked
     while len(labels) > len(zone.labels) and not zone.nsec3.match(labels):
         labels = labels[1:]

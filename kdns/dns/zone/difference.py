@@ -25,7 +25,7 @@ class Difference:
 
     @property
     def size(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return 2 + sum(len(rrset.rdata) for rrset in (*self.removed, *self.added))
 
     def records(self) -> Iterator[RRset]:

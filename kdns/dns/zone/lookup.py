@@ -33,9 +33,9 @@ from kdns.dns.zone import denial
 from kdns.dns.zone.zone import Zone, ZoneNode
 
 MAX_CHAIN: Final = 11
-"""CNAME and DNAME records of one answer that are followed within the zone."""
+"""The most CNAME and DNAME records of one answer that are followed within the zone."""
 _ABOUT_THE_NAME_ITSELF: Final = frozenset((CNAME, ANY, RRSIG, NSEC))
-"""Types that are answered at a name with a CNAME, rather than at its target."""
+"""Types that are answered at a name with a CNAME, instead of at its target."""
 _WITH_TARGETS: Final = frozenset((NS, MX, SRV, SVCB, HTTPS))
 
 
@@ -108,7 +108,7 @@ def lookup(zone: Zone, labels: Labels, qtype: int, *, do: bool = False) -> Looku
 
 
 class _Answer:
-    """One answer while it is made: what was followed so far."""
+    """An answer under construction, with the names that were followed so far."""
 
     def __init__(self, zone: Zone, qtype: int, *, do: bool) -> None:
         self._zone = zone
@@ -225,7 +225,7 @@ class _Answer:
         return self._negative(NXDOMAIN, is_bare=not self._answer)
 
     def _referral(self, node: ZoneNode, at: Labels) -> Lookup:
-        """Returns the NS records of the child, DS or the proof that there is none, and addresses within the zone."""
+        """Returns the NS records of the child, DS or the proof of its absence, and addresses within the zone."""
         ns = node.rrsets[NS]
         authority: tuple[RRset, ...] = (ns,)
         if self._do and DS in node.rrsets:
@@ -237,7 +237,7 @@ class _Answer:
         return Lookup(NOERROR, answer, authority + self._proof(), glue, is_authoritative=bool(answer))
 
     def _targets(self, rrsets: Iterable[RRset]) -> tuple[RRset, ...]:
-        """Returns the addresses in the zone of the names that these records lead to, each name once."""
+        """Returns the addresses in the zone of the targets of these records, each name once."""
         names = dict.fromkeys(
             target
             for rrset in rrsets
@@ -260,7 +260,7 @@ class _Answer:
 
 
 def target_of(rdata: Rdata) -> Labels | None:
-    """Returns the folded name that an NS, MX, SRV, SVCB or HTTPS record leads to; None for bytes that hold none."""
+    """Returns the folded target of an NS, MX, SRV, SVCB or HTTPS record; None if it has none."""
     match rdata:
         case str():
             return _labels(rdata)

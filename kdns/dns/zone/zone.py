@@ -21,15 +21,15 @@ from kdns.dns.types import CNAME, DNAME, IN, NSEC, NSEC3, RRSIG, SOA
 MAX_RECORDS: Final = 4_000_000
 """Records of one zone."""
 MAX_ITERATIONS: Final = 100
-"""Hash iterations of NSEC3: more cost a server much and protect nobody (RFC 9276 §3.1)."""
+"""The most hash iterations of NSEC3: more are expensive and give no protection (RFC 9276 §3.1)."""
 BESIDE_CNAME: Final = frozenset((CNAME, RRSIG, NSEC, 25))
-"""Types that may stand beside a CNAME (RFC 4034 §3, RFC 4035 §2.5); 25 is KEY."""
+"""Types that a name with a CNAME may have (RFC 4034 §3, RFC 4035 §2.5); 25 is KEY."""
 SHA1: Final = 1
 _BASE32: Final = b"0123456789abcdefghijklmnopqrstuv"
 
 
 class ZoneError(ValueError):
-    """Records that make no zone; the message names the owner."""
+    """Invalid records of a zone; the message names the owner."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +125,7 @@ class Zone:
         return self._nsec_nodes[place] if self._nsec_nodes else None
 
     def parts(self) -> list[object]:
-        """Returns the values that a large zone consists of, so that a caller can free them piece by piece."""
+        """Returns the large values of a zone, so that a caller can free them piece by piece."""
         hashed = self.nsec3.nodes if self.nsec3 else ()
         return [*self.nodes, *self.nodes.values(), *self._nsec_names, *hashed]
 

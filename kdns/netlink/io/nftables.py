@@ -43,7 +43,7 @@ from kdns.netlink.uapi import (
 
 _KIND: Final = NFNL_SUBSYS_NFTABLES << 8
 _READINGS: Final = 10
-"""How often objects are read that change meanwhile. A transaction of any program, in any table, interrupts a dump."""
+"""The attempts to read objects that change meanwhile."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Whose a Unix socket of this network namespace is, also where it takes no connections (linux/unix_diag.h)."""
+"""Finds the owner of a Unix socket of this network namespace, without connecting to it (linux/unix_diag.h)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL_STATES: Final = 0xFFFFFFFF
 
 
 def user_of(name: str) -> int | None:
-    """Returns the user who made the stream socket of this name; None if the kernel does not say (before 5.3)."""
+    """Returns the user who created the stream socket of this name; None if the kernel is too old (before 5.3)."""
     found: list[int] = []
 
     def receive(body: bytes) -> None:

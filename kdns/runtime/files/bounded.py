@@ -10,7 +10,7 @@ from kdns.errors import ManifestError
 
 CHARACTERS_MAX: Final = 64 * 1024 * 1024
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""How large a file of YAML or JSON may be: its objects take about ten times as much memory."""
+"""The largest file of YAML or JSON: its objects need about ten times as much memory."""
 
 
 def bounded_text(

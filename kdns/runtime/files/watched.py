@@ -1,4 +1,4 @@
-"""Files that a directive reads again and again."""
+"""Files that a directive reads again when they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kdns.runtime.files.bounded import CHARACTERS_MAX, bounded_text
 from kdns.runtime.tasks import in_daemon_thread
 
 SMALL_CHARACTERS_MAX: Final = 64 * 1024
-"""How long a file may be that the loop reads: a resolv.conf, a key."""
+"""The longest file that is read in the event loop: a resolv.conf, a key."""
 
 log = logs.get(__name__)
 

@@ -25,13 +25,13 @@ from yaml.resolver import Resolver
 from kdns.errors import ManifestError
 
 DEPTH_MAX: Final = 200
-"""How deep objects and lists may be nested."""
+"""The deepest nesting of objects and lists."""
 
 _EXPANDED_SIZE_MAX = 250_000
 """How much more than twice the text its expanded aliases may hold, in nodes and characters."""
 
 _MISTAKES_MAX = 100
-"""Mistakes of one text after which nothing more of it is read."""
+"""The most mistakes of one text; then parsing stops."""
 
 _TAG_DIRECTIVES_MAX = 100
 _SHOWN_CHARACTERS = 80

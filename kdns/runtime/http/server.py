@@ -21,13 +21,13 @@ from kdns.runtime.connections import Connections, Listener, bind_failure
 from kdns.runtime.http.log import HttpLog
 
 FIRST_REQUEST_S: Final = 10.0
-"""How long a new connection may be without a whole request."""
+"""The time for a new connection to send a complete request."""
 IDLE_S: Final = 120.0
-"""How long a connection may be idle between two requests."""
+"""The time that a connection may be idle between two requests."""
 LINGER_S: Final = 2.0
-"""How long the rest of a request is read that is answered already."""
+"""The time for which the rest of an answered request is read."""
 HEAD_BYTES_MAX: Final = 32 * 1024
-"""How much a connection may send before its first answer, beside a body."""
+"""The most bytes that a connection may send before its first answer, without a body."""
 READ_BUFFER_BYTES: Final = 16 * 1024
 RECEIVE_BYTES: Final = 256 * 1024
 """Bytes that asyncio receives at a time. So much of a body may arrive before its request is admitted."""
@@ -92,7 +92,7 @@ class HttpConnection(web.RequestHandler):
         self._pool.touch(self)
 
     def end(self, response: web.StreamResponse) -> None:
-        """Takes no further request: this is the last response."""
+        """Accepts no further request: this is the last response."""
         response.force_close()
         self.close()
 
@@ -102,7 +102,7 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def _address(self) -> str:
-        """The client's address, "" for one that is gone already."""
+        """The client's address, "" if it has disconnected."""
         peer = self._transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 

@@ -1,4 +1,4 @@
-"""Where an upstream is, and the sockets that are connected to it."""
+"""The address of an upstream, and the sockets that are connected to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 class Endpoint:
-    """The address of an upstream, and the one that is sent from, if any; InputError for what is none."""
+    """The address of an upstream, and the source address, if any; raises InputError for an invalid one."""
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self._family, self._address = _resolved(spec.address.host, spec.address.port)
@@ -27,7 +27,7 @@ class Endpoint:
                 raise InputError(f"{spec.source_address} and {spec.address.host} are not of one family")
 
     def udp(self) -> socket.socket:
-        """Returns a connected socket at a random port, which the kernel draws; OSError where there is no way."""
+        """Returns a connected socket at a random port of the kernel's choice; OSError if there is no route."""
         sock = self._bound(socket.SOCK_DGRAM)
         try:
             sock.connect(self._address)
@@ -37,7 +37,7 @@ class Endpoint:
         return sock
 
     async def connected(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
-        """Returns a connected TCP socket; OSError if there is none."""
+        """Returns a connected TCP socket; raises OSError."""
         sock = self._bound(socket.SOCK_STREAM)
         try:
             await loop.sock_connect(sock, self._address)

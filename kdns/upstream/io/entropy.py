@@ -1,4 +1,4 @@
-"""Random bytes of the operating system, drawn in batches, as a system call for each query would cost more than it."""
+"""Random bytes of the operating system, read in batches because a system call for each query would be costly."""
 
 from __future__ import annotations
 

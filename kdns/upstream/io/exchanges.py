@@ -1,4 +1,4 @@
-"""The exchanges under way of a process: how many there may be, and which of them have waited too long."""
+"""The pending exchanges of a process: their number, and their deadlines."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kdns.upstream.io.entropy import Entropy
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 MAX_EXCHANGES: Final = 4096
-"""Exchanges of all upstreams together; the next one fails at once. One client has half of them at most."""
+"""The most exchanges of all upstreams together; the next one fails at once. One client has half of them at most."""
 TICK_S: Final = 0.025
-"""How often deadlines are looked at: an exchange ends so much later than it should at most.
+"""The interval at which deadlines are checked, which is the longest delay of an expired exchange.
 
-One timer looks at all of them. A timer for each query would cost more than the query's system calls save.
+One timer checks all of them: a timer for each query would cost more than the query's system calls.
 """
 
 Ignored: TypeAlias = Counter[str]
-"""Messages that came and answered nothing, by the reason."""
+"""The received messages that match no query, by reason."""
 
 
 class Holder(Protocol):
-    """A socket or connection that an exchange waits on."""
+    """The socket or connection of an exchange."""
 
     def drop(self, pending: Pending) -> None:
         """Forgets a query whose client no longer waits."""
@@ -121,7 +121,7 @@ class Exchanges:
             pending.holder.drop(pending)
 
     def take_descriptor(self) -> bool:
-        """Counts a descriptor, or False where all are in use."""
+        """Counts a descriptor; returns False if all are in use."""
         if self.descriptors >= self.max_descriptors:
             return False
         self.descriptors += 1
@@ -156,6 +156,6 @@ def timed_out(pending: Pending) -> UpstreamError:
 
 
 def unreachable(error: OSError) -> UpstreamUnreachableError:
-    """Returns the system's own words for what was wrong, such as `connection refused`."""
+    """Returns the system's text of an error, such as `connection refused`."""
     words = os_reason(error)
     return UpstreamUnreachableError(words[:1].lower() + words[1:])

@@ -1,4 +1,4 @@
-"""DNS over HTTPS (RFC 8484) on one connection: HTTP/2 where the server speaks it, else HTTP/1.1."""
+"""DNS over HTTPS (RFC 8484) on one connection: HTTP/2 if the server supports it, otherwise HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ ID: Final = b"\x00\x00"
 
 @dataclass(slots=True)
 class Incoming:
-    """A response of HTTP on its way: its status, its media type, and as much of the body as has come."""
+    """An HTTP response that is being received: its status, its media type, and its body up to now."""
 
     status: int = 0
     media_type: str = ""
     body: bytearray = field(default_factory=bytearray)
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Notes what the headers say."""
+        """Reads the headers."""
         self.status = status
         for name, value in headers:
             if name.lower() == b"content-type":
                 self.media_type = value.decode("latin-1").partition(";")[0].strip().lower()
 
     def add(self, data: bytes) -> None:
-        """Notes more of the body; UpstreamError where it is longer than any message."""
+        """Appends to the body; UpstreamError if it is longer than any message."""
         self.body += data
         if len(self.body) > MAX_MESSAGE_BYTES:
             raise UpstreamError(f"a response of more than {MAX_MESSAGE_BYTES} bytes")
 
     def outcome(self) -> bytes | UpstreamError:
-        """Returns the message, or why there is none."""
+        """Returns the message or the error."""
         if self.status != HTTPStatus.OK:
             try:
                 phrase = f" {HTTPStatus(self.status).phrase}"
@@ -85,7 +85,7 @@ class Request:
         return f"{self._path}{separator}dns={urlsafe_b64encode(message).rstrip(b'=').decode()}"
 
     def body(self, message: bytes) -> tuple[list[tuple[str, str]], bytes]:
-        """Returns the body, and the headers that say what it is."""
+        """Returns the body, and its headers."""
         if self.method == "GET":
             return [], b""
         return [("content-type", MEDIA_TYPE), ("content-length", str(len(message)))], message

@@ -15,24 +15,24 @@ from kdns.runtime.os_errors import os_reason
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 READ_BYTES: Final = 128 << 10
-"""The bytes that are read ahead of one transfer."""
+"""The most bytes of one transfer that are received before the caller reads them."""
 TRANSFERS_AT_ONCE: Final = 10
 DATAGRAMS_AT_ONCE: Final = 100
-"""Of one peer; the others wait, so that a catalog of 10,000 zones does not take as many descriptors."""
+"""The most concurrent exchanges with one peer, so that a catalog of 10,000 zones does not use as many descriptors."""
 
 _transfers: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, TRANSFERS_AT_ONCE))
 _datagrams: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, DATAGRAMS_AT_ONCE))
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """Takes the first packet that answers, and ignores everything else."""
+    """Returns the first matching response, and ignores other packets."""
 
     def __init__(self, packet: bytes) -> None:
         self._packet = packet
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Takes a packet with the same id and question."""
+        """Accepts a packet with the same id and question."""
         del addr
         if not self.response.done() and _answers(self._packet, data):
             self.response.set_result(data)
@@ -98,7 +98,7 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
                 message = await reader.readexactly(size_bytes)
             if message[:2] != packet[:2] or len(message) < HEADER_BYTES:
                 raise UpstreamError("a message with another id")
-            await asyncio.sleep(0)  # what was read ahead comes without a wait
+            await asyncio.sleep(0)  # received messages are returned without a wait
             yield message
     except TimeoutError as error:
         raise UpstreamTimeoutError(f"no message within {timeout_s:g} s") from error

@@ -28,7 +28,7 @@ for those before it. A busy connection is its client's, which has as many as are
 answers do not come fill, and block, only the connections of the client that sent them.
 """
 IDLE_CONNECTIONS: Final = 8
-"""Connections that are kept for queries to come, where the Corefile says no other number."""
+"""The default number of idle connections that are kept."""
 SERIAL_CONNECTIONS: Final = 128
 """Connections of an upstream where each has one query at a time.
 
@@ -60,13 +60,13 @@ class Streams:
         self.counts = counts
         self.pipelined = PIPELINED
         self._idle: list[UpstreamConnection] = []
-        """Those that became idle last stand last."""
+        """The idle connections; the last one became idle last."""
         self._busy: dict[UpstreamConnection, None] = {}
         self._max_idle = IDLE_CONNECTIONS if spec.max_idle is None else spec.max_idle
 
     @property
     def idle(self) -> int:
-        """How many connections wait for nothing."""
+        """The number of idle connections."""
         return len(self._idle)
 
     async def exchange(
@@ -205,10 +205,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.opened_s = self.idle_since_s = self._exchanges.loop.time()
         self.is_retired = False
         self.client: str | bytes = ""
-        """Whose queries it was last chosen for, see `client_of`."""
+        """The client of its queries, see `client_of`."""
         self._pending: dict[Key, Pending] = {}
         self._late: set[Key] = set()
-        """Queries that are not waited for any more."""
+        """Queries whose clients no longer wait."""
         self._unsent: dict[Pending, bytes] = {}
         self._answered = 0
         self._framing: Framing | None = None
@@ -218,16 +218,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     @property
     def load(self) -> int:
-        """How many queries wait."""
+        """The number of pending queries."""
         return len(self._pending) + len(self._unsent)
 
     @property
     def max_pending(self) -> int:
-        """How many may."""
+        """The most pending queries."""
         return self._framing.max_pending if self._framing else PIPELINED
 
     def send(self, pending: Pending, body: bytes) -> None:
-        """Sends a query, or keep it until the connection is open."""
+        """Sends a query, or keeps it until the connection is open."""
         self._pool.mark_busy(self)
         pending.holder = self
         framing, transport = self._framing, self._transport
@@ -270,7 +270,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Sends what waits for the connection."""
+        """Sends the queries that wait for the connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream clients no other kind
         self._transport = transport
         if self._is_ended:
@@ -290,12 +290,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.fail(ClosedError(f"{reason} before the response came", was_used=self._answered > 0))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns where the next bytes are to be written."""
+        """Returns the buffer for the next bytes."""
         del sizehint
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Takes every whole message."""
+        """Processes every complete message."""
         if self._framing is None or self._transport is None:
             return
         try:
@@ -316,7 +316,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._pool.mark_idle(self)
 
     def _send_unsent(self) -> None:
-        """Sends what has waited, as far as there is room."""
+        """Sends waiting queries while the connection accepts them."""
         if self._framing is not None and not self._framing.max_pending:
             self.is_retired = True
             unsent, self._unsent = self._unsent, {}

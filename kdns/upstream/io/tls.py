@@ -1,4 +1,4 @@
-"""How an upstream's certificate is checked, and what is said of one that is refused."""
+"""The verification of an upstream's certificate, and the texts of its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec, Upstrea
 HTTPS_ALPN: Final = ("h2", "http/1.1")
 """The protocols that ALPN offers, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
 MAX_CONTEXTS: Final = 64
-"""Contexts that are kept for several upstreams with the same roots and certificates: each loads some 140 roots."""
+"""The most cached contexts, which upstreams with the same roots and certificates share: each loads 140 roots."""
 
 # OpenSSL's X509_V_ERR numbers (x509_vfy.h).
 _NOT_YET_VALID: Final = 9

@@ -30,9 +30,10 @@ SOCKETS: Final = 16
 """Sockets of an upstream that new queries are spread over at random; a power of two."""
 QUERIES_OF_SOCKET: Final = 64
 SOCKET_S: Final = 10.0
-"""After so many queries or so long a socket gets no more of them; it closes with its last response."""
+"""The most queries and the longest age of a socket; then it gets no more, and closes after its last response."""
 MAX_WRONG: Final = 10
-"""Messages to one socket that answer nothing; then its queries are repeated over TCP and the port is given up."""
+"""The most messages to one socket that match no query; then its queries are repeated over TCP and the port is closed.
+"""
 RECEIVE_BYTES: Final = 65535
 
 _ONE_QUESTION: Final = b"\x00\x01"
@@ -56,9 +57,9 @@ class Repeat(Protocol):
 
 
 class UdpSockets:
-    """The sockets of one upstream. `keeps_case` says whether names are sent in random case.
+    """The sockets of one upstream. `keeps_case`: names are sent in random case.
 
-    It ends to be so when a response came in another case, and came so over TCP too.
+    It is set to False once a server changed the case of a name over UDP and TCP.
     """
 
     def __init__(self, place: Endpoint, exchanges: Exchanges, tcp: Repeat, counts: Counts) -> None:
@@ -139,7 +140,7 @@ class UdpSockets:
         return fresh
 
     async def _repeated(self, query: Query, pending: Pending) -> bytes:
-        """Returns the response over TCP, whose sender nobody forges who does not see the connection."""
+        """Returns the response over TCP, which cannot be forged without seeing the connection."""
         timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
         response = await self._tcp.exchange(query, timeout_s, client, pending.question, deadline_s)
         if pending.has_other_case and not response.startswith(pending.question, HEADER_BYTES):
@@ -179,7 +180,7 @@ class UdpSocket:
             message = self.socket.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:  # an ICMP message says that nobody listens there
+        except OSError as error:  # an ICMP message reports that nothing listens there
             self.fail(unreachable(error))
             return
         message_id = message[:2]
@@ -203,7 +204,7 @@ class UdpSocket:
                 self._pool.remove(self)
 
     def retire(self) -> None:
-        """Sends nothing more; close behind the last response."""
+        """Sends nothing more; closes after the last response."""
         if not self._is_retired:
             self._is_retired = True
             self._pool.retire(self)
@@ -260,6 +261,6 @@ class UdpSocket:
 
 
 def _repeat(pending: Pending) -> None:
-    """Has the query repeated over TCP."""
+    """Repeats the query over TCP."""
     if not pending.done():
         pending.set_result(b"")

@@ -15,7 +15,7 @@ from kdns.upstream.io.udp import UdpSockets
 from kdns.upstream.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
 
 TIDY_S: Final = 1.0
-"""How often sockets and connections are looked for that were idle for too long."""
+"""The interval at which idle sockets and connections are closed, in seconds."""
 
 Label: TypeAlias = tuple[str, str]
 """The address of an upstream, and the protocol as CoreDNS's metrics name it."""
@@ -45,7 +45,7 @@ class SocketUpstream:
         return self.streams.exchange(query, timeout_s, client)
 
     def tidy(self, now_s: float) -> None:
-        """Closes what was idle for too long."""
+        """Closes sockets and connections that were idle for too long."""
         self.udp.tidy(now_s)
         self.streams.tidy(now_s)
 
@@ -98,17 +98,17 @@ class Upstreams:
 
     @property
     def under_way(self) -> int:
-        """How many queries wait."""
+        """The number of pending queries."""
         return len(self._exchanges) if self._exchanges else 0
 
     @property
     def descriptors(self) -> int:
-        """How many sockets are open."""
+        """The number of open sockets."""
         return self._exchanges.descriptors if self._exchanges else 0
 
     @property
     def rejected(self) -> int:
-        """How many failed as too many waited."""
+        """The number of queries that failed because too many were pending."""
         return self._exchanges.rejected if self._exchanges else 0
 
     def of(self, spec: UpstreamSpec) -> Lease:
