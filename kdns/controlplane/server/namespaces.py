@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kdns.controlplane.meta.conditions import set_condition
 from kdns.controlplane.meta.errors import StatusError, forbidden, not_found
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import CONTENT_FINALIZER, namespace_finalizers
@@ -80,22 +81,15 @@ def terminating(namespace: Json, left: NamespaceContent, now: str) -> Json:
     """
     spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
     held = [each for each in namespace_finalizers(namespace) if each != CONTENT_FINALIZER or left.objects]
-    before = {row.get("type"): row for row in status.get("conditions") or ()}
-    rows = []
+    rows = status.get("conditions") or ()
     for kind, (is_true, reason, message) in _conditions(left).items():
         row = {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}
-        known = before.pop(kind, {})
-        since = known.get("lastTransitionTime") if known.get("status") == row["status"] else now
-        rows.append({**row, "lastTransitionTime": since})
-    rows = [{key: row[key] for key in _ORDER} for row in rows]
+        rows = set_condition(rows, row, now)
     return {
         **namespace,
         "spec": {**spec, "finalizers": held} if held else {key: spec[key] for key in spec if key != "finalizers"},
-        "status": {**status, "phase": "Terminating", "conditions": [*rows, *before.values()]},
+        "status": {**status, "phase": "Terminating", "conditions": rows},
     }
-
-
-_ORDER = ("type", "status", "lastTransitionTime", "reason", "message")
 
 
 def _conditions(left: NamespaceContent) -> dict[str, tuple[bool, str, str]]:

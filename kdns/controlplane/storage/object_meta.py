@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
+from kdns.cluster.objects import Key
 from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, invalid
 from kdns.controlplane.meta.field_errors import expected, invalid_value
 from kdns.controlplane.meta.kinds import Json, Kind
@@ -25,6 +26,12 @@ _CLIENT_MAY_NOT_SET = (*_OURS, "selfLink")
 def is_terminating(obj: Json) -> bool:
     """Returns whether the object is being deleted: metadata.deletionTimestamp is set."""
     return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def key_of(obj: Json) -> Key:
+    """Returns namespace and name; "" for absent ones."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace") or "", metadata.get("name") or ""
 
 
 def copied(obj: Json) -> Json:

@@ -236,6 +236,11 @@ class Subscription:
                 self._bytes -= size
         return events
 
+    def cancel(self) -> None:
+        """Ends the watch without waking its owner."""
+        self.wake = _nothing
+        self.close()
+
     def close(self) -> None:
         """Ends the watch; queued events can still be taken."""
         if not self.closed:

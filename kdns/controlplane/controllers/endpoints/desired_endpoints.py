@@ -17,8 +17,8 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
     target_ref,
 )
 from kdns.controlplane.meta.annotations import ZONE
+from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.pod.pod import is_ready
 from kdns.controlplane.resources.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 

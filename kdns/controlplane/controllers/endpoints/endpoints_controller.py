@@ -27,8 +27,9 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
 )
 from kdns.controlplane.controllers.endpoints.service_index import PodViews, ServiceIndex
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
-from kdns.controlplane.resources.pod.pod import is_ready, pod_ips
+from kdns.controlplane.resources.pod.pod import pod_ips
 from kdns.controlplane.resources.service.spec import ip_families, spec_of
 
 CAPACITY: Final = 1000

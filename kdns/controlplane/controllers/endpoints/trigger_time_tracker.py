@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kdns.cluster.objects import Key
+from kdns.controlplane.meta.conditions import condition_of
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.pod.pod import ready_condition
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class TriggerTimeTracker:
 
     def put(self, key: Key, pod: Json | None) -> None:
         """Sets a Pod; None for one that the Service does not select."""
-        changed = _time((ready_condition(pod) or {}).get("lastTransitionTime")) if pod else None
+        changed = _time((condition_of(pod, "Ready") or {}).get("lastTransitionTime")) if pod else None
         before = self._pods.pop(key, None)
         if changed is None:
             return

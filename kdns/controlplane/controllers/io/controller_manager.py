@@ -117,8 +117,7 @@ class ControllerManager:
             timer.cancel()
         self._later.clear()
         for subscription in self._subscriptions.values():
-            subscription.wake = _nothing
-            subscription.close()
+            subscription.cancel()
         self._subscriptions.clear()
 
     def _on_event(self) -> None:
@@ -375,7 +374,3 @@ class _PriorityQueue:
 
 def _retry_s(failures: int) -> float:
     return float(min(FIRST_RETRY_S * 2.0 ** (failures - 1), LONGEST_RETRY_S))
-
-
-def _nothing() -> None:
-    pass

@@ -27,8 +27,7 @@ class KubernetesServiceKeeper:
     def close(self) -> None:
         """Stops watching."""
         for subscription in self._subscriptions:
-            subscription.wake = _nothing
-            subscription.close()
+            subscription.cancel()
 
     def _watch(self) -> None:
         self.close()
@@ -52,7 +51,3 @@ class KubernetesServiceKeeper:
             self._watch()
         if not all(self._api.store.get(kind, KEY) for kind in _KINDS):
             self._create()
-
-
-def _nothing() -> None:
-    """Ignores the wake-up of a closed subscription."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
-from kdns.controlplane.controllers.nodes.node_status import is_ready, reported_conditions
+from kdns.controlplane.controllers.nodes.node_status import reported_conditions
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.kinds import LEASE, NODE, Json
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 

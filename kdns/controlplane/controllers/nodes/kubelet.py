@@ -9,13 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.nodes.node_status import (
-    internal_ips,
-    is_ready,
-    lacks_node_status,
-    node_labels,
-    node_status,
-)
+from kdns.controlplane.controllers.nodes.node_status import internal_ips, lacks_node_status, node_labels, node_status
 from kdns.controlplane.controllers.nodes.pod_addresses import PodAddresses
 from kdns.controlplane.controllers.nodes.pod_status import (
     gated_status,
@@ -29,6 +23,7 @@ from kdns.controlplane.controllers.nodes.pod_status import (
 )
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.resources.pod.pod import node_of, pod_ips
 from kdns.controlplane.resources.service.allocator import Choose

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.nodes.node_status import is_ready
 from kdns.controlplane.controllers.nodes.placement import evicting_taints, eviction_in_s
 from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.conditions import condition_of, is_ready
 from kdns.controlplane.meta.kinds import NODE, POD, Json
-from kdns.controlplane.resources.pod.pod import is_finished, node_of, ready_condition, with_condition
+from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 _LOST = "NodeNotReady"
@@ -73,7 +73,7 @@ class NodeLifecycle(Reconciler):
         if wait_s == 0:
             event = Event(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
             return Result((Action("delete", POD, pod),), (event,))
-        ready = ready_condition(pod) or {}
+        ready = condition_of(pod, "Ready") or {}
         if not is_ready(node) and ready.get("status") == "True":
             changed = with_condition(pod, "Ready", "False", timestamp(now_s), reason=_LOST)
             event = Event(POD, pod, "Warning", _LOST, "Node is not ready")
@@ -89,4 +89,4 @@ def _state(node: Json | None) -> tuple[bool, list[Json]]:
 
 
 def _was_lost(pod: Json) -> bool:
-    return (ready_condition(pod) or {}).get("reason") == _LOST
+    return (condition_of(pod, "Ready") or {}).get("reason") == _LOST

@@ -78,9 +78,3 @@ def internal_ips(node: Json) -> list[str]:
     """Returns the addresses of type InternalIP."""
     rows = (node.get("status") or {}).get("addresses") or ()
     return [row["address"] for row in rows if row.get("type") == "InternalIP" and row.get("address")]
-
-
-def is_ready(node: Json) -> bool:
-    """Returns whether the Node's Ready condition is True."""
-    rows = (node.get("status") or {}).get("conditions") or ()
-    return any(row.get("type") == "Ready" and row.get("status") == "True" for row in rows)

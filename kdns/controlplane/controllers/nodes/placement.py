@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kdns.controlplane.controllers.nodes.node_status import is_ready
+from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.kinds import Json
 
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.pod.pod import is_finished, is_ready, node_of, pod_ips, status_of, with_condition
+from kdns.controlplane.resources.pod.pod import is_finished, node_of, pod_ips, status_of, with_condition
 from kdns.controlplane.storage.object_meta import is_terminating
 
 _KUBELETS = frozenset({"Ready", "ContainersReady", "Initialized"})

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
 from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.conditions import set_condition
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE_CIDR, Json
 from kdns.controlplane.resources.service.service_cidr import (
@@ -13,7 +23,6 @@ from kdns.controlplane.resources.service.service_cidr import (
     default_service_cidr,
     is_managed,
     networks_of,
-    ready_condition,
 )
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 from kdns.net import Network, parse_address
@@ -128,15 +137,10 @@ def _update(obj: Json, **changes: Json) -> Result:
 
 def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) -> Result:
     """Updates the Ready condition; no write when it is unchanged."""
-    old = ready_condition(obj)
-    condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
-    since = old.get("lastTransitionTime") if old.get("status") == status else None
-    new = {**condition, "lastTransitionTime": since or timestamp(now_s)}
-    if new == old:
-        return Result()
-    others = [each for each in (obj.get("status") or {}).get("conditions") or () if each.get("type") != "Ready"]
-    changed = {**obj, "status": {"conditions": [*others, new]}}
-    return Result((Action("update", SERVICE_CIDR, changed, "status"),))
+    old = (obj.get("status") or {}).get("conditions") or []
+    new = {"type": "Ready", "status": status, "reason": reason, "message": message}
+    conditions = set_condition(old, new, timestamp(now_s))
+    return Result() if conditions == old else Result(status_update(SERVICE_CIDR, obj, {"conditions": conditions}))
 
 
 class DefaultServiceCidr(Reconciler):

@@ -10,9 +10,10 @@ from math import ceil
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
+from kdns.controlplane.meta.conditions import is_ready, set_condition
 from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, Json
 from kdns.controlplane.resources.label_selectors import selector_of
-from kdns.controlplane.resources.pod.pod import is_finished, is_ready
+from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 
@@ -67,7 +68,10 @@ class Disruptions(Reconciler):
         )
         desired = _desired_healthy(spec, len(running))
         allowed = max(0, healthy - desired) if running else 0
-        reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+        status, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+        condition = {"type": "DisruptionAllowed", "status": status, "reason": reason, "message": ""}
+        condition["observedGeneration"] = budget["metadata"].get("generation", 0)
+        conditions = set_condition(old.get("conditions") or (), condition, now)
         return {
             "observedGeneration": budget["metadata"].get("generation", 0),
             **({"disruptedPods": disrupted} if disrupted else {}),
@@ -75,7 +79,7 @@ class Disruptions(Reconciler):
             "currentHealthy": healthy,
             "desiredHealthy": desired,
             "expectedPods": len(running),
-            "conditions": [_condition(old, *reason, budget["metadata"].get("generation", 0), now)],
+            "conditions": [row for row in conditions if row["type"] == "DisruptionAllowed"],
         }
 
 
@@ -88,10 +92,3 @@ def _desired_healthy(spec: Json, expected: int) -> int:
 
 def _number(limit: int | str, of: int) -> int:
     return limit if isinstance(limit, int) else ceil(of * int(limit[:-1]) / 100)
-
-
-def _condition(old: Json, status: str, reason: str, generation: int, now: str) -> Json:
-    condition: Json = next((row for row in old.get("conditions") or () if row.get("type") == "DisruptionAllowed"), {})
-    since = (condition.get("lastTransitionTime") if condition.get("status") == status else None) or now
-    row = {"type": "DisruptionAllowed", "status": status, "observedGeneration": generation}
-    return {**row, "lastTransitionTime": since, "reason": reason, "message": ""}

@@ -24,9 +24,9 @@ from kdns.controlplane.controllers.reconciler import (
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, is_active, new_pod
 from kdns.controlplane.meta.annotations import annotated_number
+from kdns.controlplane.meta.conditions import is_ready, is_true, set_condition
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import JOB, POD, Json
-from kdns.controlplane.resources.pod.pod import is_ready
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -232,12 +232,6 @@ def indexes_in(text: str, completions: int) -> set[int]:
     return indexes
 
 
-def is_true(job: Json, name: str) -> bool:
-    """Returns whether a condition is True."""
-    rows = (job.get("status") or {}).get("conditions") or ()
-    return any(row.get("type") == name and row.get("status") == "True" for row in rows)
-
-
 def is_finished_job(job: Json) -> bool:
     """Returns whether the Job is Complete or Failed."""
     return any(is_true(job, name) for name in _ENDS)
@@ -249,11 +243,7 @@ def with_conditions(
     """Returns the conditions with some set; one with equal status and reason keeps its times."""
     listed = list(rows)
     for name in names:
-        old = next((row for row in listed if row.get("type") == name), None)
-        row = {"type": name, "status": status, "lastProbeTime": now, "lastTransitionTime": now}
-        row |= {"reason": why[0], "message": why[1]}
-        if old is None:
-            listed.append(row)
-        elif (old.get("status"), old.get("reason")) != (status, why[0]):
-            listed[listed.index(old)] = row
+        if not any((row.get("type"), row.get("status"), row.get("reason")) == (name, status, why[0]) for row in listed):
+            row = {"type": name, "status": status, "lastProbeTime": now, "reason": why[0], "message": why[1]}
+            listed = set_condition(listed, row, now)
     return listed

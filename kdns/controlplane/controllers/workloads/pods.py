@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.owner_references import owner_reference
+from kdns.controlplane.meta.conditions import condition_of
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.pod.pod import is_finished, ready_condition
+from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.resources.service.allocator import Choose
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -34,7 +35,7 @@ def is_active(pod: Json) -> bool:
 
 def ready_since_s(pod: Json) -> float | None:
     """Returns when the Pod became Ready (Unix seconds, 0 for an unknown time); None for a Pod that is not Ready."""
-    condition = ready_condition(pod) or {}
+    condition = condition_of(pod, "Ready") or {}
     if condition.get("status") != "True":
         return None
     return seconds_of(condition.get("lastTransitionTime") or "") or 0.0

@@ -30,11 +30,12 @@ from kdns.controlplane.controllers.workloads.pods import (
     ready_since_s,
 )
 from kdns.controlplane.controllers.workloads.replicas import count
+from kdns.controlplane.meta.conditions import condition_of, set_condition
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import POD, REPLICA_SET, Json, Kind
 from kdns.controlplane.resources.pod.pod import is_finished
-from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+from kdns.controlplane.storage.object_meta import is_terminating, key_of, timestamp
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -120,13 +121,13 @@ class ReplicaSets(Reconciler):
 
     def _chosen(self, owner: Json, active: list[Json], surplus: int, now_s: float) -> list[Json]:
         """Returns the Pods to delete, in order of `rank`; the next reconcile deletes the rest of the same choice."""
-        key, pods = _key(owner), {_key(pod): pod for pod in active}
+        key, pods = key_of(owner), {key_of(pod): pod for pod in active}
         chosen = [pods[each] for each in self._chosen_pods.pop(key, ()) if each in pods]
         if len(chosen) != surplus:
             on_node = self._related_by_node(owner, active)
             chosen = sorted(active, key=lambda pod: rank(pod, on_node[_node(pod)], now_s))[:surplus]
         if surplus > ACTIONS_MAX:
-            self._chosen_pods[key] = [_key(pod) for pod in chosen[ACTIONS_MAX:]]
+            self._chosen_pods[key] = [key_of(pod) for pod in chosen[ACTIONS_MAX:]]
         return chosen
 
     def _related_by_node(self, owner: Json, active: list[Json]) -> Counter[str]:
@@ -144,7 +145,7 @@ class ReplicaSets(Reconciler):
         spec, old = owner.get("spec") or {}, owner.get("status") or {}
         labels = (((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}).items()
         least_s = count(spec, "minReadySeconds")
-        waits = [available_in_s(self._ready_since_s[_key(pod)], least_s, now_s) for pod in active]
+        waits = [available_in_s(self._ready_since_s[key_of(pod)], least_s, now_s) for pod in active]
         labelled = sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active)
         counts = {
             "fullyLabeledReplicas": labelled,
@@ -157,19 +158,10 @@ class ReplicaSets(Reconciler):
         if generation := count(owner["metadata"], "generation"):
             status["observedGeneration"] = generation
         if failure:
-            status["conditions"] = [_replica_failure(old, failure, now_s)]
+            row = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
+            held = condition_of({"status": old}, "ReplicaFailure")
+            status["conditions"] = set_condition([held] if held else [], row, timestamp(now_s))
         return status, min((wait for wait in waits if wait), default=None)
-
-
-def _replica_failure(old: Json, message: str, now_s: float) -> Json:
-    old_row: Json = next((row for row in old.get("conditions") or () if row.get("type") == "ReplicaFailure"), {})
-    since = old_row.get("lastTransitionTime") or timestamp(now_s)
-    row = {"type": "ReplicaFailure", "status": "True", "lastTransitionTime": since}
-    return {**row, "reason": "FailedCreate", "message": message}
-
-
-def _key(obj: Json) -> Key:
-    return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
 def _node(pod: Json) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kdns.controlplane.meta import formats
+from kdns.controlplane.meta.conditions import is_true
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.field_errors import immutable, invalid_value, invalid_values, required, unsupported
 from kdns.controlplane.meta.kinds import Json
@@ -25,12 +26,6 @@ _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 _SELECTABLE_MAX: Final = 8
 _SELECTABLE_TYPES: Final = frozenset({"boolean", "integer", "string"})
-
-
-def is_true(definition: Json, condition: str) -> bool:
-    """Returns whether a condition of a definition is True."""
-    rows = (definition.get("status") or {}).get("conditions") or ()
-    return any(row.get("type") == condition and row.get("status") == "True" for row in rows)
 
 
 def is_protected(group: str) -> bool:

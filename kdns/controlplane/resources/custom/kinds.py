@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from kdns.controlplane.meta import formats
+from kdns.controlplane.meta.conditions import is_true
 from kdns.controlplane.meta.errors import Cause, method_not_allowed
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.meta.structural import Schema, parsed
@@ -17,7 +18,6 @@ from kdns.controlplane.resources.custom import jsonpath, printer
 from kdns.controlplane.resources.custom.definition import (
     CLEANUP,
     default_definition,
-    is_true,
     validate_definition,
 )
 from kdns.controlplane.resources.custom.status import status_of

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kdns.controlplane.meta.conditions import is_true, set_condition
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.custom.definition import APPROVED, is_protected, is_true
+from kdns.controlplane.resources.custom.definition import APPROVED, is_protected
 
 
 def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
@@ -38,13 +39,13 @@ def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
     if is_protected(spec["group"]):
         url = (definition["metadata"].get("annotations") or {}).get(APPROVED, "")
         rows.append(_approval(url))
-    known = {row["type"]: row for row in before.get("conditions") or ()}
-    now = _now(definition)
-    conditions = [_condition(known.pop(row[0], {}), *row, now) for row in rows]
+    conditions = before.get("conditions") or []
+    for row in rows:
+        conditions = set_condition(conditions, _condition(*row), _now(definition))
     stored = list(before.get("storedVersions") or ())
     storage = next(each["name"] for each in spec["versions"] if each.get("storage"))
     return {
-        "conditions": [*conditions, *known.values()],
+        "conditions": conditions,
         "acceptedNames": accepted,
         "storedVersions": stored if storage in stored else [*stored, storage],
     }
@@ -53,10 +54,8 @@ def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
 def with_termination(definition: Json, now: str) -> Json:
     """Returns a terminating definition that still has objects, with the condition for that."""
     status = definition.get("status") or {}
-    known = {row["type"]: row for row in status.get("conditions") or ()}
-    row = ("Terminating", True, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-    ended = _condition(known.pop("Terminating", {}), *row, now)
-    return {**definition, "status": {**status, "conditions": [*known.values(), ended]}}
+    row = _condition("Terminating", True, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+    return {**definition, "status": {**status, "conditions": set_condition(status.get("conditions") or (), row, now)}}
 
 
 def _approval(url: str) -> tuple[str, bool, str, str]:
@@ -66,10 +65,8 @@ def _approval(url: str) -> tuple[str, bool, str, str]:
     return name, True, "ApprovedAnnotation", f"approved in {url}"
 
 
-def _condition(before: Json, kind: str, holds: bool, reason: str, message: str, now: str) -> Json:
-    status = "True" if holds else "False"
-    since = before.get("lastTransitionTime") if before.get("status") == status else now
-    return {"lastTransitionTime": since, "message": message, "reason": reason, "status": status, "type": kind}
+def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
+    return {"message": message, "reason": reason, "status": "True" if holds else "False", "type": kind}
 
 
 def _now(definition: Json) -> str:

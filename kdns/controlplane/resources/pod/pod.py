@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kdns.controlplane.meta.conditions import condition_of, set_condition
 from kdns.controlplane.meta.kinds import Json
 
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -13,31 +14,13 @@ def status_of(pod: Json) -> Json:
     return status
 
 
-def ready_condition(pod: Json) -> Json | None:
-    """Returns the Pod's Ready condition."""
-    for condition in status_of(pod).get("conditions") or []:
-        if condition.get("type") == "Ready":
-            found: Json = condition
-            return found
-    return None
-
-
-def is_ready(pod: Json) -> bool:
-    """Returns whether the Pod's Ready condition is True."""
-    return (ready_condition(pod) or {}).get("status") == "True"
-
-
 def with_condition(pod: Json, name: str, status: str, now: str, **why: str) -> Json:
     """Returns the Pod with this condition; the Pod itself if it has the condition."""
-    rows = status_of(pod).get("conditions") or []
-    found = next((row for row in rows if row.get("type") == name), None)
-    said = {key: (found or {}).get(key) for key in ("status", "reason", "message") if (found or {}).get(key)}
-    if found and said == {"status": status, **why}:
+    found = condition_of(pod, name) or {}
+    if {key: found[key] for key in ("status", "reason", "message") if found.get(key)} == {"status": status, **why}:
         return pod
-    since = (found or {}).get("lastTransitionTime") if (found or {}).get("status") == status else now
-    row = {"type": name, "status": status, "lastTransitionTime": since or now, **why}
-    listed = [row if each is found else each for each in rows] if found else [*rows, row]
-    return {**pod, "status": {**status_of(pod), "conditions": listed}}
+    rows = set_condition(status_of(pod).get("conditions") or [], {"type": name, "status": status, **why}, now)
+    return {**pod, "status": {**status_of(pod), "conditions": rows}}
 
 
 def is_finished(pod: Json) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kdns.cluster.objects import Key
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import internal, invalid
 from kdns.controlplane.meta.field_errors import invalid_value
@@ -47,6 +46,7 @@ from kdns.controlplane.resources.service.spec import (
     takes_node_ports,
     type_of,
 )
+from kdns.controlplane.storage.object_meta import key_of
 from kdns.net import Network, family_of
 
 
@@ -92,23 +92,23 @@ class ServiceAllocator:
         if has_node_ports(service):
             self._changed_node_ports(service, old, txn)
         elif has_node_ports(old):
-            self.ports.release(owned_node_ports(old), _key(old), txn)
+            self.ports.release(owned_node_ports(old), key_of(old), txn)
         if needs_health_check(service) and not needs_health_check(old):
             self._health_check_port(service, txn)
         elif needs_health_check(old) and not needs_health_check(service):
-            self.ports.release([spec_of(old).get("healthCheckNodePort") or 0], _key(old), txn)
+            self.ports.release([spec_of(old).get("healthCheckNodePort") or 0], key_of(old), txn)
         _clear_unused(service, old)
 
     def release(self, service: Json) -> None:
         """Releases everything that a deleted Service has."""
         txn = Transaction()
         self._release(addresses_of(service), service, txn)
-        self.ports.release(ports_held(service), _key(service), txn)
+        self.ports.release(ports_held(service), key_of(service), txn)
         txn.commit()
 
     def restore(self, service: Json) -> list[str]:
         """Restores the allocations of a stored Service; returns unavailable ones, as texts."""
-        owner = _key(service)
+        owner = key_of(service)
         lost = [
             f"clusterIP {address}"
             for address in addresses_of(service)
@@ -158,8 +158,8 @@ class ServiceAllocator:
         wanted, pool = given[index], self.addresses[families[index]]
         try:
             if not wanted:
-                return pool.allocate_next(_key(service), txn, dry_run=dry_run)
-            pool.allocate(wanted, _key(service), txn, dry_run=dry_run)
+                return pool.allocate_next(key_of(service), txn, dry_run=dry_run)
+            pool.allocate(wanted, key_of(service), txn, dry_run=dry_run)
         except RangeFullError as error:
             raise internal(f"failed to allocate a serviceIP: {error}") from error
         except AllocationError as error:
@@ -184,15 +184,15 @@ class ServiceAllocator:
     def _release(self, addresses: list[str], service: Json, txn: Transaction) -> None:
         for address in addresses:
             if family := address_family(address):
-                self.addresses[family].release(address, _key(service), txn)
+                self.addresses[family].release(address, key_of(service), txn)
 
     # Node ports
 
     def _port(self, service: Json, index: int, number: int, txn: Transaction) -> int:
         try:
             if not number:
-                return self.ports.allocate_next(_key(service), txn)
-            self.ports.allocate(number, _key(service), txn)
+                return self.ports.allocate_next(key_of(service), txn)
+            self.ports.allocate(number, key_of(service), txn)
         except RangeFullError as error:
             raise internal(f"failed to allocate a nodePort: {error}") from error
         except AllocationError as error:
@@ -225,25 +225,20 @@ class ServiceAllocator:
             if number not in mine and (number or takes_node_ports(service)):
                 port["nodePort"] = self._port(service, index, number, txn)
                 mine.add(port["nodePort"])
-        self.ports.release(had - set(node_ports(service)), _key(old), txn)
+        self.ports.release(had - set(node_ports(service)), key_of(old), txn)
 
     def _health_check_port(self, service: Json, txn: Transaction) -> None:
         spec = spec_of(service)
         wanted = spec.get("healthCheckNodePort") or 0
         try:
             if wanted:
-                self.ports.allocate(wanted, _key(service), txn)
+                self.ports.allocate(wanted, key_of(service), txn)
             else:
-                spec["healthCheckNodePort"] = self.ports.allocate_next(_key(service), txn)
+                spec["healthCheckNodePort"] = self.ports.allocate_next(key_of(service), txn)
         except RangeFullError as error:
             raise internal(f"failed to allocate a HealthCheck NodePort : {error}") from error
         except AllocationError as error:
             raise internal(f"failed to allocate requested HealthCheck NodePort {wanted}: {error}") from error
-
-
-def _key(service: Json) -> Key:
-    meta = service.get("metadata") or {}
-    return meta.get("namespace") or "", meta.get("name") or ""
 
 
 def _name(service: Json) -> str:

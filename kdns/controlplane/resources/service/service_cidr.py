@@ -10,6 +10,7 @@ from ipaddress import ip_network
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.meta.conditions import condition_of
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.field_errors import immutable, invalid_value, invalid_values, required
 from kdns.controlplane.meta.kinds import IP_ADDRESS, Json
@@ -35,13 +36,7 @@ def networks_of(obj: Json) -> tuple[Network, ...]:
 
 def gives_addresses(obj: Json) -> bool:
     """Returns whether addresses are allocated from its ranges: not if it is terminating or not ready."""
-    return not obj["metadata"].get("deletionTimestamp") and ready_condition(obj).get("status") != "False"
-
-
-def ready_condition(obj: Json) -> Json:
-    """Returns the Ready condition, or {}."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == "Ready"), {})
+    return not obj["metadata"].get("deletionTimestamp") and (condition_of(obj, "Ready") or {}).get("status") != "False"
 
 
 def default_service_cidr(config: ClusterConfig) -> Json:

@@ -22,7 +22,6 @@ from kdns.controlplane.controllers.reconciler import (
 from kdns.controlplane.controllers.workloads.deployment.replica_sets import (
     REVISION,
     Rollout,
-    key_of,
     new_replica_set,
     resized,
     revision_of,
@@ -41,7 +40,6 @@ from kdns.controlplane.controllers.workloads.deployment.rolling import (
     was_scaled,
 )
 from kdns.controlplane.controllers.workloads.deployment.status import (
-    condition_of,
     counted_status,
     deadline_in_s,
     deployment_conditions,
@@ -54,10 +52,11 @@ from kdns.controlplane.controllers.workloads.deployment.status import (
 )
 from kdns.controlplane.controllers.workloads.index import Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
+from kdns.controlplane.meta.conditions import condition_of
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
 from kdns.controlplane.resources.pod.pod import is_finished
-from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.controlplane.storage.object_meta import is_terminating, key_of
 
 _MIN_WAIT_S = 1.0
 _CONFLICT = 409

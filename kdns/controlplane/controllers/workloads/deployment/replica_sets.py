@@ -22,7 +22,7 @@ from kdns.controlplane.controllers.workloads.replicas import count, desired_repl
 from kdns.controlplane.controllers.workloads.revisions import safe_hash
 from kdns.controlplane.meta.annotations import KUBECTL_LAST_APPLIED, annotated_number
 from kdns.controlplane.meta.kinds import DEPLOYMENT, REPLICA_SET, Json
-from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.controlplane.storage.object_meta import is_terminating, key_of
 
 HASH: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -194,8 +194,3 @@ def _is_idle(replica_set: Json) -> bool:
     status, meta = replica_set.get("status"), replica_set["metadata"]
     is_observed = count(status, "observedGeneration") >= count(meta, "generation")
     return is_observed and not desired_replicas(replica_set) and not count(status, "replicas")
-
-
-def key_of(obj: Json) -> Key:
-    """Returns namespace and name."""
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

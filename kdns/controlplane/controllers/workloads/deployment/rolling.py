@@ -11,6 +11,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
 from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.storage.object_meta import key_of
 
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MAX = "deployment.kubernetes.io/max-replicas"
@@ -64,19 +65,19 @@ def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[Key,
     least = desired_replicas(deployment) - budget(deployment)[1]
     every_set = [new, *olds]
     room = sum(map(desired_replicas, every_set)) - least - (desired_replicas(new) - available(new))
-    sizes = {_key(each): desired_replicas(each) for each in olds if desired_replicas(each)}
+    sizes = {key_of(each): desired_replicas(each) for each in olds if desired_replicas(each)}
     in_order = sorted((each for each in olds if desired_replicas(each)), key=oldest_first)
     spare = sum(map(available, every_set)) - least
     for each in in_order if room > 0 else ():
         broken = min(room, desired_replicas(each) - available(each))
-        sizes[_key(each)] -= broken
+        sizes[key_of(each)] -= broken
         room -= broken
     for each in in_order:
-        fewer = max(0, min(room, spare, sizes[_key(each)]))
-        sizes[_key(each)] -= fewer
+        fewer = max(0, min(room, spare, sizes[key_of(each)]))
+        sizes[key_of(each)] -= fewer
         room -= fewer
         spare -= fewer
-    return {_key(each): sizes[_key(each)] for each in in_order if sizes[_key(each)] != desired_replicas(each)}
+    return {key_of(each): sizes[key_of(each)] for each in in_order if sizes[key_of(each)] != desired_replicas(each)}
 
 
 def proportional_sizes(deployment: Json, replica_sets: Iterable[Json]) -> dict[Key, int]:
@@ -95,10 +96,10 @@ def proportional_sizes(deployment: Json, replica_sets: Iterable[Json]) -> dict[K
         share = _share(deployment, each, surge)
         step = min(share, left) if change > 0 else max(share, left)
         step = step if change else 0
-        sizes[_key(each)] = desired_replicas(each) + step
+        sizes[key_of(each)] = desired_replicas(each) + step
         left -= step
     if active and change:
-        first = _key(active[0])
+        first = key_of(active[0])
         sizes[first] = max(0, sizes[first] + left)
     return sizes
 
@@ -119,7 +120,3 @@ def was_scaled(deployment: Json, replica_sets: Iterable[Json]) -> bool:
     """Returns whether the Deployment's size differs from the annotations of its active ReplicaSets."""
     desired = (annotated_number(each, DESIRED) for each in replica_sets if desired_replicas(each))
     return any(number is not None and number != desired_replicas(deployment) for number in desired)
-
-
-def _key(obj: Json) -> Key:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

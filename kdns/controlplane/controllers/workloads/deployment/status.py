@@ -10,6 +10,7 @@ from typing import Final
 
 from kdns.controlplane.controllers.workloads.deployment.rolling import budget
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
+from kdns.controlplane.meta.conditions import condition_of, set_condition
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.storage.object_meta import timestamp
@@ -22,23 +23,18 @@ NO_LIMIT: Final = 2**31 - 1
 _SUMMED = ("replicas", "readyReplicas", "availableReplicas")
 
 
-def condition_of(obj: Json, kind: str) -> Json | None:
-    """Returns the condition of a type, or None."""
-    rows = (obj.get("status") or {}).get("conditions") or ()
-    return next((row for row in rows if row.get("type") == kind), None)
-
-
 def with_condition(rows: Sequence[Json], new: Json, now_s: float, *, refresh: bool = False) -> list[Json]:
-    """Returns the conditions with a new one; one with equal status and reason is kept, unless `refresh`."""
-    old = next((row for row in rows if row.get("type") == new["type"]), {})
-    same_status = old.get("status") == new["status"]
-    if same_status and old.get("reason") == new["reason"] and not refresh:
+    """Returns the conditions with a new one at the end.
+
+    One with equal status and reason is kept, unless `refresh`.
+    """
+    same = [row for row in rows if row.get("type") == new["type"]]
+    is_kept = any((row.get("status"), row.get("reason")) == (new["status"], new["reason"]) for row in same)
+    if is_kept and not refresh:
         return list(rows)
     now = timestamp(now_s)
-    since = old.get("lastTransitionTime", now) if same_status else now
-    head = {"type": new["type"], "status": new["status"], "lastUpdateTime": now, "lastTransitionTime": since}
     others = [row for row in rows if row.get("type") != new["type"]]
-    return [*others, {**head, "reason": new["reason"], "message": new["message"]}]
+    return [*others, *set_condition(same, {**new, "lastUpdateTime": now}, now)]
 
 
 def progressing(status: str, reason: str, message: str) -> Json:
