@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ class World:
                 made = self.socket(space, address, kind, port, number)
                 if kind == socket.SOCK_STREAM:
                     made.listen(256)
-                    self._servers.append(await asyncio.start_server(_answer_stream, sock=made))
+                    self._servers.append(await loop.create_server(_Answers, sock=made))
                 else:
                     loop.add_reader(made, _answer_datagram, made)
                     self._datagrams.append(made)
@@ -307,12 +307,16 @@ def _addresses(space: str) -> Sequence[str]:
     return OUTSIDE if space == "outside" else PODS[space]
 
 
-async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read(5)
-    own, peer = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
-    writer.write(f"{own[0]} {own[1]} {peer[0]} {peer[1]}".encode())
-    await writer.drain()
-    writer.close()
+class _Answers(asyncio.Protocol):
+    """Answers the first data of a connection, and ends it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, _data: bytes) -> None:
+        own, peer = self._transport.get_extra_info("sockname"), self._transport.get_extra_info("peername")
+        self._transport.write(f"{own[0]} {own[1]} {peer[0]} {peer[1]}".encode())
+        self._transport.close()
 
 
 def _answer_datagram(server: socket.socket) -> None:
