@@ -151,7 +151,7 @@ class ServiceTree:
         return {} if is_above or any(labels in part.clusters for part in self.parts) else None
 
     def _zonal_node(self, labels: tuple[str, ...]) -> Node | None:
-        """Returns the node of `zone.pin._zone`, the zone's endpoints, or `zone.prefer._zone`, the same or all if none."""
+        """Returns the node of `zone.pin._zone`; that of `zone.prefer._zone` has all endpoints if the zone has none."""
         match labels:
             case (_,) | (("pin" | "prefer"), _):
                 return {}
