@@ -29,7 +29,7 @@ def decode(packet: bytes) -> Decoded:
     try:
         record = dnslib.DNSRecord.parse(packet)
     except (dnslib.DNSError, dnslib.buffer.BufferError) as error:
-        raise ValueError(f"this is no DNS message: {error}") from error
+        raise ValueError(f"not a DNS message: {error}") from error
     header = record.header
     flags = {name for name in ("qr", "aa", "tc", "rd", "ra", "ad", "cd") if getattr(header, name)}
     sections = [

@@ -52,7 +52,7 @@ def _unescaped(raw: bytes) -> Labels:
     label = bytearray()
     for octet, quoted, plain, dot, wrong in _ESCAPE.findall(raw):
         if wrong or (octet and int(octet) > 255):
-            raise ValueError(f"a backslash stands before three digits up to 255 or one other character: {raw!r}")
+            raise ValueError(f"expected three digits up to 255 or one other character after a backslash, got {raw!r}")
         if dot:
             labels.append(bytes(label))
             label.clear()

@@ -72,7 +72,7 @@ def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
         number, data = _typed(rclass, rtype, rdata[0] if rdata else "", at)
         name = dns.name.from_text(owner, at)
     except (dns.exception.DNSException, ValueError) as error:
-        raise ValueError(f"{_shortened(text)!r} is no record: {_shortened(str(error))}") from error
+        raise ValueError(f"{_shortened(text)!r} is not a record: {_shortened(str(error))}") from error
     return RRset(_text(name), number, ttl_s, (data,), int(rclass))
 
 

@@ -192,7 +192,7 @@ def encoded(entry: str) -> bytes:
             made += _ip(IPSET_ATTR_IP2, second)
             made += attribute(IPSET_ATTR_CIDR2, bytes((int(length),))) if slash else b""
     except (struct.error, KeyError, ValueError) as error:
-        raise ValueError(f"{entry!r} is no entry of a set: {error}") from error
+        raise ValueError(f"invalid entry {entry!r} of a set: {error}") from error
     return made
 
 
@@ -215,7 +215,7 @@ def entry_text(row: dict[int, bytes]) -> str:
 def _ip(kind: int, address: str) -> bytes:
     value = packed(address)
     if not value:
-        raise ValueError(f"{address!r} is no address")
+        raise ValueError(f"expected an address, got {address!r}")
     of = IPSET_ATTR_IPADDR_IPV6 if is_ipv6(address) else IPSET_ATTR_IPADDR_IPV4
     return attribute(kind, attribute(of | NLA_F_NET_BYTEORDER, value), nested=True)
 

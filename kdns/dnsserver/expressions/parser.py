@@ -240,7 +240,7 @@ class _Parser:
             if self._accept(sign):
                 operand = self._expression(_SIGN_BINDING)
                 if operand.kind not in NUMBERS | {ValueKind.ANY}:
-                    self._fail(operator, f"`{sign}` stands before a number, not before a {operand.kind.value}")
+                    self._fail(operator, f"expected a number after `{sign}`, got a {operand.kind.value}")
                 if sign == "+":
                     return operand
                 return _combined("-", _Node(ValueKind.INT, lambda _: 0, is_constant=True), operand, operand.kind)
@@ -322,7 +322,7 @@ class _Parser:
                 return _ESCAPED[escape]
             code = int(escape[1:], 16) if escape[0] in "xuU" and escape[1:] else int(escape, 8) if escape[1:] else -1
             if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-                self._fail(lexeme, f"`\\{escape}` is no escape; a backslash in a string is written twice")
+                self._fail(lexeme, f"`\\{escape}` is not an escape; write a backslash in a string twice")
             return chr(code)
 
         return _ESCAPE.sub(meant, inner)

@@ -139,7 +139,7 @@ def _power(left: Value, right: Value) -> Value:
     try:
         return math.pow(left, right)
     except (OverflowError, ValueError) as error:
-        raise EvaluationError("a power that is no finite number") from error
+        raise EvaluationError("the power is not a finite number") from error
 
 
 def _range(left: Value, right: Value) -> Value:

@@ -470,7 +470,7 @@ FAMILIES: Final = (
     ("hits", "Queries that it answered.", _TYPED),
     ("misses", "Queries that it did not answer.", _LABELS),
     ("served_stale", "Answers whose TTL had passed.", _LABELS),
-    ("prefetch", "Items that were asked for again before their TTL had passed.", _LABELS),
+    ("prefetch", "Items that were refreshed before their TTL had passed.", _LABELS),
     ("drops", "Replies that were not about the question.", _LABELS),
     ("evictions", "Items that went for lack of room.", _TYPED),
 )

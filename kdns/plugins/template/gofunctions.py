@@ -53,7 +53,7 @@ def field(value: GoValue, name: str) -> GoValue:
         return value.get(name, value.absent)
     if isinstance(value, dict) and name in value:
         return value[name]
-    raise EvaluationError(f"there is no field {name!r}")
+    raise EvaluationError(f"the field {name!r} does not exist")
 
 
 def parse_int(*arguments: GoValue) -> int:
@@ -62,12 +62,12 @@ def parse_int(*arguments: GoValue) -> int:
         case (str(digits), int(base), int(bits)) if base == 0 or 2 <= base <= 36:
             pattern = r"[0-9A-Za-z]+(?:_[0-9A-Za-z]+)*" if base == 0 else r"[0-9A-Za-z]+"
             if len(digits) > 70 or not re.fullmatch(pattern, digits):
-                raise EvaluationError(f"parseInt: {digits[:50]!r} is no number")
+                raise EvaluationError(f"parseInt: expected a number, got {digits[:50]!r}")
             try:
                 legacy_octal = base == 0 and len(digits) > 1 and digits[0] == "0" and digits[1:].isdecimal()
                 number = int(digits, 8 if legacy_octal else base)
             except ValueError as error:
-                raise EvaluationError(f"parseInt: {digits[:50]!r} is no number to the base {base}") from error
+                raise EvaluationError(f"parseInt: expected a number to the base {base}, got {digits[:50]!r}") from error
             if number >> (bits if 0 < bits <= 64 else 64):
                 raise EvaluationError(f"parseInt: {digits[:50]!r} has more than {bits} bits")
             return number

@@ -48,11 +48,11 @@ class TemplateSyntaxError(ValueError):
     """An invalid template."""
 
 
-class _Break(Exception):  # noqa: N818 - it is no error
+class _Break(Exception):  # noqa: N818 - not an error
     """The end of a loop."""
 
 
-class _Continue(Exception):  # noqa: N818 - it is no error
+class _Continue(Exception):  # noqa: N818 - not an error
     """The end of one iteration of a loop."""
 
 
@@ -164,7 +164,7 @@ class _Parser:
             plain = plain.rstrip(" \t\r\n")
             self._at += 1
         if opening >= 0 and self._at >= len(self._source):
-            raise TemplateSyntaxError("`{{` is never closed by `}}`")
+            raise TemplateSyntaxError("`{{` is not closed by `}}`")
         return plain
 
     def _action(self) -> list[_Lexeme]:
@@ -174,9 +174,7 @@ class _Parser:
             match = _LEXEME.match(self._source, self._at)
             if match is None or match.lastgroup is None:
                 rest = self._source[self._at : self._at + 20]
-                raise TemplateSyntaxError(
-                    f"{rest!r} is no part of an action" if rest else "`{{` is never closed by `}}`"
-                )
+                raise TemplateSyntaxError(f"unexpected {rest!r} in an action" if rest else "`{{` is not closed by `}}`")
             self._at = match.end()
             if match.lastgroup == "end":
                 self._trims_next = match.group().startswith("-")
@@ -304,7 +302,7 @@ class _Parser:
                 return partial(_junction, tuple(arguments), until=first.text == "or")
             if first.text not in FUNCTIONS:
                 raise TemplateSyntaxError(
-                    f"there is no function `{first.text}`; kdns has {', '.join(sorted((*FUNCTIONS, 'and', 'or')))}"
+                    f"unknown function `{first.text}`; functions: {', '.join(sorted((*FUNCTIONS, 'and', 'or')))}"
                 )
             return partial(_call, first.text, tuple(arguments))
         operand = self._operand()
@@ -354,7 +352,7 @@ class _Parser:
             raise TemplateSyntaxError(f"parentheses within parentheses, more than {MAX_DEPTH} deep")
         inner = self._pipeline()
         if not self._lexemes or self._lexemes.pop(0).text != ")":
-            raise TemplateSyntaxError("`(` is never closed by `)`")
+            raise TemplateSyntaxError("`(` is not closed by `)`")
         self._depth -= 1
         follows = self._lexemes and self._lexemes[0].kind == "field"
         return self._fields(inner, self._lexemes.pop(0).text) if follows else inner
@@ -373,7 +371,7 @@ def _number(digits: str) -> GoValue:
     try:
         return float(digits) if "." in digits else int(digits, 0)
     except ValueError as error:
-        raise TemplateSyntaxError(f"{digits[:30]!r} is no number") from error
+        raise TemplateSyntaxError(f"expected a number, got {digits[:30]!r}") from error
 
 
 def _unquoted(quoted: str) -> str:
@@ -385,7 +383,7 @@ def _unquoted(quoted: str) -> str:
         if escape in _ESCAPED:
             return _ESCAPED[escape]
         if len(escape) == 1:
-            raise TemplateSyntaxError(f"`\\{escape}` is no escape")
+            raise TemplateSyntaxError(f"`\\{escape}` is not an escape")
         return chr(int(escape[1:], 16) if escape[0] in "xu" else int(escape, 8) & 255)
 
     return _ESCAPE.sub(meant, quoted[1:-1])
@@ -415,7 +413,7 @@ def _apply(operand: _Evaluate, arguments: tuple[_Evaluate, ...], run: _Run, dot:
             raise EvaluationError("this takes one string")
         return value(given[0])
     if arguments:
-        raise EvaluationError("arguments behind what is no function")
+        raise EvaluationError("arguments after a value that is not a function")
     return value
 
 

@@ -48,7 +48,7 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
             if not isinstance(names, dict | set) or name not in names:
                 close = closest(name, list(names) if isinstance(names, dict | set) else ())
                 meant = f"; did you mean `.{'.'.join((*chain[:depth], close))}`?" if close else ""
-                return f"there is no `.{'.'.join(chain[: depth + 1])}`{meant}"
+                return f"unknown field `.{'.'.join(chain[: depth + 1])}`{meant}"
             there = there.get(name)
     return ""
 

@@ -65,7 +65,7 @@ def tsig_of(packet: bytes) -> Tsig | None:
         return None
     record = signed[0]
     if record is not found[-1] or record.section != ADDITIONAL or record.rclass != ANY_CLASS or record.ttl:
-        raise ValueError("TSIG stands once, last in the additional section")
+        raise ValueError("expected one TSIG at most, last in the additional section")
     size = record.end - record.rdata_at
     try:
         rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, packet, record.rdata_at, size)

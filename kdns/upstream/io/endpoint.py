@@ -62,5 +62,5 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, SocketAddress
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM, flags=_NUMERIC)[0]
     except OSError as error:
-        raise InputError(f"{host} is no address of this machine's networks: {error.strerror}") from error
+        raise InputError(f"{host} is not an address of this machine's networks: {error.strerror}") from error
     return family, address

@@ -348,7 +348,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             pending.fail(message)
         elif not is_response(message):
             ignored["malformed"] += 1
-            pending.fail(UpstreamError("what came is no response"))
+            pending.fail(UpstreamError("the received message is not a response"))
         elif not repeats_question(message, pending.question):
             ignored["question"] += 1
             pending.fail(UpstreamError("the response is about another question"))

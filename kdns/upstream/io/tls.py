@@ -73,7 +73,7 @@ def _context(spec: TlsSpec, alpn: tuple[str, ...], stamps: tuple[int, ...]) -> s
     try:
         context = ssl.create_default_context(cafile=spec.ca_path or None)
     except (OSError, ValueError) as error:
-        raise InputError(f"{spec.ca_path}: there are no certificates of authorities in it: {error}") from error
+        raise InputError(f"{spec.ca_path}: expected certificates of authorities: {error}") from error
     if spec.cert_path:
         _load_certificate(context, spec)
     if alpn:

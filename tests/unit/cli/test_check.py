@@ -129,7 +129,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
     (
         "Corefile",
         '. {\ntemplate IN A {\nanswer "{{ .Nmae }} A 192.0.2.1"\n}\n}\n',
-        ["Corefile:3: template: there is no `.Nmae`; did you mean `.Name`? (at '{{ .Nmae }} A 192.0.2.1')"],
+        ["Corefile:3: template: unknown field `.Nmae`; did you mean `.Name`? (at '{{ .Nmae }} A 192.0.2.1')"],
     ),
     ("Corefile", ". {\n", ["Corefile:1: the block of `.` is not closed"]),
     (

@@ -41,7 +41,7 @@ def test_bytes_of_an_entry(entry: str, expected: str) -> None:
 
 @pytest.mark.parametrize("entry", ["", "70000", "10.96.0.1,icmp:8", "10.96.0.1,tcp:", "web,tcp:80", "fd00::1,tcp:80,x"])
 def test_what_is_no_entry_is_an_error(entry: str) -> None:
-    with pytest.raises(ValueError, match="no entry of a set"):
+    with pytest.raises(ValueError, match="invalid entry"):
         encoded(entry)
 
 

@@ -95,7 +95,7 @@ def test_signatures_are_valid(algorithm: int, rrset: RRset) -> None:
         (f"a. IN DNSKEY 256 3 13 {PAIRS[13][0]}", "Algorithm: 13\nPrivateKey: ?\n", "cannot be read"),
         (f"a. IN DNSKEY 256 3 15 {PAIRS[15][0]}", "Algorithm: 15\nPrivateKey: AAAA\n", "32 bytes"),
         (f"a. IN DNSKEY 256 3 5 {PAIRS[8][0]}", PAIRS[8][1].replace("8 (X)", "5"), "algorithm 5 cannot sign"),
-        ("a. IN DNSKEY", PAIRS[13][1], "no record"),
+        ("a. IN DNSKEY", PAIRS[13][1], "not a record"),
     ],
     ids=map(str, range(10)),
 )

@@ -33,8 +33,8 @@ MISTAKES = [
     ("IN A", "match", "match", "an argument is missing"),
     ("IN A", "rcode OOPS", "OOPS", "expected a response code"),
     ("IN A", "ederror 70000 x", "70000", "from 0 to 65535"),
-    ("IN A", 'answer "{{ .Name"', "{{ .Name", "never closed"),
-    ("IN A", 'answer "{{ nope }}"', "{{ nope }}", "no function `nope`"),
+    ("IN A", 'answer "{{ .Name"', "{{ .Name", "is not closed"),
+    ("IN A", 'answer "{{ nope }}"', "{{ nope }}", "unknown function `nope`"),
     ("IN A", "var 1a 1", "1a", "expected the name of a variable"),
     ("IN A", "var len 1", "len", "expected a name that is not a keyword"),
     ("IN A", "var in 1", "in", "expected a name that is not a keyword"),
@@ -54,21 +54,21 @@ def test_mistakes_are_errors_at_their_words(head: str, option: str, token: str, 
 
 IP = "match ^ip-(?P<a>[0-9]+)-(?P<b>[0-9]+)[.]$\n"
 DOUBTS = [
-    ("IN A", "answer", "{{ .Nmae }} IN A 10.0.0.1", "there is no `.Nmae`; did you mean `.Name`?"),
-    ("IN A", "answer", "{{ .Question.Naem }}", "there is no `.Question.Naem`; did you mean `.Question.Name`?"),
-    ("IN A", "answer", "{{ with .Name }}{{ $.Nmae }}{{ end }}", "there is no `.Nmae`; did you mean `.Name`?"),
-    ("IN A", "answer", "{{ .Name.Length }}", "there is no `.Name.Length`"),
-    ("IN A", IP + "answer", "{{ .Name }} IN A 10.0.0.{{ .Group.c }}", "there is no `.Group.c`"),
-    ("IN A", "var x 1\nanswer", "{{ .Name }} IN A 10.0.0.{{ .Var.y }}", "there is no `.Var.y`"),
+    ("IN A", "answer", "{{ .Nmae }} IN A 10.0.0.1", "unknown field `.Nmae`; did you mean `.Name`?"),
+    ("IN A", "answer", "{{ .Question.Naem }}", "unknown field `.Question.Naem`; did you mean `.Question.Name`?"),
+    ("IN A", "answer", "{{ with .Name }}{{ $.Nmae }}{{ end }}", "unknown field `.Nmae`; did you mean `.Name`?"),
+    ("IN A", "answer", "{{ .Name.Length }}", "unknown field `.Name.Length`"),
+    ("IN A", IP + "answer", "{{ .Name }} IN A 10.0.0.{{ .Group.c }}", "unknown field `.Group.c`"),
+    ("IN A", "var x 1\nanswer", "{{ .Name }} IN A 10.0.0.{{ .Var.y }}", "unknown field `.Var.y`"),
     (
         "IN A",
         IP + "answer",
         "{{ .Name }} IN AA 10.0.0.{{ .Group.a }}",
-        "is no record: DNS resource record type is unknown.",
+        "is not a record: DNS resource record type is unknown.",
     ),
-    ("IN A", IP + "answer", "{{ .Name }} 60 IN A 10.0.0.256", "is no record: Text input is malformed."),
-    ("IN A", "expr true\nadditional", "{{ .Name }} 60 IN", "is no record: its type is missing"),
-    ("IN A", "answer", "{{ if .Name }}nothing{{ end }}", "is no record: its type is missing"),
+    ("IN A", IP + "answer", "{{ .Name }} 60 IN A 10.0.0.256", "is not a record: Text input is malformed."),
+    ("IN A", "expr true\nadditional", "{{ .Name }} 60 IN", "is not a record: its type is missing"),
+    ("IN A", "answer", "{{ if .Name }}nothing{{ end }}", "is not a record: its type is missing"),
     ("IN A", "answer", "{{ index .Match 1 }} IN A 10.0.0.1", "index out of range: 1"),
     ("ANY ANY", "authority", "{{ .Zone }} IN SOA ns. h. (1 2 3 4)", "expecting an identifier"),
     ("IN A", IP + "answer", "{{ .Name }} IN A 10.0.{{ .Group.a }}.{{ .Group.2 }}", ""),
@@ -366,6 +366,6 @@ async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None
 
 def test_an_error_shows_the_beginning_of_a_text() -> None:
     """A template may give 64 KiB, and each query that it fails for is a line of the log."""
-    with pytest.raises(ValueError, match="is no record") as caught:
+    with pytest.raises(ValueError, match="is not a record") as caught:
         parse_record("x" * 65536)
     assert len(str(caught.value)) < 500

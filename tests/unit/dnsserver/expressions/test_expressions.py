@@ -120,7 +120,7 @@ MISTAKES = [
     ("len(1, 2)", "len(1,", "takes 1 arguments and got 2"),
     ("metadata(1)", "metadata(1)", "expected a string as an argument"),
     ("'a", "'a", "not closed"),
-    ("'\\q'", "'\\q'", "is no escape"),
+    ("'\\q'", "'\\q'", "is not an escape"),
     ("(1 + 2", "2", "expected `)`"),
     ("1 ? 2 : 3", "?", "expected a bool before `?`"),
     ("9223372036854775808", "9223372036854775808", "64 bits"),

@@ -145,8 +145,8 @@ async def test_which_connections_are_kept(changes: dict[str, Any], kept: int) ->
         (lambda query: bytes((query[0] ^ 1,)) + answer(query)[1:], "to no query of this connection"),
         (lambda query: answer(query).replace(b"example", b"exempli"), "about another question"),
         (lambda query: answer(query)[:4] + bytes(8), "about another question"),
-        (lambda query: query, "is no response"),
-        (lambda query: query[:2], "is no response"),
+        (lambda query: query, "is not a response"),
+        (lambda query: query[:2], "is not a response"),
     ],
     ids=["id", "question", "no question", "a query", "short"],
 )

@@ -95,7 +95,7 @@ async def test_the_clients_own_certificate(tmp_path: Path, ca: Authority) -> Non
     ("fields", "reason"),
     [
         ({"ca_path": "missing.pem"}, "missing.pem: No such file or directory"),
-        ({"ca_path": "empty.pem"}, "no certificates of authorities"),
+        ({"ca_path": "empty.pem"}, "expected certificates of authorities"),
         ({"cert_path": "empty.pem", "key_path": "empty.pem"}, "not a certificate with the key"),
         ({"ca_path": "ca.pem", "cert_path": "empty.pem", "key_path": "empty.pem"}, "not a certificate with the key"),
     ],
