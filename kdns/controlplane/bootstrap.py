@@ -26,7 +26,6 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.service.service_cidr import default_service_cidr
 from kdns.controlplane.resources.service.spec import address_family, cluster_ips
 from kdns.controlplane.server.api import Api
@@ -76,13 +75,13 @@ def missing_dns_service(api: Api, config: ClusterConfig) -> list[tuple[Kind, Jso
     return [] if api.store.get(kind, ("kube-system", "kube-dns")) else [(kind, obj)]
 
 
-def establish(api: Api, registry: Registry, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
+def establish(api: Api, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
     """Creates the objects that do not exist; updates the others to the addresses where the servers listen now.
 
     A Service whose cluster IP is taken gets another address. Returns these changes, and the failed writes.
     """
     problems: list[str] = []
-    with registry.without_validation():
+    with api.registry.without_validation():
         for kind, obj in objects:
             meta = obj["metadata"]
             key = (meta.get("namespace", ""), meta["name"])

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import count
 from typing import Final
 
+from kdns.controlplane.assembly import assembled_api
 from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order
 from kdns.controlplane.manifests.three_way_merge import merged
@@ -20,10 +21,8 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.resources.node.validation import pod_cidrs
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
 from kdns.controlplane.schema import check
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.object_meta import copied, timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.net import Address, Network, parse_address, parse_network
@@ -80,15 +79,14 @@ class _ScratchCluster:
     def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float) -> None:
         self._objects = objects
         self.well_typed: list[Manifest] = []
-        uids = (str(number) for number in count())
-        self._registry = Registry(config, lambda _: 0)
-        self._api = Api(Store(revision=1), self._registry, lambda: now_s, lambda: next(uids), lambda: next(uids))
-        establish(self._api, self._registry, initial_objects(config, timestamp(now_s)))
+        numbers = count()
+        self._api = assembled_api(config, Store(revision=1), lambda: now_s, lambda _: 0, lambda n: next(numbers) % n)
+        establish(self._api, initial_objects(config, timestamp(now_s)))
         known = {obj["metadata"]["name"] for obj in self._api.list(NAMESPACE, None).items}
         known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
         self._missing = {each.namespace for each in objects.values()} - {"", *known}
         for name in self._missing:
-            with self._registry.without_validation():
+            with self._api.registry.without_validation():
                 self._api.create(NAMESPACE, "", {"metadata": {"name": name}})
 
     def service_ranges(self) -> Iterator[tuple[Network, str]]:
@@ -126,7 +124,7 @@ class _ScratchCluster:
 
     def _is_ours(self, service: Json, field: str) -> bool:
         """Returns whether a Service of these manifests has the number that this one requests."""
-        numbers = self._registry.services
+        numbers = self._api.registry.services
         prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
         owners = [
             (numbers.addresses[what].owners if what in numbers.addresses else numbers.ports.owners).get(number)

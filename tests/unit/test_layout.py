@@ -59,7 +59,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.resources",),
     ("controlplane.server",),
     ("controlplane.controllers",),
-    ("controlplane.bootstrap",),
+    ("controlplane.assembly", "controlplane.bootstrap"),
     ("controlplane.manifest_mistakes", "controlplane.manifest_warnings"),
     ("controlplane.io",),
 

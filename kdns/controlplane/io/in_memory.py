@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -16,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kdns.controlplane.assembly import assembled_api
 from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.io.local_cluster import SUFFIX_LETTERS
 from kdns.controlplane.io.manifest_follower import ManifestFollower, ObjectList
 from kdns.controlplane.manifests.io.files import load, texts_read_once
 from kdns.controlplane.manifests.manifest import Manifest
@@ -28,7 +27,6 @@ from kdns.controlplane.meta.annotations import MANIFEST
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
 from kdns.controlplane.resources.catalogue import built_in
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.storage.store import Store
 from kdns.errors import InputError, ManifestError
@@ -51,24 +49,17 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
         paths, built_in(), texts
     )  # a broken file is an error here; ManifestFollower would only report it
     chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
-    registry = Registry(config, chance.randrange)
-    api = Api(
-        Store(revision=1),
-        registry,
-        time.time,
-        lambda: str(uuid.UUID(int=names.getrandbits(128))),
-        lambda: "".join(names.choices(SUFFIX_LETTERS, k=5)),
-    )
+    api = assembled_api(config, Store(revision=1), time.time, chance.randrange, names.randrange)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for text in establish(api, registry, initial_objects(config, now)):
+    for text in establish(api, initial_objects(config, now)):
         warn(text)
     for name in sorted({each.namespace for each in manifests} - {"", *_namespaces(api, manifests)}):
         api.create(NAMESPACE, "", {"metadata": {"name": name}})
-    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, registry.services))
+    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, api.registry.services))
     controllers.start()
     try:
         problems: list[ManifestError] = []
-        exported = _ExportedObjects(api, registry)
+        exported = _ExportedObjects(api)
         applied = await ManifestFollower(exported, paths, texts, report=problems.append).start()
         if applied.refused:
             raise InputError("\n".join(map(str, problems)))
@@ -106,8 +97,8 @@ class _ExportedObjects:
     own servers may have loopback addresses.
     """
 
-    def __init__(self, api: Api, registry: Registry) -> None:
-        self._api, self._registry, self.kinds = api, registry, api.kinds
+    def __init__(self, api: Api) -> None:
+        self._api, self.kinds = api, api.kinds
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         return self._api.get(kind, namespace, name)
@@ -137,7 +128,7 @@ class _ExportedObjects:
 
     def _validation(self, kind: Kind, namespace: str, obj: Json) -> AbstractContextManager[None]:
         is_own = kind in {ENDPOINTS, ENDPOINT_SLICE} and (namespace, obj["metadata"]["name"]) in _OWN
-        return self._registry.without_validation() if is_own else nullcontext()
+        return self._api.registry.without_validation() if is_own else nullcontext()
 
     def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
         return self._api.delete(kind, namespace, name, options=options)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-import secrets
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from kdns import logs
+from kdns.controlplane.assembly import assembled_api
 from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects, missing_dns_service
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.io.kubernetes_service import KubernetesServiceKeeper
@@ -23,13 +21,12 @@ from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.resources.catalogue import built_in
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import grace_period_s
+from kdns.controlplane.server.deletion import grace_period_s, no_grace_s
 from kdns.controlplane.server.io import server
 from kdns.controlplane.server.io.authentication import RestConfig, check_config
 from kdns.controlplane.server.io.metrics import AllocationMetrics
-from kdns.controlplane.storage.io.journal import Journal, clock_revision, open_journal
+from kdns.controlplane.storage.io.journal import clock_revision, open_journal
 from kdns.controlplane.storage.store import Store
 from kdns.errors import ManifestError
 from kdns.runtime.http.sites import scraped
@@ -37,9 +34,6 @@ from kdns.runtime.process import gc_paused
 from kdns.runtime.tasks import observed
 
 log = logs.get(__name__)
-
-SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""The letters of generated names, without vowels and look-alikes (Kubernetes util/rand)."""
 
 
 @dataclass(slots=True)
@@ -56,7 +50,6 @@ class LocalCluster:
     address: tuple[str, int] = ("", 0)
     _running: AsyncExitStack = field(init=False)
     _api: Api = field(init=False)
-    _registry: Registry = field(init=False)
     _controllers: ControllerManager = field(init=False)
 
     async def start(self) -> None:
@@ -73,23 +66,32 @@ class LocalCluster:
         check_config(self.rest_config)
         allocation = AllocationMetrics()
         kinds = built_in()
-        self._registry = Registry(self.config, random.randrange, allocation.metrics, kinds)
         with gc_paused():
             journal = open_journal(self.data, kinds) if self.data else None
             if journal:
                 stack.push_async_callback(journal.close)
-            self._api = self._api_of(journal)
-        for lost in self._registry.lost:
+            grace_s = grace_period_s if self.config.simulate_pods else no_grace_s
+            self._api = assembled_api(
+                self.config,
+                journal.store() if journal else Store(revision=clock_revision()),
+                time.time,
+                random.randrange,
+                random.SystemRandom().randrange,
+                grace_s=grace_s,
+                metrics=allocation.metrics,
+                kinds=kinds,
+            )
+        for lost in self._api.registry.lost:
             log.warning("allocation lost", allocation=lost)
         durable = {"durable": journal.durable} if journal else {}
-        metrics = partial(scraped, allocation.registry(self._registry.services))
+        metrics = partial(scraped, allocation.registry(self._api.registry.services))
         rest = await server.start(self._api, self.rest_config, metrics=metrics, **durable)
         stack.push_async_callback(rest.close)
         self.address = rest.address
         self._establish(api=Listening(*self.address))
-        self._warn_of(establish(self._api, self._registry, missing_dns_service(self._api, self.config)))
+        self._warn_of(establish(self._api, missing_dns_service(self._api, self.config)))
         self._controllers = ControllerManager(
-            self._api, lambda: controllers_of(self.config, random.randrange, self._registry.services)
+            self._api, lambda: controllers_of(self.config, random.randrange, self._api.registry.services)
         )
         stack.push_async_callback(self._controllers.closed)
         stack.callback(self._controllers.close)
@@ -121,22 +123,13 @@ class LocalCluster:
         """Stops the controllers, finish requests in flight, close the store."""
         await self._running.aclose()
 
-    def _api_of(self, journal: Journal | None) -> Api:
-        store = journal.store() if journal else Store(revision=clock_revision())
-        grace = {"grace_s": grace_period_s} if self.config.simulate_pods else {}
-        return Api(store, self._registry, time.time, lambda: str(uuid.uuid4()), _suffix, **grace)
-
     def _serve(self) -> None:
-        self._warn_of(establish(self._api, self._registry, api_objects(self.config, Listening(*self.address))))
+        self._warn_of(establish(self._api, api_objects(self.config, Listening(*self.address))))
 
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._warn_of(establish(self._api, self._registry, initial_objects(self.config, now, api=api, dns=dns)))
+        self._warn_of(establish(self._api, initial_objects(self.config, now, api=api, dns=dns)))
 
     def _warn_of(self, problems: Iterable[str]) -> None:
         for problem in problems:
             self.warn(problem)
-
-
-def _suffix() -> str:
-    return "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(5))

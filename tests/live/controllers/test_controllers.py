@@ -39,7 +39,7 @@ class Cluster:
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
         self.api = Api(Store(), self.registry, time, uid, suffix)
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
-        establish(self.api, self.registry, objects)
+        establish(self.api, objects)
         self.controllers = ControllerManager(
             self.api, lambda: controllers_of(self.config, choose, self.registry.services)
         )
@@ -312,7 +312,7 @@ async def poll(reached: Callable[[], bool]) -> None:
 
 async def test_servers_that_move_are_found_after_a_restart(cluster: Cluster) -> None:
     objects = initial_objects(cluster.config, NOW, Listening("127.0.0.2", 9001), Listening("::", 53))
-    establish(cluster.api, cluster.registry, objects)
+    establish(cluster.api, objects)
     assert cluster.addresses("kubernetes") == ["127.0.0.2"]
     assert cluster.subsets("kubernetes")[0]["ports"][0]["port"] == 9001
     dns = cluster.api.get(ENDPOINT_SLICE, "kube-system", "kube-dns")

@@ -30,13 +30,13 @@ class Cluster:
     def begin(self) -> list[str]:
         """What is written before manifests are applied."""
         first = initial_objects(self.config, NOW, api=Listening("127.0.0.1", 8001))
-        problems = establish(self.api, self.registry, first)
-        return problems + establish(self.api, self.registry, missing_dns_service(self.api, self.config))
+        problems = establish(self.api, first)
+        return problems + establish(self.api, missing_dns_service(self.api, self.config))
 
     def listen(self) -> list[str]:
         """What is written when DNS listens."""
         objects = initial_objects(self.config, NOW, dns=Listening("127.0.0.1", 1053))
-        return establish(self.api, self.registry, objects)
+        return establish(self.api, objects)
 
     def create(self, name: str, address: str) -> None:
         self.api.create(SERVICE, "default", service(name, address))
@@ -75,7 +75,7 @@ def test_the_clusters_own_services_have_their_addresses_before_others_ask(
 
 def test_a_service_of_a_former_start_keeps_the_address_and_it_is_said() -> None:
     cluster = Cluster()
-    establish(cluster.api, cluster.registry, initial_objects(cluster.config, NOW))
+    establish(cluster.api, initial_objects(cluster.config, NOW))
     for name, address in (("first", "10.96.0.1"), ("tenth", "10.96.0.10")):
         cluster.create(name, address)
     kubernetes, kube_dns = cluster.begin()
@@ -89,7 +89,7 @@ def test_a_service_of_a_former_start_keeps_the_address_and_it_is_said() -> None:
 
 def test_what_cannot_be_written_is_said_and_the_rest_is_there() -> None:
     cluster = Cluster("10.96.0.0/30")
-    establish(cluster.api, cluster.registry, initial_objects(cluster.config, NOW))
+    establish(cluster.api, initial_objects(cluster.config, NOW))
     cluster.create("first", "10.96.0.1")
     cluster.create("second", "10.96.0.2")
     names = [problem.partition(" could not be reconciled: ")[0] for problem in cluster.begin()]

@@ -14,7 +14,7 @@ from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.resources.service.allocator import Choose
 from kdns.controlplane.storage.object_meta import is_terminating
 
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes, util/rand
 _SUFFIX_LENGTH = 5
 _GENERATED_BASE_MAX = 58
 _ATTEMPTS = 8

@@ -35,7 +35,7 @@ class Stepper:
         self.registry = Registry(self.config, lambda _: 0)
         store = Store(self.objects, revision=self.revision)
         self.api = Api(store, self.registry, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x")
-        establish(self.api, self.registry, initial_objects(self.config, "2023-11-14T22:13:20Z"))
+        establish(self.api, initial_objects(self.config, "2023-11-14T22:13:20Z"))
         self._watched: list[tuple[Reconciler, Kind, Subscription]] = []
 
     def run(self, *controllers: Reconciler) -> None:

@@ -1,0 +1,40 @@
+"""The assembly of an API server's state and rules, for every kind of cluster that kdns runs or computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kdns.controlplane.controllers.workloads.pods import suffixes
+from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
+from kdns.controlplane.storage.store import Store
+
+
+def assembled_api(
+    config: ClusterConfig,
+    store: Store,
+    now_s: Callable[[], float],
+    choose: Choose,
+    choose_names: Choose,
+    *,
+    grace_s: GracePeriod = no_grace_s,
+    metrics: AllocatorMetrics | None = None,
+    kinds: Catalogue | None = None,
+) -> Api:
+    """Returns an API with the objects of the store.
+
+    `choose(n)` is a random number below n, from which addresses and ports are chosen; uids and generated names come
+    from `choose_names`.
+    """
+    registry = Registry(config, choose, metrics, kinds)
+    return Api(store, registry, now_s, lambda: _uid(choose_names(1 << 128)), suffixes(choose_names), grace_s)
+
+
+def _uid(number: int) -> str:
+    """Returns the UUID of version 4 (RFC 9562 §5.4) with the bits of a number."""
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
