@@ -188,7 +188,7 @@ class AutoZones(Authority):
             self._setup.report(event, new)
         for facts in duplicates:
             if facts not in before:
-                self._setup.log("warning", "another file is of the same zone", **facts)
+                self._setup.log("warning", "zone has another file", **facts)
 
 
 def build(configs: tuple[AutoConfig, ...], setup: Needs) -> AutoZones:

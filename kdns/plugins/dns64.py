@@ -30,7 +30,7 @@ NAME: Final = "dns64"
 WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
 LENGTHS: Final = (32, 40, 48, 56, 64, 96)
 NO_SOA_TTL_S: Final = 600
-"""The longest TTL of a record that was made up, where the AAAA answer has no SOA (RFC 6147 §5.1.7)."""
+"""The longest TTL of a translated record if the AAAA answer has no SOA (RFC 6147 §5.1.7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> Dns64Config:
 
 
 def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
-    """Returns the IPv6 address that holds an IPv4 address (RFC 6052 §2.2): bits 64 to 71 stay zero."""
+    """Returns the IPv6 address that contains an IPv4 address (RFC 6052 §2.2): bits 64 to 71 are zero."""
     free = [at for at in range(prefix.prefixlen // 8, 16) if at != 8]
     made = bytearray(prefix.network_address.packed)
     for at, octet in zip(free, address, strict=False):
@@ -89,7 +89,7 @@ class Dns64(Plugin):
         )
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, or what its A records are turned into."""
+        """Returns the next directive's reply, or AAAA records made of its A records."""
         reply = self._reply(request, next)
         is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
         # a question of the server's own, for a CNAME's target: a cache in front of the caller holds both families
@@ -102,7 +102,7 @@ class Dns64(Plugin):
         return then(reply, partial(self._after, request, next))
 
     def is_concerned(self, request: Request) -> bool:
-        """Returns whether AAAA records may be made up for this query."""
+        """Returns whether AAAA records may be made for this query."""
         query = request.query
         if query.qtype != AAAA or query.qclass != IN or (query.do and query.flags & CD):
             return False
@@ -146,7 +146,7 @@ class Dns64(Plugin):
 
 
 def _negative_ttl_s(first: Response) -> int:
-    """Returns how long the lack of AAAA records holds: the TTL of the SOA (RFC 6147 §5.1.7)."""
+    """Returns the lifetime of the negative answer for AAAA: the TTL of the SOA (RFC 6147 §5.1.7)."""
     rrsets = (*((first.soa.rrset,) if first.soa else ()), *first.authority)
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 

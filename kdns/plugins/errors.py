@@ -25,9 +25,9 @@ LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info
 
 @dataclass(frozen=True, slots=True)
 class Consolidate:
-    """Errors that match `pattern` within `period_s` seconds of the first become one line at `level`.
+    """A rule: errors that match `pattern` within `period_s` seconds of the first are one line at `level`.
 
-    show_first logs the first at once. The first rule that matches an error takes it.
+    show_first logs the first at once. The first rule that matches an error counts it.
     """
 
     period_s: float
@@ -162,7 +162,7 @@ class ErrorLog:
 
 
 def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
-    """Has stacks be logged with `stacktrace`."""
+    """Sets the logging of stacks with `stacktrace`."""
     return replace(options, logs_stacks=options.logs_stacks or config.stacktrace)
 
 

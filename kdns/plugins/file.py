@@ -26,7 +26,7 @@ RELOAD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileConfig:
-    """One file and the zones that are made of it; it is read again every `reload_s` seconds, 0: never."""
+    """One file and its zones; it is read again every `reload_s` seconds, 0: never."""
 
     path: str
     zones: tuple[str, ...]
@@ -36,7 +36,7 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a zone, and how it follows from the one before."""
+    """A version of a zone, and its differences to the previous one."""
 
     zone: Zone
     differences: tuple[Difference, ...] = ()
@@ -60,7 +60,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
 
 
 def zone_of(text: str, path: str, name: str, files: FileReader) -> Zone:
-    """Returns the zone of this text of a file, with all that it includes; CorefileError at the line of a mistake."""
+    """Returns the zone of a file's text, with included files; CorefileError at the line of a mistake."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
@@ -81,7 +81,7 @@ def _included(files: FileReader, path: str, name: str) -> tuple[str, str]:
 
 
 def newer_version(path: str, served: ServedZone, files: FileReader) -> Version | None:
-    """Returns the zone of the file, if it is another version than the one that is held.
+    """Returns the zone of the file, if its version differs from the current one.
 
     The same text is not parsed again, unless it includes files.
     """
@@ -103,9 +103,9 @@ class Needs(Answers, EventLog, Files, Tasks, Protocol):
 
 
 class ZoneFiles(Authority):
-    """Zones of files, which are read again at intervals. A file that cannot be used leaves the zone as it was.
+    """Zones of files, which are read again at intervals. An unusable file does not change the zone.
 
-    Differs: `fallthrough` counts for the zones of its own stanza; in CoreDNS for those of all in the server block.
+    Differs: `fallthrough` applies to the zones of its own stanza; in CoreDNS to those of all in the server block.
     """
 
     _setup: Needs
@@ -142,7 +142,7 @@ class ZoneFiles(Authority):
             ignored = len(version.zone.ignored)
             self._setup.log("info", "zone loaded", zone=served.name, path=path, serial=version.zone.serial)
             if ignored:
-                self._setup.log("warning", "records outside of the zone left out", zone=served.name, owners=ignored)
+                self._setup.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
 
 
 def build(configs: tuple[FileConfig, ...], setup: Needs) -> ZoneFiles:

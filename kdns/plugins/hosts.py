@@ -62,10 +62,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HostsConfig:
-    """The file and its zones, the entries of the block, and what holds for both.
+    """The file and its zones, the entries of the block, and the options.
 
-    The file is looked at every `reload_s` seconds, 0 means never again. Names in the zones of `fallthrough` that are
-    not there go to the next directive, with `fallthrough_unsupported` also types but A, AAAA and PTR of those that are.
+    The file is checked every `reload_s` seconds, 0 means never. Names without an entry in the zones of `fallthrough`
+    are passed to the next directive; with `fallthrough_unsupported` so are types other than A, AAAA and PTR of existing
+    names.
     """
 
     zones: tuple[str, ...]
@@ -194,9 +195,9 @@ class HostTable:
         return by_name + sum(map(len, self.names.values()))
 
     def by_type(self, labels: Labels) -> dict[int, dict[bytes, None]] | None:
-        """Returns the addresses of a name, or of the wildcard in its place; None if it is not there.
+        """Returns the addresses of a name, or of its wildcard; None if it does not exist.
 
-        A wildcard represents one label; a name that has entries, or has names below it, needs none.
+        A wildcard matches one label, and no name that has entries or names below it.
         """
         found = self.addresses.get(labels)
         if found is None and labels not in self.parents:
@@ -254,9 +255,9 @@ class Hosts(Plugin):
         )
 
     def _read(self, text: str) -> tuple[HostTable, list[CorefileError]]:
-        """Returns the table of the file's entries and then the block's, and the lines that are left out.
+        """Returns the table of the file's entries and then the block's, and the mistakes in ignored lines.
 
-        It takes a second for 100,000 lines. The lines of DEFAULT_PATH are other people's.
+        It takes a second for 100,000 lines. Mistakes in DEFAULT_PATH are not reported: it belongs to the machine.
         """
         config = self._config
         table = HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
@@ -266,7 +267,7 @@ class Hosts(Plugin):
     def _use(self, read: tuple[HostTable, list[CorefileError]]) -> None:
         self.table, mistakes = read
         if mistakes:
-            self._setup.report("hosts line left out", mistakes)
+            self._setup.report("hosts line ignored", mistakes)
         self._read_s = self._setup.unix_s()
         self._setup.forget((EVERYTHING,))
 
@@ -312,7 +313,7 @@ class Hosts(Plugin):
 def build(config: HostsConfig, setup: Needs) -> Hosts:
     """Raises CorefileError for an existing file that cannot be read."""
     for mistake in config.mistakes:
-        setup.log("warning", "hosts line left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
+        setup.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
     return Hosts(config, setup)
 
 

@@ -35,9 +35,9 @@ class LocalConfig:
 
 
 class Local(Plugin):
-    """Answers for names that mean this machine, and so keeps them from upstreams. The answers never change.
+    """Answers for names of this machine, so that they are not sent to upstreams. The answers never change.
 
-    Differs: names above 1.0.0.127.in-addr.arpa. exist without records (RFC 8020); CoreDNS denies them.
+    Differs: names above 1.0.0.127.in-addr.arpa. exist without records (RFC 8020); CoreDNS answers NXDOMAIN.
     """
 
     sees = Sees.PACKET
@@ -48,7 +48,7 @@ class Local(Plugin):
         self._tally = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the records of a local name; what the next directive says to every other query."""
+        """Returns the records of a local name; the next directive's reply to every other query."""
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)

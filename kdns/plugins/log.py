@@ -1,6 +1,6 @@
-"""log [NAMES…] [FORMAT] { class CLASSES… }: one line for each query whose name and answer are of interest.
+"""log [NAMES…] [FORMAT] { class CLASSES… }: one line for each query whose name and answer match.
 
-Several stanzas add up; the first rule that matches a query decides.
+The rules of several stanzas are tried in order; the first that matches a query is used.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FIELDS = QUERY_FIELDS | HEADER_FIELDS | ANSWER_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A place in a format that a query fills: one of FIELDS, or /LABEL for metadata."""
+    """A placeholder of a format: one of FIELDS, or /LABEL for metadata."""
 
     name: str
 
@@ -75,7 +75,7 @@ class LogConfig:
 
 
 def compiled(text: str) -> Format:
-    """Returns the format in pieces: what is in braces and no known field stays text."""
+    """Returns the format in pieces: unknown text in braces stays text."""
     for shortcut, meaning in SHORTCUTS.items():
         text = text.replace(shortcut, meaning)
     pieces: list[str | Field] = []
@@ -122,7 +122,7 @@ class Needs(Clock, EventLog, Protocol):
 
 
 class Log(Plugin):
-    """Writes the line of a query when its response has been sent; the first rule whose zones fit decides."""
+    """Writes the line of a query when its response has been sent; the first rule whose zones match is used."""
 
     sees = Sees.EVERY
     takes_notify = True
@@ -132,7 +132,7 @@ class Log(Plugin):
         self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, which `sent` writes a line of; silence is written at once."""
+        """Returns the next directive's reply, which `sent` logs; a missing response is logged at once."""
         reply = next(request)
         if isinstance(reply, Response) and reply.metadata is request.metadata:
             return reply

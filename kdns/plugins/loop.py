@@ -27,12 +27,12 @@ from kdns.plugins.forward.plugin import Forward
 from kdns.upstream.upstream import UpstreamError
 
 EVERY_S: Final = 1.0
-"""How often new upstreams are looked for."""
+"""The interval at which new upstreams are checked, in seconds."""
 AGAIN_S: Final = 30.0
-"""When an upstream in a circle, or one that did not answer, is asked again."""
+"""The time until an upstream in a loop, or one that did not answer, is queried again, in seconds."""
 TIMEOUT_S: Final = 2.0
 EXPECTED_S: Final = 30.0
-"""How long a question may take to come back."""
+"""The time in which a query may return, in seconds."""
 REMEDY: Final = (
     "forward to servers that do not ask this one: where resolv.conf names 127.0.0.53, systemd-resolved has the real "
     "upstreams in /run/systemd/resolve/resolv.conf, which kubelet's resolvConf or `forward` can name"
@@ -51,7 +51,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoopConfig:
 
 
 class Route(NamedTuple):
-    """One upstream of one stanza, and the zone of the names that lead to it from here."""
+    """One upstream of one stanza, and the zone of the names for its queries."""
 
     group: Group
     member: Member
@@ -63,7 +63,7 @@ class Needs(Answers, Clock, EventLog, Metrics, Peers, Tasks, Protocol):
 
 
 class Loop(Plugin):
-    """Watches for its own questions; every query goes to the next directive."""
+    """Detects its own queries; every query is passed to the next directive."""
 
     sees = Sees.PACKET
 
@@ -82,7 +82,7 @@ class Loop(Plugin):
         setup.spawn(self._follow)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply; before that, a question of the server's own that came back is noticed."""
+        """Returns the next directive's reply; a returned query of this server is recorded first."""
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
             until_s, came_back = self._expected[query.labels]

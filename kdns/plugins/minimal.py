@@ -1,4 +1,4 @@
-"""minimal: positive answers without authority and additional sections, where the protocol does without them."""
+"""minimal: removes the authority and additional sections of positive answers if the protocol allows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MinimalConfig:
 
 
 class Minimal(Plugin):
-    """Takes the two sections off positive answers. What it does depends on the answer alone.
+    """Removes the two sections of positive answers. The effect depends on the answer only.
 
     Differs: an answer with NSEC or NSEC3 records keeps its authority section: they prove that a wildcard applies, and
     without them the answer is bogus (RFC 4035 §3.1.3.3).
@@ -42,7 +42,7 @@ class Minimal(Plugin):
 
 
 def shortened(reply: Reply) -> Reply:
-    """Returns the reply without the sections that a positive answer does without."""
+    """Returns the reply without the optional sections."""
     if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
         return reply
     if reply.wire:
@@ -52,7 +52,7 @@ def shortened(reply: Reply) -> Reply:
 
 
 def shortened_wire(wire: bytes) -> bytes:
-    """Returns a message cut off behind the last section that stays: names point backwards only."""
+    """Returns a message truncated after the last kept section: names point backwards only."""
     found = records(wire)
     has_proof = any(record.section == AUTHORITY and record.rtype in PROOFS for record in found)
     last = AUTHORITY if has_proof else ANSWER

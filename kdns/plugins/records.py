@@ -97,7 +97,7 @@ class Records(Authority):
     def __init__(self, config: RecordsConfig, setup: Needs) -> None:
         super().__init__(NAME, setup)
         for mistake in config.mistakes:
-            setup.log("warning", "record left out", path=mistake.path, line=mistake.line, reason=mistake.reason)
+            setup.log("warning", "record ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
         zones = zip(config.zones, config.records, strict=True)
         self.serve_zones(ServedZone(name, zone=_zone(name, records)) for name, records in zones)
 

@@ -137,5 +137,5 @@ class Clusters:
         except InputError as error:
             failure = cluster.error_at(error)
             if self._is_started:  # until then, `wait` raises it
-                log.error("api server cannot be followed", error=str(failure))  # noqa: TRY400 - the text says it all
+                log.error("api server cannot be watched", error=str(failure))  # noqa: TRY400 - the text says it all
             raise failure from error

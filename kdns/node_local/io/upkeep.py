@@ -100,7 +100,7 @@ async def _keep_interface(settings: NodeLocal, establish: Callable[[], Awaitable
             removed.clear()
             try:
                 if await establish():
-                    log.warning("node-local interface was gone or lacked an address", interface=settings.interface)
+                    log.warning("node-local interface repaired", interface=settings.interface)
             except ApplyError as error:
                 _tell(error, errors, "interface_add")
             await asyncio.sleep(PAUSE_S)

@@ -40,12 +40,12 @@ DEFAULT_CAPACITY: Final = 10_000
 KEY_TTL_S: Final = 3600
 HOUR_S: Final = 3600
 BEFORE_S: Final = 3 * HOUR_S
-"""How far before now a signature begins to hold, for clocks that are late."""
+"""The time before now at which a signature becomes valid, for clients whose clocks are behind."""
 VALID_S: Final = 8 * 24 * HOUR_S
 RENEWED_S: Final = 4 * 24 * HOUR_S
-"""A signature that holds for less than this from now on is made again."""
+"""A signature with a shorter remaining validity is renewed."""
 MAX_ADDITIONAL: Final = 8
-"""RRsets of the additional section that are signed; further ones are left out, which costs nobody anything."""
+"""The most RRsets of the additional section that are signed; further ones are removed."""
 
 TYPES: Final = frozenset(
     {1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC}
@@ -89,7 +89,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> DnssecConfig:
 
 
 class Signed(NamedTuple):
-    """A signature, and until when it holds, in Unix seconds."""
+    """A signature, and the end of its validity, in Unix seconds."""
 
     rrset: RRset
     expiration_s: int
@@ -206,7 +206,7 @@ class Dnssec(Plugin):
     def _zone_of_cut(
         self, zone: Labels, answer: tuple[RRset, ...], authority: tuple[RRset, ...], last: Labels | None
     ) -> Labels | None:
-        """Returns the zone that a referral leads out of, at once or behind CNAMEs; None for other responses.
+        """Returns the zone of a referral, at once or after CNAMEs; None for other responses.
 
         NS records of a delegation and glue have no signatures (RFC 4035 §2.2).
         """
@@ -220,7 +220,7 @@ class Dnssec(Plugin):
         return self._zones.closest(labels) if is_behind else None
 
     def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """Returns a referral with its DS records signed, or with the proof that there are none (RFC 4035 §3.1.4)."""
+        """Returns a referral with its DS records signed, or with the proof of their absence (RFC 4035 §3.1.4)."""
         merged = _merged(authority)
         delegations = [rrset for rrset in merged if rrset.rtype == DS]
         if delegations:
@@ -234,7 +234,7 @@ class Dnssec(Plugin):
         return (*merged, *nsec)
 
     def _nsec(self, request: Request, zone: Labels, labels: Labels, ttl_s: int, *, is_cut: bool) -> tuple[RRset, ...]:
-        """Returns the proof that a name does not have the type, made so that it is true of that name only."""
+        """Returns the proof that a name does not have the type; it applies to that name only."""
         qtype = request.query.qtype
         types = APEX_TYPES if labels == zone else DELEGATION_TYPES if is_cut else TYPES
         types = types if qtype in {NSEC, RRSIG} else types - {qtype}

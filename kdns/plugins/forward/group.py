@@ -179,7 +179,9 @@ class Group:
         """Uses the addresses of a file. An empty file changes nothing if it would leave no upstream."""
         found = resolv_conf(text)
         for line, word in found.wrong:
-            self._setup.log("warning", "no upstream", file=path, line=line, got=word, expected="nameserver ADDRESS")
+            self._setup.log(
+                "warning", "nameserver line ignored", file=path, line=line, got=word, expected="nameserver ADDRESS"
+            )
         if not found.targets and self.members:
             raise CorefileError(path, 0, "", "expected a line `nameserver ADDRESS`")
         update(found.targets)

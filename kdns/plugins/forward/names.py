@@ -72,7 +72,7 @@ class Name:
                 self._take(addresses)
                 await self._setup.sleep(min(max(ttl_s, SHORTEST_S), LONGEST_S))
                 continue
-            self._setup.log("warning", "no address for an upstream", name=self._target.host, retry_s=pause_s)
+            self._setup.log("warning", "upstream name not resolved", name=self._target.host, retry_s=pause_s)
             await self._setup.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_RETRY_S)
 
@@ -80,7 +80,7 @@ class Name:
         try:
             self._update(tuple(map(self._target.at, addresses)))
         except CorefileError as error:
-            self._setup.log("warning", "addresses of an upstream not used", name=self._target.host, error=str(error))
+            self._setup.log("warning", "upstream addresses not usable", name=self._target.host, error=str(error))
 
     async def _addresses(self) -> tuple[tuple[str, ...], float]:
         """Returns the addresses that the name has now, and how many seconds that holds; () if no resolver answered.

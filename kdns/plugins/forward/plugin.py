@@ -22,7 +22,7 @@ from kdns.plugins.forward.forwarder import NAME, Forwarder, Needs
 
 
 class Forward(Plugin):
-    """All stanzas of a server block. No answer is reused: that is what `cache` is for."""
+    """All stanzas of a server block. Answers are not reused; `cache` keeps them."""
 
     sees = Sees.PACKET
 
@@ -30,10 +30,7 @@ class Forward(Plugin):
         self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns what the upstreams of the stanza that matches the name answer.
-
-        `next` for other names and zone transfers.
-        """
+        """Returns the answer of the upstreams of the matching stanza; `next` for other names and zone transfers."""
         query = request.query
         if query.qtype in TRANSFERS:
             return next(request)
@@ -53,10 +50,7 @@ async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
 
 
 def build(configs: tuple[ForwardConfig, ...], setup: Needs) -> Forward:
-    """Returns the plugin of a block's stanzas.
-
-    CorefileError for a file without an upstream, and for an upstream of no use.
-    """
+    """Returns the plugin of a block; CorefileError for a file without upstreams, and for an unusable upstream."""
     return Forward(configs, setup)
 
 

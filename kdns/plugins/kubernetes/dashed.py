@@ -20,9 +20,9 @@ def dashed(address: bytes) -> str:
 
 
 def undashed(label: str) -> bytes:
-    """Returns the packed address a dashed label represents, or b"".
+    """Returns the packed address of a dashed label, or b"".
 
-    Differs: CoreDNS takes labels that begin with a dash (`--1` for ::1), which are no host names.
+    Differs: CoreDNS accepts labels that begin with a dash (`--1` for ::1), which are not host names.
     """
     if not _DASHED.match(label):
         return b""

@@ -42,10 +42,9 @@ USAGE: Final = "template CLASS TYPE [ZONES...]"
 class TemplateConfig:
     """Questions of a class and type (255 for all) about names in `zones` that match a pattern, if there is any.
 
-    All `conditions` must hold; they and `records` read `variables`, each of which reads those before it. `words` are
-    where the records stand.
-    `extended_error` is the option of an Extended DNS Error (RFC 8914), None for none. Questions in the zones of
-    `fallthrough` that do not match go to the next template or directive.
+    All `conditions` must be true; they and `records` use `variables`, which use earlier ones. `words` are the positions
+    of the records. `extended_error` is the option of an Extended DNS Error (RFC 8914), None for none. Questions in the
+    zones of `fallthrough` that do not match are passed to the next template or directive.
     """
 
     qclass: int

@@ -62,7 +62,7 @@ class _Lexeme(NamedTuple):
 
 
 class _Run:
-    """One execution: what was written, variables by their slots, and the turns of loops that are left."""
+    """One execution: the output, variables by their slots, and the remaining iterations of loops."""
 
     __slots__ = ("pieces", "size", "turns_left", "variables")
 
@@ -85,10 +85,10 @@ _Execute: TypeAlias = Callable[[_Run, GoValue], None]
 
 
 class Template:
-    """A compiled template. `fields` are the names of all fields that it reads, `.` for a dot that stands alone.
+    """A compiled template. `fields` are the names of all fields that it reads, `.` for a dot alone.
 
-    `chains` are the fields within fields that it reads of its data, such as `("Question", "Name")`. `has_branches` says
-    that what it makes may depend on a condition.
+    `chains` are nested fields that it reads of its data, such as `("Question", "Name")`. `has_branches`: its result may
+    depend on a condition.
     """
 
     def __init__(self, source: str) -> None:

@@ -120,7 +120,7 @@ def test_an_address_that_is_none_leaves_out_its_line() -> None:
     server, setup = served(stanza)
     assert answer(server, "most.", "A") == ("NOERROR", ["most. 3600 IN A 10.1.1.2"])
     assert [(line["event"], line["line"]) for line in setup.lines] == [
-        ("hosts line left out", line) for line in (4, 5, 6)
+        ("hosts line ignored", line) for line in (4, 5, 6)
     ]
     (config,) = configure(parse(f". {{\n{stanza}\n}}"))
     assert [(warning.line, warning.token) for warning in config.warnings()] == [

@@ -303,7 +303,7 @@ async def test_a_file_of_upstreams_is_followed(setup: ForwardSetup) -> None:
     plugin = forward_of("forward . /resolv.conf 192.0.2.9", setup)
     group = plugin.forwarders[0].group
     assert [member.name for member in group.members] == ["192.0.2.1:53", "[fe80::1%eth0]:53", "192.0.2.9:53"]
-    assert [(line["event"], line["line"], line["got"]) for line in setup.lines] == [("no upstream", 4, "x")]
+    assert [(line["event"], line["line"], line["got"]) for line in setup.lines] == [("nameserver line ignored", 4, "x")]
     kept = group.members[0]
     setup.readers["/resolv.conf"]("nameserver 192.0.2.2\nnameserver 192.0.2.1")
     assert [member.name for member in group.members] == ["192.0.2.2:53", "192.0.2.1:53", "192.0.2.9:53"]
@@ -357,7 +357,7 @@ async def test_host_names_are_resolved_and_looked_up_again(setup: ForwardSetup) 
     known.clear()
     await setup.pass_time(100.0)
     assert len(group.members) == 2
-    assert any(line["event"] == "no address for an upstream" for line in setup.lines)
+    assert any(line["event"] == "upstream name not resolved" for line in setup.lines)
 
 
 async def test_without_resolvers_those_of_the_machine_are_asked(setup: ForwardSetup) -> None:
