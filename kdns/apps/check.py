@@ -21,8 +21,9 @@ from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clus
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import CONFIG_MAP
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION
 from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.schema.check import mistyped_fields
 from kdns.dnsserver.io.corefile import mistakes_in
 from kdns.errors import CorefileError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
@@ -130,6 +131,7 @@ class _Check:
         self.texts: dict[str, str] = {}
         self.mistakes: list[Mistake] = []
         self._manifests: list[Manifest] = []
+        self._unknown_kinds: list[UnknownKind] = []
         self._kustomizations: list[Kustomization] = []
         self._of_manifests: list[ManifestError] = []
         """Mistakes that are reported if their files are manifests, not patches."""
@@ -186,14 +188,30 @@ class _Check:
         for manifest in manifests_of(text, others, self._kinds, self._of_manifests):
             match manifest:
                 case UnknownKind():
-                    self._unknown(manifest)
+                    self._unknown_kinds.append(manifest)
                 case Kustomization():
                     self._kustomizations.append(manifest)
                 case Manifest():
                     self._manifests.append(manifest)
+                    if manifest.kind is DEFINITION and not mistyped_fields(DEFINITION, manifest.obj):
+                        self._kinds.custom.define_new(manifest.obj)
                     if manifest.kind == CONFIG_MAP:
                         self._config_map(manifest, text)
         self.mistakes += wrong
+
+    def _resolve(self, unknown: UnknownKind) -> None:
+        """Adds a manifest of a kind that another file may define."""
+        found = manifests_of(
+            self.texts[unknown.path],
+            [Document(unknown.path, unknown.line, unknown.value)],
+            self._kinds,
+            self._of_manifests,
+        )
+        for manifest in found:
+            if isinstance(manifest, Manifest):
+                self._manifests.append(manifest)
+            elif isinstance(manifest, UnknownKind):
+                self._unknown(manifest)
 
     def _unknown(self, manifest: UnknownKind) -> None:
         """Reports an unknown kind: a mistake in a served group, where it is misspelt, and a warning in other groups."""
@@ -223,6 +241,8 @@ class _Check:
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
         """Adds the mistakes that an API would refuse in all manifests, at the lines of their fields."""
+        for unknown in self._unknown_kinds:
+            self._resolve(unknown)
         for kustomization in self._kustomizations:
             if kustomization.has_effects:
                 self.warnings.append(kustomization.error)
@@ -230,8 +250,8 @@ class _Check:
         self.mistakes += [each for each in self._of_manifests if each.path not in patches]
         manifests = [each for each in self._manifests if each.path not in patches]
         self.read[OBJECT] += len(manifests)
-        everything = clusters(manifests, self._kustomizations)
-        self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time()) for each in everything)
+        everything, kinds = clusters(manifests, self._kustomizations), self._kinds
+        self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time(), kinds) for each in everything)
         if not any(isinstance(each, ManifestError) for each in self.mistakes):
             # a corrected object may solve another's mistake; objects without a manifest do not
             self.warnings += self._at_lines(map(manifest_warnings, everything))

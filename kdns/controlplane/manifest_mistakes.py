@@ -20,6 +20,7 @@ from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.node.validation import pod_cidrs
 from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
 from kdns.controlplane.schema import check
@@ -33,8 +34,13 @@ _HEALTH_CHECK_PORT: Final = "spec.healthCheckNodePort"
 _TAKEN: Final = "is already allocated"
 
 
-def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_s: float) -> list[Mistake]:
-    """Returns every mistake; of several manifests of one object the first is used."""
+def manifest_mistakes(
+    manifests: Iterable[Manifest], config: ClusterConfig, now_s: float, kinds: Catalogue
+) -> list[Mistake]:
+    """Returns every mistake; of several manifests of one object the first is used.
+
+    `kinds` are those of the manifests.
+    """
     objects: dict[Key, Manifest] = {}
     found = []
     for manifest in manifests:
@@ -43,7 +49,7 @@ def manifest_mistakes(manifests: Iterable[Manifest], config: ClusterConfig, now_
             where = f"{first.path}:{first.line}"
             reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}; that definition is used"
             found.append(Mistake(manifest, "", reason))
-    trial = _ScratchCluster(objects, config, now_s)
+    trial = _ScratchCluster(objects, config, now_s, kinds)
     for manifest in in_order(objects.values()):
         told = dict.fromkeys(trial.mistakes(manifest))
         found += [Mistake(manifest, field, reason) for field, reason in told]
@@ -76,11 +82,13 @@ def refusals(kind: Kind, obj: Json, store: Callable[[Json], object]) -> Iterator
 class _ScratchCluster:
     """An in-memory cluster that receives the valid manifests."""
 
-    def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float) -> None:
+    def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float, kinds: Catalogue) -> None:
         self._objects = objects
         self.well_typed: list[Manifest] = []
         numbers = count()
-        self._api = assembled_api(config, Store(revision=1), lambda: now_s, lambda _: 0, lambda n: next(numbers) % n)
+        self._api = assembled_api(
+            config, Store(revision=1), lambda: now_s, lambda _: 0, lambda n: next(numbers) % n, kinds=kinds
+        )
         establish(self._api, initial_objects(config, timestamp(now_s)))
         known = {obj["metadata"]["name"] for obj in self._api.list(NAMESPACE, None).items}
         known |= {each.name for each in objects.values() if each.kind == NAMESPACE}

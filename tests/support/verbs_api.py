@@ -11,6 +11,7 @@ import pytest
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, Json
+from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import GracePeriod
@@ -21,10 +22,10 @@ NOW = "2023-11-14T22:13:20Z"
 HEADLESS: Json = {"clusterIP": "None", "ports": [{"port": 80}]}
 
 
-def new_api(store: Store | None = None, grace_s: GracePeriod | None = None) -> Api:
+def new_api(store: Store | None = None, grace_s: GracePeriod | None = None, kinds: Catalogue | None = None) -> Api:
     uids, suffixes = count(1), count(1)
     options: dict[str, Any] = {"grace_s": grace_s} if grace_s else {}
-    registry = Registry(ClusterConfig(), lambda _: 0)
+    registry = Registry(ClusterConfig(), lambda _: 0, kinds=kinds)
     if store is None:
         store = Store()
     api = Api(store, registry, lambda: NOW_S, lambda: f"uid-{next(uids)}", lambda: f"s{next(suffixes):04}", **options)

@@ -45,15 +45,15 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     gets the skipped manifests. Raises ManifestError for an unreadable file, InputError for objects that are refused.
     """
     texts = texts_read_once(paths)
-    manifests, _ = load(
-        paths, built_in(), texts
-    )  # a broken file is an error here; ManifestFollower would only report it
+    # a broken file is an error here; ManifestFollower would only report it
+    manifests, unknown = load(paths, built_in(), texts)
     chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
     api = assembled_api(config, Store(revision=1), time.time, chance.randrange, names.randrange)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for text in establish(api, initial_objects(config, now)):
         warn(text)
-    for name in sorted({each.namespace for each in manifests} - {"", *_namespaces(api, manifests)}):
+    named = {each.namespace for each in manifests} | {_namespace(each.value) for each in unknown}
+    for name in sorted(named - {"", *_namespaces(api, manifests)}):
         api.create(NAMESPACE, "", {"metadata": {"name": name}})
     controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, api.registry.services))
     controllers.start()
@@ -74,6 +74,12 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
 def has_manifest(obj: Json) -> bool:
     """Returns whether a manifest defines this object."""
     return MANIFEST in (obj["metadata"].get("annotations") or {})
+
+
+def _namespace(obj: Json) -> str:
+    """Returns the namespace that an object of an unknown kind names, or ""."""
+    metadata = obj.get("metadata")
+    return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 
 
 def _namespaces(api: Api, manifests: Iterable[Manifest]) -> Iterator[str]:

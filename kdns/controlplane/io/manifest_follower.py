@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from kdns import logs
 from kdns.controlplane.manifest_mistakes import refusals
 from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, changed_fields
-from kdns.controlplane.manifests.io.files import Scanner, check_exist, located
+from kdns.controlplane.manifests.io.files import ManifestFile, Scanner, check_exist, located
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
@@ -122,6 +122,8 @@ class ManifestFollower:
         self._roots = tuple(source_text(str(path.absolute())) for path in paths)
         self._scanner = Scanner(paths, api.kinds, texts or {})
         self._applied: dict[Key, Manifest] = {}
+        self._files: dict[Path, ManifestFile] = {}
+        self._kinds_changed = 0
         self._manifests: dict[Key, Manifest] = {}
         self._refusals: dict[Key, Refusal] = {}
         self._reported: dict[str, str] = {}
@@ -158,7 +160,7 @@ class ManifestFollower:
 
     async def scan(self) -> Applied:
         """Runs one pass: applies the changes since the last one."""
-        if await asyncio.to_thread(self._scanner.scan):
+        if await asyncio.to_thread(self._scanner.scan) or self._are_kinds_new():
             self._is_applied = False
             self._define()
         elif self._is_applied and not self._refusals:
@@ -172,13 +174,31 @@ class ManifestFollower:
             self._changes.end()
 
     def _define(self) -> None:
+        kinds = self._api.kinds
+        self._kinds_changed = kinds.changes.total()
+        self._files = {path: self._scanner.files[path].resolved(kinds) for path in sorted(self._scanner.files)}
         self._manifests = {}
-        for path in sorted(self._scanner.files):
-            for manifest in self._scanner.files[path].manifests:
+        for loaded in self._files.values():
+            for manifest in loaded.manifests:
                 self._manifests.setdefault(manifest.key, manifest)
         self._refusals = {key: error for key, error in self._refusals.items() if key in self._manifests}
 
+    def _are_kinds_new(self) -> bool:
+        return self._api.kinds.changes.total() != self._kinds_changed
+
     async def _apply(self, deleted: int) -> Applied:
+        """Applies all manifests, then those of kinds that some of them define."""
+        applied, refused = await self._apply_known()
+        while self._are_kinds_new():
+            self._define()
+            more, refused = await self._apply_known()
+            applied += more
+        self._is_applied = True
+        self._report_new()
+        return Applied(applied, deleted, refused)
+
+    async def _apply_known(self) -> tuple[int, int]:
+        """Returns how many objects were applied, and how many are refused."""
         applied, attempts, refused = 0, 0, list[Refused]()
         for number, manifest in enumerate(in_order(self._manifests.values())):
             if manifest.is_equal(self._applied.get(manifest.key)):
@@ -198,9 +218,7 @@ class ManifestFollower:
                 self._refusals.pop(manifest.key, None)
                 applied += 1
         self._refusals |= await asyncio.to_thread(refusals_at_lines, refused, self._scanner.text_of)
-        self._is_applied = True
-        self._report_new()
-        return Applied(applied, deleted, len(self._refusals))
+        return applied, len(self._refusals)
 
     def _store(self, manifest: Manifest) -> None:
         """Creates or updates the object, then its status if the manifest has one."""
@@ -299,7 +317,7 @@ class ManifestFollower:
         """
         if self._scanner.error:
             return
-        broken = {source_text(str(path.absolute())) for path, loaded in self._scanner.files.items() if loaded.errors}
+        broken = {source_text(str(path.absolute())) for path, loaded in self._files.items() if loaded.errors}
         for kind in sorted(self._api.kinds.stored, key=lambda kind: kind is NAMESPACE):
             for obj in list(self._api.list(kind, None).items):
                 key = kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
@@ -324,7 +342,7 @@ class ManifestFollower:
 
     def _remarks(self) -> Iterator[ManifestError]:
         """Yields an error for each kind that is not served."""
-        for loaded in self._scanner.files.values():
+        for loaded in self._files.values():
             for unknown in loaded.unknown:
                 if (unknown.api_version, unknown.kind) not in self._skipped:
                     self._skipped.add((unknown.api_version, unknown.kind))
@@ -335,8 +353,7 @@ class ManifestFollower:
             yield self._scanner.error
         for path in sorted(self._scanner.absent):
             yield ManifestError(str(path), 0, "", "the path no longer exists; its objects are kept until it returns")
-        for path in sorted(self._scanner.files):
-            loaded = self._scanner.files[path]
+        for loaded in self._files.values():
             yield from loaded.errors
             for manifest in loaded.manifests:
                 first = self._manifests[manifest.key]

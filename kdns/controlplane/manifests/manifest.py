@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.kinds import (
+    DEFINITION,
     ENDPOINTS,
     EVENT,
     IP_ADDRESS,
@@ -36,7 +37,7 @@ SERVER_FIELDS = (
 )
 """Metadata that the server sets; exported objects have it, and it is dropped."""
 
-_RANK = {NAMESPACE: 0, NODE: 1, SERVICE_CIDR: 1, IP_ADDRESS: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
+_RANK = {DEFINITION: -1, NAMESPACE: 0, NODE: 1, SERVICE_CIDR: 1, IP_ADDRESS: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
 _OTHER_RANK = 3
 
 Key: TypeAlias = tuple[Kind, str, str]
@@ -104,13 +105,14 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class UnknownKind:
-    """A manifest of a kind that is not served; `hint` says what may have been meant."""
+    """A manifest of a kind that is not served; `hint` says what may have been meant. `value` is the whole object."""
 
     path: str
     line: int
     api_version: str
     kind: str
     hint: str
+    value: Json
 
     @property
     def error(self) -> ManifestError:
@@ -143,8 +145,11 @@ def manifest_of(
         raise ManifestError(path, line, "", f"expected an object with apiVersion and kind, got {_described(value)}")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
     kind = kinds.by_type(api_version, kind_name)
+    if kind and kind.schema and kind.stored_as:  # its versions differ by their apiVersion alone
+        kind = kind.stored_as
+        value = {**value, "apiVersion": kind.api_version}
     if kind is None or not kind.is_stored:
-        return UnknownKind(path, line, api_version, kind_name, _hint(api_version, kind_name, kinds))
+        return UnknownKind(path, line, api_version, kind_name, _hint(api_version, kind_name, kinds), value)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise ManifestError(path, line, "metadata", f"expected an object with a name, got {_described(metadata)}")
@@ -159,9 +164,16 @@ def manifest_of(
     return Manifest(path, line, kind, namespace, name, value)
 
 
+def unserved(manifest: Manifest, kinds: Kinds) -> UnknownKind:
+    """Returns a manifest whose kind is served no longer."""
+    kind = manifest.kind
+    hint = _hint(kind.api_version, kind.kind, kinds)
+    return UnknownKind(manifest.path, manifest.line, kind.api_version, kind.kind, hint, manifest.obj)
+
+
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Returns the manifests in applying order: Namespaces, address ranges, Services with a clusterIP, other Services,
-    others.
+    """Returns the manifests in applying order: CustomResourceDefinitions, Namespaces, address ranges, Services with a
+    clusterIP, other Services, others.
     """
     return sorted(manifests, key=lambda manifest: (_RANK.get(manifest.kind, _OTHER_RANK), _allocates(manifest)))
 

@@ -96,6 +96,10 @@ CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisi
 WORKLOADS: tuple[Kind, ...] = (REPLICATION_CONTROLLER, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
 """The kinds whose controllers replace Pods that are gone."""
 
+DEFINITION = Kind(
+    *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
+    *(False, ("crd", "crds"), ("status",), ("api-extensions",)),
+)
 CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), ("status",), is_inert=True)
 VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), ("status",), is_inert=True)
 CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",), is_inert=True)
@@ -167,6 +171,10 @@ class Kinds:
     def __iter__(self) -> Iterator[Kind]:
         """Yields every kind that has URLs: stored ones, those that are served by conversion, and reviews."""
         return iter(tuple(self._kinds))
+
+    def __contains__(self, kind: object) -> bool:
+        """Returns whether a kind is served, or stored in other versions than it is served in."""
+        return isinstance(kind, Kind) and (kind in self._kinds or self.by_resource(kind.resource) is kind)
 
     @property
     def stored(self) -> tuple[Kind, ...]:

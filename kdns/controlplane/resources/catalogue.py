@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kdns.controlplane.meta import kinds
-from kdns.controlplane.meta.kinds import Kind, Kinds
+from kdns.controlplane.meta.kinds import DEFINITION, Kind, Kinds
 from kdns.controlplane.resources.apps.strategy import STRATEGIES as APPS
 from kdns.controlplane.resources.batch.strategy import STRATEGIES as BATCH
 from kdns.controlplane.resources.conversion import VersionConversion
 from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.core.strategy import STRATEGIES as CORE
-from kdns.controlplane.resources.custom.kinds import DEFINITION, CustomKinds
+from kdns.controlplane.resources.custom.kinds import CustomKinds
 from kdns.controlplane.resources.discovery.strategy import STRATEGIES as DISCOVERY
 from kdns.controlplane.resources.generic import autoscaler_v1
 from kdns.controlplane.resources.generic.strategy import STRATEGIES as GENERIC
@@ -44,10 +44,6 @@ class Catalogue(Kinds):
     def __getitem__(self, kind: Kind) -> Strategy:
         """Returns the strategy of a stored kind, for requests in flight also of one that is served no longer."""
         return self._strategies[kind]
-
-    def __contains__(self, kind: object) -> bool:
-        """Returns whether a kind is served, or stored in other versions than it is served in."""
-        return isinstance(kind, Kind) and (kind in self._kinds or self.by_resource(kind.resource) is kind)
 
     def conversion(self, kind: Kind | None) -> VersionConversion | None:
         """Returns how objects are read and written as a kind; None if it is stored itself."""

@@ -14,10 +14,9 @@ from typing import TypeAlias
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.human_duration import seconds_of
-from kdns.controlplane.meta.kinds import NAMESPACE, POD, Json, Kind
+from kdns.controlplane.meta.kinds import DEFINITION, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.core.namespace import namespace_finalizers
 from kdns.controlplane.resources.custom.definition import CLEANUP
-from kdns.controlplane.resources.custom.kinds import DEFINITION
 from kdns.controlplane.resources.custom.status import with_termination
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.server import namespaces

@@ -37,7 +37,7 @@ def mistakes(*objects: dict[str, Any]) -> list[str]:
         made = manifest_of("f", line, obj, CATALOGUE, [])
         assert isinstance(made, Manifest)
         manifests.append(made)
-    found = manifest_mistakes(manifests, CONFIG, NOW_S)
+    found = manifest_mistakes(manifests, CONFIG, NOW_S, CATALOGUE)
     return [f"{each.manifest.name} {each.manifest.written(each.field)}: {each.reason}" for each in found]
 
 

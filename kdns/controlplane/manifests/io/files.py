@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
-from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of
+from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of, unserved
 from kdns.controlplane.meta.kinds import Kinds
 from kdns.errors import InputError, ManifestError
 from kdns.runtime.files.bounded import decoded, text_of, unreadable
@@ -35,6 +35,26 @@ class ManifestFile:
     unknown: tuple[UnknownKind, ...] = ()
     errors: tuple[ManifestError, ...] = ()
     kustomizations: tuple[Kustomization, ...] = ()
+
+    def resolved(self, kinds: Kinds) -> ManifestFile:
+        """Returns the file as the kinds are now: some were perhaps not served when it was read, or are no longer."""
+        found: list[Manifest | UnknownKind] = [
+            manifest if manifest.kind in kinds else unserved(manifest, kinds) for manifest in self.manifests
+        ]
+        errors = list(self.errors)
+        for unknown in self.unknown:
+            try:
+                found.append(manifest_of(unknown.path, unknown.line, unknown.value, kinds, errors))
+            except ManifestError as error:
+                errors.append(error)
+        found.sort(key=lambda each: each.line)
+        manifests = tuple(each for each in found if isinstance(each, Manifest))
+        return replace(
+            self,
+            manifests=manifests,
+            unknown=tuple(each for each in found if isinstance(each, UnknownKind)),
+            errors=tuple(errors),
+        )
 
 
 def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:

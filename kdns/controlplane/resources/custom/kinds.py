@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.conditions import is_true
 from kdns.controlplane.meta.errors import Cause, method_not_allowed
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.kinds import DEFINITION, Json, Kind
 from kdns.controlplane.meta.structural import Schema, parsed
 from kdns.controlplane.resources.columns import printer_of
 from kdns.controlplane.resources.conversion import VersionConversion
@@ -30,16 +30,6 @@ from kdns.controlplane.schema.custom.validation import causes_of
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, is_terminating
 
-DEFINITION: Final = Kind(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    False,
-    ("crd", "crds"),
-    ("status",),
-    ("api-extensions",),
-)
 _PLACES_MAX: Final = 5
 
 
@@ -139,6 +129,11 @@ class CustomKinds:
         conversions = [_conversion(each, versions[each.version]) for each in served if each is not kind]
         self._rows.put(kind, _strategy(kind, versions[storage], definition), served, conversions)
         self._served[definition_name] = kind
+
+    def define_new(self, definition: Json) -> None:
+        """Serves the kind of a definition that is not stored, if it is valid and its names are free."""
+        full = default_definition(definition)
+        self.define({**full, "status": self._status(full, {})})
 
     def undefine(self, definition: Json) -> None:
         """Ends the serving of the kind of a deleted definition."""

@@ -9,8 +9,8 @@ from verbs_api import NOW, NOW_S, new_api
 from widgets import COLUMNS, SCHEMA, definition, version, widget
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Kind
-from kdns.controlplane.resources.custom.kinds import DEFINITION, warnings_of
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Kind
+from kdns.controlplane.resources.custom.kinds import warnings_of
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.api import Api

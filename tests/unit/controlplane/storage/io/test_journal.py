@@ -16,10 +16,13 @@ from unittest.mock import Mock
 import pytest
 from served_kinds import CATALOGUE
 from structlog.testing import capture_logs
+from verbs_api import new_api
+from widgets import definition, widget
 
 import kdns
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.meta.kinds import DEFINITION, NAMESPACE, SERVICE, Json
+from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal
@@ -587,3 +590,29 @@ async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
         await journal.close()
         (folder / "kdns.sqlite").chmod(0o644)
     assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> None:
+    """Also those whose rows precede the newest one of their definition; those of a deleted one are gone."""
+    kinds = built_in()
+    journal = open_journal(tmp_path, kinds)
+    api = new_api(journal.store(), kinds=kinds)
+    for plural in ("widgets", "gadgets"):
+        name = plural.removesuffix("s").capitalize()
+        names: Json = {"plural": plural, "kind": name, "shortNames": [], "categories": []}
+        made = api.create(DEFINITION, "", definition(names=names))
+        api.create(kinds.by_type("example.com/v1", name) or DEFINITION, "default", {**widget(), "kind": name})
+        made["metadata"]["labels"] = {"a": "b"}
+        api.update(DEFINITION, "", f"{plural}.example.com", made)
+    api.delete(DEFINITION, "", "gadgets.example.com")
+    await journal.durable()
+    await journal.close()
+
+    kinds = built_in()
+    again = open_journal(tmp_path, kinds)
+    api = new_api(again.store(), kinds=kinds)
+    kind = kinds.by_type("example.com/v1", "Widget")
+    assert kind
+    assert [obj["metadata"]["name"] for obj in api.list(kind, None).items] == ["one"]
+    assert kinds.by_type("example.com/v1", "Gadget") is None
+    await again.close()
