@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from kdns.controlplane.controllers.definition_names import DefinitionNames
 from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.mirroring_controller import MirroringController
@@ -74,6 +75,7 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda _: ServiceAccounts(),
     lambda setup: RootCa(setup.config.root_ca) if setup.config.root_ca else None,
     lambda _: Disruptions(),
+    lambda _: DefinitionNames(),
     lambda _: EventExpiry(),
 )
 # fmt: on
