@@ -21,7 +21,7 @@ from kdns import logs
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError, ListenError
 from kdns.net import HostPort
-from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.process import die_with, gc_paused, ignore_signals, signals_blocked
 
 _LINE_BYTES_MAX: Final = 1024 * 1024
@@ -193,7 +193,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     from kdns.controlplane.server.io.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
     from kdns.controlplane.server.io.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415
 
-    share_out(Kind.API, Kind.UNAUTHENTICATED)
+    share_out(ConnectionKind.API, ConnectionKind.UNAUTHENTICATED)
     tokens = read_tokens(options.token_file) if options.token_file else {}
     if options.own_token:
         tokens.setdefault(options.own_token, ADMIN)

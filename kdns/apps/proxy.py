@@ -39,7 +39,7 @@ from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner, SyncTiming
 from kdns.proxy.takeover.io.choice import Choice, choice, require_mode
 from kdns.proxy.takeover.io.modes import CLEAN_UPS, MODES
 from kdns.proxy.takeover.io.takeover import Takeover
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.process import gc_paused, trim_memory
 
 POD_CIDRS_TIMEOUT_S: Final = 300.0
@@ -145,7 +145,7 @@ class NodeProxy:
             FollowStats(),
         )
         health = ProxyHealth(sync_runner, lambda: self.node)
-        connections = Connections(Kind.NODE_SITES)
+        connections = Connections(ConnectionKind.NODE_SITES)
         service_health = ServiceHealthServers(self.state, self.name, health, events, connections)
         sync_runner.subscribers += [conntrack.synced, service_health.synced, events.synced]
         sync_runner.subscribers.append(lambda _: self.established.set())

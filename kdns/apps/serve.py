@@ -17,7 +17,7 @@ from kdns.errors import ListenError
 from kdns.node_local.io.upkeep import linked, untracked
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
-from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
 from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
 
@@ -82,7 +82,7 @@ async def serve(
     reload_wanted = reload_event(stop)
     with_variables = node_local.with_variables if node_local else str
     read = partial(read_corefile, corefile, BY_NAME, dns_port=dns_port, with_variables=with_variables)
-    share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS)
+    share_out(ConnectionKind.DNS, ConnectionKind.SITES, ConnectionKind.UPSTREAMS)
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:
         return

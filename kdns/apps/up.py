@@ -23,7 +23,7 @@ from kdns.controlplane.server.io.secure_serving import read_tokens
 from kdns.dnsserver.io.interfaces import reachable
 from kdns.errors import CorefileError, InputError, ListenError
 from kdns.net import HostPort, is_loopback, join_host_port
-from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.files.permissions import open_folders, open_secrets
 from kdns.runtime.process import gc_paused, reload_event, stop_event
 from kdns.runtime.tasks import in_daemon_thread, log_failure, unless_stopped
@@ -95,8 +95,8 @@ async def up(options: UpOptions, output: Output) -> None:
 
     A start that fails leaves the kubeconfig as it was.
     """
-    node = (Kind.NODE_SITES, Kind.RELAYS) if options.proxy else ()
-    share_out(Kind.DNS, Kind.SITES, Kind.UPSTREAMS, *node)
+    node = (ConnectionKind.NODE_SITES, ConnectionKind.RELAYS) if options.proxy else ()
+    share_out(ConnectionKind.DNS, ConnectionKind.SITES, ConnectionKind.UPSTREAMS, *node)
     stop = stop_event()
     reload_wanted = reload_event(stop)
     given = options.control_plane

@@ -18,7 +18,7 @@ from kdns.proxy.settings.io.files import settings_of, write_settings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import CLEAN_UPS
 from kdns.proxy.takeover.io.takeover import remove_everything
-from kdns.runtime.connections import Kind, share_out
+from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.process import reload_event, stop_event
 
 PROXY_CONTEXT: Final = {
@@ -91,7 +91,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
     elif flags.given.get("init-only"):
         app.initialise(settings)
     else:
-        share_out(Kind.NODE_SITES, Kind.RELAYS)
+        share_out(ConnectionKind.NODE_SITES, ConnectionKind.RELAYS)
         master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
         given = click.get_current_context().find_root().params
         level, form = given.get("log_level") or "info", given.get("log_format") or ""

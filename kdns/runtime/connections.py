@@ -1,7 +1,7 @@
 """The connections that this process accepts: fewer than it has descriptors, and shared fairly among clients.
 
-share_out(Kind.DNS, Kind.SITES)          # once, at the start of the process
-connections = Connections(Kind.DNS)      # one for all listeners of a kind
+share_out(ConnectionKind.DNS, ConnectionKind.SITES)          # once, at the start of the process
+connections = Connections(ConnectionKind.DNS)      # one for all listeners of a kind
 Listener(sock, lambda: Protocol(connections))
 """
 
@@ -31,7 +31,7 @@ log = logs.get(__name__)
 _FIRST_UNPRIVILEGED_PORT: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 
-class Kind(Enum):
+class ConnectionKind(Enum):
     """Kinds of listeners, and the sockets to upstreams. The value is the name in the log."""
 
     DNS = "DNS over TCP"
@@ -44,13 +44,13 @@ class Kind(Enum):
 
 
 MAX_CONNECTIONS: Final = {
-    Kind.DNS: 1000,
-    Kind.API: 2000,
-    Kind.UNAUTHENTICATED: 256,
-    Kind.SITES: 256,
-    Kind.NODE_SITES: 256,
-    Kind.RELAYS: 1 << 20,
-    Kind.UPSTREAMS: 1000,
+    ConnectionKind.DNS: 1000,
+    ConnectionKind.API: 2000,
+    ConnectionKind.UNAUTHENTICATED: 256,
+    ConnectionKind.SITES: 256,
+    ConnectionKind.NODE_SITES: 256,
+    ConnectionKind.RELAYS: 1 << 20,
+    ConnectionKind.UPSTREAMS: 1000,
 }
 """The maximum of each kind (for relays: descriptors); less if the process's limit is lower."""
 RESERVED: Final = 256
@@ -69,7 +69,7 @@ TLS_BUFFER_BYTES: Final = 32 * 1024
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-_kinds: Final = set(Kind)
+_kinds: Final = set(ConnectionKind)
 """The kinds among which descriptors are shared: all kinds, unless the process names its own."""
 
 
@@ -87,7 +87,7 @@ def raise_open_files_limit() -> int:
     return min(soft, MAX_DESCRIPTORS) if soft != resource.RLIM_INFINITY else MAX_DESCRIPTORS
 
 
-def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
+def shares(limit: int, kinds: Iterable[ConnectionKind]) -> dict[ConnectionKind, int]:
     """Returns the number of connections of each kind under this limit of descriptors; the smallest kinds come first."""
     left = limit - min(RESERVED, limit // 2)
     waiting = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
@@ -98,14 +98,14 @@ def shares(limit: int, kinds: Iterable[Kind]) -> dict[Kind, int]:
     return granted
 
 
-def share_out(*kinds: Kind) -> None:
+def share_out(*kinds: ConnectionKind) -> None:
     """Raises the limit of open files; from now on only these kinds have shares of it."""
     raise_open_files_limit()
     _kinds.clear()
     _kinds.update(kinds)
 
 
-def maximum(kind: Kind) -> int:
+def maximum(kind: ConnectionKind) -> int:
     """Returns the share of a kind."""
     return shares(raise_open_files_limit(), _kinds | {kind})[kind]
 
@@ -124,7 +124,7 @@ class Connections:
     with few connections loses none to a client with many. Clients are identified by `net.client_of`.
     """
 
-    def __init__(self, kind: Kind, limit: int | None = None) -> None:
+    def __init__(self, kind: ConnectionKind, limit: int | None = None) -> None:
         self.maximum = maximum(kind) if limit is None else limit
         self._entries: dict[Hashable, _Entry] = {}
         self._idle: dict[str | bytes, dict[Hashable, None]] = {}

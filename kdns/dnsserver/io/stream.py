@@ -13,7 +13,7 @@ from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 from kdns.net import is_ipv6
-from kdns.runtime.connections import Connections, Kind, Listener, hold_unsent, unsent_bytes
+from kdns.runtime.connections import ConnectionKind, Connections, Listener, hold_unsent, unsent_bytes
 
 MAX_CONNECTION_PENDING: Final = 100
 """The most pending answers of one connection; at the limit nothing more is read."""
@@ -48,7 +48,7 @@ class TcpClients:
     """
 
     def __init__(self, pending: FairShares | None = None) -> None:
-        self.connections = Connections(Kind.DNS)
+        self.connections = Connections(ConnectionKind.DNS)
         self.pending = pending or FairShares(MAX_PENDING)
         """The places of pending queries."""
         self.held_bytes = 0

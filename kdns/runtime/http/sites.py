@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from kdns.net import HostPort
-from kdns.runtime.connections import Connections, Kind, shared_ports
+from kdns.runtime.connections import ConnectionKind, Connections, shared_ports
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.zpages import HealthChecks
 from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies, Sample
@@ -133,7 +133,7 @@ class Sites:
     def __init__(self) -> None:
         self._pages: dict[HostPort, dict[str, Handler]] = {}
         self._sites: dict[HostPort, HttpServer] = {}
-        self._connections = Connections(Kind.SITES)
+        self._connections = Connections(ConnectionKind.SITES)
 
     async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
         """Returns listeners for addresses without one, without pages yet. Raises ListenError if an address cannot be

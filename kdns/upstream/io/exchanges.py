@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from kdns.fair_queue import FairShares
-from kdns.runtime.connections import Kind, maximum
+from kdns.runtime.connections import ConnectionKind, maximum
 from kdns.runtime.os_errors import os_reason
 from kdns.runtime.poller import Poller
 from kdns.upstream.framing import Key
@@ -84,7 +84,7 @@ class Exchanges:
         self.entropy = Entropy()
         self.poller = Poller()
         self.max_exchanges = max_exchanges
-        self.max_descriptors = maximum(Kind.UPSTREAMS) if max_descriptors is None else max_descriptors
+        self.max_descriptors = maximum(ConnectionKind.UPSTREAMS) if max_descriptors is None else max_descriptors
         self.descriptors = 0
         self.rejected = 0
         self._under_way: set[Pending] = set()

@@ -21,7 +21,7 @@ from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.io import body
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig, user_of_request
-from kdns.runtime.connections import MAX_CONNECTIONS, Kind
+from kdns.runtime.connections import MAX_CONNECTIONS, ConnectionKind
 
 DEADLINE_S = 60.0
 VERSION = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -109,7 +109,7 @@ async def connect() -> AsyncIterator[Connect]:
 async def test_connections_without_a_token_take_no_places_of_those_with_one(
     has_tls: bool, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MAX_CONNECTIONS, Kind.UNAUTHENTICATED, 4)
+    monkeypatch.setitem(MAX_CONNECTIONS, ConnectionKind.UNAUTHENTICATED, 4)
     tls, trust = contexts(tmp_path) if has_tls else (None, None)
     server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}, ssl_context=tls))
     early = [await connect(server, trust) for _ in range(10)]
@@ -138,7 +138,7 @@ async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> No
 
 
 async def test_idle_connections_give_way_and_watches_do_not(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MAX_CONNECTIONS, Kind.API, 2)
+    monkeypatch.setitem(MAX_CONNECTIONS, ConnectionKind.API, 2)
     server = await rest.start(new_api(), RestConfig(port=0))
     idle, watching, late = await connect(server), await connect(server), await connect(server)
     assert await idle.get(LIST) == 200

@@ -14,7 +14,7 @@ from fake_api_certs import contexts
 from structlog.testing import capture_logs
 
 from kdns.runtime import connections
-from kdns.runtime.connections import Connections, Kind, Listener
+from kdns.runtime.connections import ConnectionKind, Connections, Listener
 
 DEADLINE_S = 60.0
 
@@ -58,7 +58,7 @@ def bound(kind: type[socket.socket] = socket.socket) -> socket.socket:
 async def test_without_descriptors_it_pauses_says_so_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PAUSE_S", 0.01)
     with capture_logs() as logs:
-        listener = Listener(bound(OutOfDescriptors), partial(Greeter, Connections(Kind.SITES)))
+        listener = Listener(bound(OutOfDescriptors), partial(Greeter, Connections(ConnectionKind.SITES)))
         reader, writer = await asyncio.open_connection(*listener.address)
         async with asyncio.timeout(DEADLINE_S):
             assert await reader.readline() == b"hello\n"
@@ -69,7 +69,7 @@ async def test_without_descriptors_it_pauses_says_so_once_and_goes_on(monkeypatc
 
 async def test_handshakes_that_do_not_end_make_room_for_others(tmp_path: Path) -> None:
     tls, trust = contexts(tmp_path)
-    handshakes = Connections(Kind.UNAUTHENTICATED, 2)
+    handshakes = Connections(ConnectionKind.UNAUTHENTICATED, 2)
     listener = Listener(bound(), partial(Greeter, handshakes), tls, handshakes)
     idle = [await asyncio.open_connection(*listener.address) for _ in range(20)]
     async with asyncio.timeout(DEADLINE_S):
@@ -87,7 +87,7 @@ async def test_handshakes_that_do_not_end_make_room_for_others(tmp_path: Path) -
 
 async def test_a_handshake_that_does_not_end_in_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HANDSHAKE_S", 0.05)
-    handshakes = Connections(Kind.UNAUTHENTICATED, 2)
+    handshakes = Connections(ConnectionKind.UNAUTHENTICATED, 2)
     listener = Listener(bound(), partial(Greeter, handshakes), contexts(tmp_path)[0], handshakes)
     for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02"):
         reader, writer = await asyncio.open_connection(*listener.address)

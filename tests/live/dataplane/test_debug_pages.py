@@ -17,7 +17,7 @@ import pytest
 
 import kdns
 from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.http import profiling
 from kdns.runtime.http.profiling import profiles, sampled
 from kdns.runtime.http.server import Handler
@@ -36,7 +36,7 @@ class Answer:
 
 @asynccontextmanager
 async def site(paths: dict[str, Handler]) -> AsyncIterator[str]:
-    made = await start_site("127.0.0.1", 0, paths, Connections(Kind.NODE_SITES))
+    made = await start_site("127.0.0.1", 0, paths, Connections(ConnectionKind.NODE_SITES))
     try:
         yield f"http://127.0.0.1:{made.address[1]}"
     finally:

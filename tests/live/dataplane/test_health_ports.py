@@ -23,7 +23,7 @@ from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 
 DEADLINE_S = 60.0
 NODE = ip_address("127.0.0.1")
@@ -59,7 +59,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def test_no_port_waits_for_an_event_to_be_written() -> None:
     state, view = State(), NodeView("here", "", (NODE,), (NODE,))
     runner = SyncRunner(state, UserspaceProxier(), lambda: None, SyncTiming())
-    connections = Connections(Kind.NODE_SITES)
+    connections = Connections(ConnectionKind.NODE_SITES)
     silent = socket.create_server(("127.0.0.1", 0))
     blocked = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     events = EventRecorder(Source(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}"), "here")
@@ -101,7 +101,7 @@ async def test_a_port_that_is_in_use_for_a_while_is_no_warning(lasting_s: float,
     state, view = State(), NodeView("here", "", (NODE,), (NODE,))
     runner = SyncRunner(state, UserspaceProxier(), lambda: None, SyncTiming())
     events = EventRecorder(Source(endpoint="http://127.0.0.1:1"), "here")
-    health, connections = ProxyHealth(runner, lambda: None), Connections(Kind.NODE_SITES)
+    health, connections = ProxyHealth(runner, lambda: None), Connections(ConnectionKind.NODE_SITES)
     servers = ServiceHealthServers(state, "here", health, events, connections, lasting_s=lasting_s)
     with socket.create_server(("127.0.0.1", 0)) as blocked:
         task = asyncio.create_task(servers.run())

@@ -21,7 +21,7 @@ from kdns.dnsserver.io import fair_scheduler, stream, tcp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 
 MANY = 4000
 """Addresses of an answer of 64 kB, the most that one message holds."""
@@ -81,7 +81,7 @@ class Rig:
 @asynccontextmanager
 async def listening(limit: int = 1000) -> AsyncIterator[Rig]:
     plugin, clients, requests = Addresses(), TcpClients(), Requests()
-    clients.connections = Connections(Kind.DNS, limit)
+    clients.connections = Connections(ConnectionKind.DNS, limit)
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     listener = TcpListener(sock, server_of(plugin), requests, clients)

@@ -35,7 +35,7 @@ from kdns.dnsserver.io.server import DnsServer
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 
 QUERY = packet("a.test", number=0)
 
@@ -309,7 +309,7 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
 
 
 def test_one_connection_counts_in_two_places_or_in_none() -> None:
-    process = Connections(Kind.DNS, 3)
+    process = Connections(ConnectionKind.DNS, 3)
     first, second = AddressConnections(process, 2), AddressConnections(process, 2)
     gone: list[str] = []
     for place, name in ((first, "a"), (first, "b"), (first, "c"), (second, "d"), (second, "e")):

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kdns.errors import ListenError
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.http import server
 from kdns.runtime.http.sites import ANY_PATH, plain_page, start_site
 
@@ -18,7 +18,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def test_a_site_tells_its_log_of_bytes_that_are_no_http() -> None:
-    site = await start_site("127.0.0.1", 0, {}, Connections(Kind.SITES))
+    site = await start_site("127.0.0.1", 0, {}, Connections(ConnectionKind.SITES))
     with capture_logs() as logs:
         reader, writer = await asyncio.open_connection(*site.address)
         writer.write(b"GET / HTTP/9.9 x\r\n\r\n")
@@ -38,7 +38,7 @@ async def test_a_site_tells_its_log_of_bytes_that_are_no_http() -> None:
 )
 async def test_a_site_that_cannot_listen_says_why(host: str, message: str) -> None:
     with pytest.raises(ListenError, match=f"^{message}$"):
-        await start_site(host, 9153, {}, Connections(Kind.SITES))
+        await start_site(host, 9153, {}, Connections(ConnectionKind.SITES))
 
 
 async def answer(address: tuple[str, int], sent: bytes) -> bytes:
@@ -67,13 +67,15 @@ async def answer(address: tuple[str, int], sent: bytes) -> bytes:
     ],
 )
 async def test_a_site_reads_no_bodies(sent: bytes, status: int) -> None:
-    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(ConnectionKind.SITES))
     assert (await answer(site.address, sent)).split()[1] == str(status).encode()
     await site.close()
 
 
 async def test_a_site_with_a_page_for_any_path() -> None:
-    site = await start_site("127.0.0.1", 0, PAGES | {ANY_PATH: plain_page(lambda: (503, ""))}, Connections(Kind.SITES))
+    site = await start_site(
+        "127.0.0.1", 0, PAGES | {ANY_PATH: plain_page(lambda: (503, ""))}, Connections(ConnectionKind.SITES)
+    )
     assert [
         (await answer(site.address, GET.replace(b"/health", path))).split()[1] for path in (b"/health", b"/a/b")
     ] == [
@@ -84,7 +86,7 @@ async def test_a_site_with_a_page_for_any_path() -> None:
 
 
 async def test_idle_connections_give_way_to_new_ones() -> None:
-    connections = Connections(Kind.SITES, 3)
+    connections = Connections(ConnectionKind.SITES, 3)
     site = await start_site("127.0.0.1", 0, PAGES, connections)
     async with asyncio.timeout(DEADLINE_S):
         idle = [await asyncio.open_connection(*site.address) for _ in range(20)]
@@ -102,13 +104,13 @@ async def test_idle_connections_give_way_to_new_ones() -> None:
 @pytest.mark.parametrize("sent", [b"", GET[:-2]])
 async def test_a_connection_without_a_whole_request_ends(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "FIRST_REQUEST_S", 0.05)
-    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(ConnectionKind.SITES))
     assert await answer(site.address, sent) == b""
     await site.close()
 
 
 async def test_a_connection_has_one_request() -> None:
-    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(ConnectionKind.SITES))
     reader, writer = await asyncio.open_connection(*site.address)
     writer.write(GET * 100)
     async with asyncio.timeout(DEADLINE_S):
@@ -119,7 +121,7 @@ async def test_a_connection_has_one_request() -> None:
 
 
 async def test_a_head_is_not_endless() -> None:
-    site = await start_site("127.0.0.1", 0, PAGES, Connections(Kind.SITES))
+    site = await start_site("127.0.0.1", 0, PAGES, Connections(ConnectionKind.SITES))
     endless = GET[:-2] + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 8000) for number in range(6))
     assert await answer(site.address, endless) == b""
     assert (await answer(site.address, GET[:-2] + b"X: %s\r\n\r\n" % (b"a" * 8000))).split()[1] == b"200"

@@ -15,35 +15,38 @@ from structlog.testing import capture_logs
 from kdns.runtime.connections import (
     MAX_CONNECTIONS,
     RESERVED,
+    ConnectionKind,
     Connections,
-    Kind,
     bind_failure,
     raise_open_files_limit,
     shares,
 )
 
-SERVE, PROXY = (Kind.DNS, Kind.SITES, Kind.UPSTREAMS), (Kind.NODE_SITES, Kind.RELAYS)
+SERVE, PROXY = (
+    (ConnectionKind.DNS, ConnectionKind.SITES, ConnectionKind.UPSTREAMS),
+    (ConnectionKind.NODE_SITES, ConnectionKind.RELAYS),
+)
 
 
 @pytest.mark.parametrize(
     ("limit", "kinds", "expected"),
     [
-        (524288, SERVE, {Kind.DNS: 1000, Kind.SITES: 256, Kind.UPSTREAMS: 1000}),
-        (1024, SERVE, {Kind.DNS: 256, Kind.SITES: 256, Kind.UPSTREAMS: 256}),
-        (1024, PROXY, {Kind.NODE_SITES: 256, Kind.RELAYS: 512}),
-        (4096, PROXY, {Kind.NODE_SITES: 256, Kind.RELAYS: 3584}),
-        (64, SERVE, {Kind.DNS: 11, Kind.SITES: 10, Kind.UPSTREAMS: 11}),
+        (524288, SERVE, {ConnectionKind.DNS: 1000, ConnectionKind.SITES: 256, ConnectionKind.UPSTREAMS: 1000}),
+        (1024, SERVE, {ConnectionKind.DNS: 256, ConnectionKind.SITES: 256, ConnectionKind.UPSTREAMS: 256}),
+        (1024, PROXY, {ConnectionKind.NODE_SITES: 256, ConnectionKind.RELAYS: 512}),
+        (4096, PROXY, {ConnectionKind.NODE_SITES: 256, ConnectionKind.RELAYS: 3584}),
+        (64, SERVE, {ConnectionKind.DNS: 11, ConnectionKind.SITES: 10, ConnectionKind.UPSTREAMS: 11}),
     ],
 )
-def test_shares(limit: int, kinds: tuple[Kind, ...], expected: dict[Kind, int]) -> None:
+def test_shares(limit: int, kinds: tuple[ConnectionKind, ...], expected: dict[ConnectionKind, int]) -> None:
     assert shares(limit, kinds) == expected
 
 
 @pytest.mark.parametrize("limit", [1, 63, 256, 1024, 4095, 65536, 1 << 20])
 def test_all_shares_leave_descriptors_for_the_rest(limit: int) -> None:
-    granted = shares(limit, Kind)
+    granted = shares(limit, ConnectionKind)
     assert sum(granted.values()) <= limit - min(RESERVED, limit // 2)
-    assert all(0 <= granted[kind] <= MAX_CONNECTIONS[kind] for kind in Kind)
+    assert all(0 <= granted[kind] <= MAX_CONNECTIONS[kind] for kind in ConnectionKind)
 
 
 def test_as_many_files_as_the_process_may_open() -> None:
@@ -60,7 +63,7 @@ class Pool:
     """Connections by name, `CLIENT/NUMBER`, and those that had to go."""
 
     def __init__(self, limit: int) -> None:
-        self.connections, self.gone = Connections(Kind.DNS, limit), list[str]()
+        self.connections, self.gone = Connections(ConnectionKind.DNS, limit), list[str]()
 
     def add(self, *names: str) -> list[bool]:
         return [self.connections.add(name, name.rpartition("/")[0], self._abort(name)) for name in names]

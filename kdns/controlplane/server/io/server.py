@@ -26,7 +26,7 @@ from kdns.controlplane.server.io.verbs import Verbs, deprecations_of
 from kdns.controlplane.server.openapi.documents import Documents
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port
-from kdns.runtime.connections import Connections, Kind
+from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.http.server import HttpServer, connection_of
 
 log = logs.get(__name__)
@@ -81,9 +81,12 @@ class _Handler:
     def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
         self.config, self.verbs, self.metrics = config, verbs, metrics
         self.address, self.health, self.documents = "", Health(verbs.durable), Documents(verbs.api.kinds)
-        self.connections = Connections(Kind.API)
+        self.connections = Connections(ConnectionKind.API)
         self.server = HttpServer(
-            self, Connections(Kind.UNAUTHENTICATED), body_bytes_max=config.body_bytes_max, idle_s=config.idle_s
+            self,
+            Connections(ConnectionKind.UNAUTHENTICATED),
+            body_bytes_max=config.body_bytes_max,
+            idle_s=config.idle_s,
         )
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:

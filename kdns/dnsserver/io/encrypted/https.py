@@ -22,7 +22,7 @@ from kdns.dnsserver.io.stream import (
     TcpClients,
     close_listener,
 )
-from kdns.runtime.connections import Connections, Kind, Listener, is_lost
+from kdns.runtime.connections import ConnectionKind, Connections, Listener, is_lost
 
 SLICE_BYTES: Final = 512
 """The bytes of one connection that are parsed in a turn: some requests."""
@@ -32,7 +32,7 @@ class AddressConnections(Connections):
     """The connections of one address, which are also counted for the process."""
 
     def __init__(self, process: Connections, limit: int) -> None:
-        super().__init__(Kind.DNS, limit)
+        super().__init__(ConnectionKind.DNS, limit)
         self._process = process
 
     def add(self, connection: Hashable, address: str, abort: Any) -> bool:

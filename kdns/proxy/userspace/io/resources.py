@@ -11,7 +11,7 @@ from kdns import logs
 from kdns.net import Address
 from kdns.proxy.userspace.io.splice import Pipes
 from kdns.proxy.userspace.sessions import Sessions
-from kdns.runtime.connections import Kind, maximum
+from kdns.runtime.connections import ConnectionKind, maximum
 from kdns.runtime.poller import Poller
 
 DATAGRAM_BYTES: Final = 65535
@@ -78,7 +78,7 @@ class RelayResources:
         self.connections: set[Connection] = set()
         self.datagram = memoryview(bytearray(DATAGRAM_BYTES))
         """A buffer for the datagram that is being relayed."""
-        self.descriptors = DescriptorBudget(maximum(Kind.RELAYS) if limit is None else limit)
+        self.descriptors = DescriptorBudget(maximum(ConnectionKind.RELAYS) if limit is None else limit)
 
     def close(self) -> None:
         """Reset the connections that are left: a FIN would mean that all data was sent."""
