@@ -7,10 +7,13 @@ import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from kdns_process import WITHOUT_COLLECTION
 from served_kinds import KINDS
 
@@ -22,6 +25,7 @@ from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.storage.store import Store
 
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 NOW_S = 1_714_564_800.0
 KUBECTL = shutil.which("kubectl") or ""
 Run = Callable[..., Awaitable[tuple[int, str]]]
@@ -49,8 +53,8 @@ spec:
 """
 
 
-@pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
+@asynccontextmanager
+async def served(home: Path) -> AsyncIterator[Run]:
     """Runs kubectl against a server of its own; returns the exit code and the output."""
     counter = itertools.count(1)
     api = Api(
@@ -67,12 +71,12 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
         process = await asyncio.create_subprocess_exec(
             KUBECTL,
             f"--server=http://127.0.0.1:{server.address[1]}",
-            f"--cache-dir={tmp_path / 'cache'}",
+            f"--cache-dir={home / 'cache'}",
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **WITHOUT_COLLECTION, "KUBECONFIG": "/dev/null", "HOME": str(tmp_path)},
+            env={**os.environ, **WITHOUT_COLLECTION, "KUBECONFIG": "/dev/null", "HOME": str(home)},
         )
         async with asyncio.timeout(90):
             out, _ = await process.communicate(stdin.encode())
@@ -82,8 +86,22 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
     await server.close()
 
 
-async def test_explain_shows_types_documentation_and_enums(kubectl: Run) -> None:
-    code, text = await kubectl("explain", "service.spec.ports")
+@pytest.fixture
+async def kubectl(tmp_path: Path) -> AsyncIterator[Run]:
+    async with served(tmp_path) as run:
+        yield run
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def explain(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run]:
+    """`kubectl explain` against one server for all tests that only read."""
+    async with served(tmp_path_factory.mktemp("explain")) as run:
+        yield partial(run, "explain")
+
+
+@in_one_loop
+async def test_explain_shows_types_documentation_and_enums(explain: Run) -> None:
+    code, text = await explain("service.spec.ports")
     assert code == 0, text
     assert "FIELD: ports <[]ServicePort>" in text
     assert "port\t<integer> -required-\n    Port number the Service listens on." in text
@@ -92,21 +110,24 @@ async def test_explain_shows_types_documentation_and_enums(kubectl: Run) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
-async def test_every_kind_can_be_explained_to_its_leaves(kubectl: Run, kind: Kind) -> None:
-    code, text = await kubectl("explain", kind.plural, "--recursive")
+@in_one_loop
+async def test_every_kind_can_be_explained_to_its_leaves(explain: Run, kind: Kind) -> None:
+    code, text = await explain(kind.plural, "--recursive")
     assert code == 0, text
     assert f"KIND:       {kind.kind}\n" in text
     assert "ownerReferences\t<[]OwnerReference>" in text
 
 
-async def test_explain_from_the_old_document(kubectl: Run) -> None:
-    code, text = await kubectl("explain", "service.spec.clusterIP", "--output", "plaintext-openapiv2")
+@in_one_loop
+async def test_explain_from_the_old_document(explain: Run) -> None:
+    code, text = await explain("service.spec.clusterIP", "--output", "plaintext-openapiv2")
     assert code == 0, text
     assert "clusterIP <string>" in text
 
 
-async def test_explaining_an_unknown_field_fails(kubectl: Run) -> None:
-    code, text = await kubectl("explain", "service.spec.foo")
+@in_one_loop
+async def test_explaining_an_unknown_field_fails(explain: Run) -> None:
+    code, text = await explain("service.spec.foo")
     assert code == 1
     assert 'field "foo" does not exist' in text
 
