@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kdns.controlplane.manifests.manifest import Manifest, Mistake
-from kdns.controlplane.meta.kinds import CRON_JOB, ENDPOINT_SLICE, ENDPOINTS, JOB, POD, SERVICE, STATEFUL_SET, WORKLOADS
+from kdns.controlplane.meta.inert import CRON_JOB
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, JOB, POD, SERVICE, STATEFUL_SET, WORKLOADS
 from kdns.net import parse_address
 
 _SERVICE_NAME: Final = "kubernetes.io/service-name"

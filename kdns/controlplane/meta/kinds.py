@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kdns.controlplane.meta.structural import Schema
@@ -21,8 +21,6 @@ class Kind:
     `source` is its version there. `deprecation` is the text of the Warning header of every request.
     `singular` and `list_kind` follow from `kind` if they are "".
 
-    `columns` are those of `kubectl get` for a generic kind beside the name: each is `Title=path.of.the.field`, with
-    `|text` for an absent one, or `Age`. Without columns it shows name and creation time, as kube-apiserver does.
     `stored_as` is set for a kind that is served by conversion: the kind of its stored objects. A review is answered and
     not stored. Nothing in kdns acts on objects of an inert kind.
     """
@@ -35,7 +33,6 @@ class Kind:
     short_names: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
     stored_as: Kind | None = None
     is_review: bool = False
     is_inert: bool = False
@@ -100,25 +97,7 @@ DEFINITION = Kind(
     *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
     *(False, ("crd", "crds"), ("status",), ("api-extensions",)),
 )
-CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), ("status",), is_inert=True)
-VOLUME = Kind("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), ("status",), is_inert=True)
-CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs", True, ("cj",), ("status",), ("all",), is_inert=True)
-INGRESS = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", True, ("ing",), ("status",), is_inert=True)
-LEASE = Kind(
-    "coordination.k8s.io", "v1", "Lease", "leases", columns=("Holder=spec.holderIdentity", "Age"), is_inert=True
-)
-AUTOSCALER = Kind(
-    *("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-    *(True, ("hpa",), ("status",), ("all",)),
-    is_inert=True,
-)
-SIGNING_REQUEST = Kind(
-    *("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests"),
-    *(False, ("csr",), ("status", "approval")),
-    is_inert=True,
-)
 EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",), stored_as=EVENT)
-AUTOSCALER_V1 = replace(AUTOSCALER, version="v1", stored_as=AUTOSCALER)
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 SELF_REVIEW = Kind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False, is_review=True)

@@ -89,24 +89,34 @@ DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp
 
 
 def printer_of(paths: tuple[str, ...]) -> Printer:
-    """Returns the printer of the columns in the row of a kind."""
+    """Returns the printer of columns as inert_kinds.txt has them."""
     if not paths:
         return DEFAULT
     rows = [_path_column(each) for each in paths]
-    columns = tuple(AGE if each == "Age" else column for each, (column, _, _) in zip(paths, rows, strict=True))
 
-    def cells(obj: Json, now_s: float) -> list[Any]:
-        shown = (_text(obj, path.split(".")) or absent if path else age(obj, now_s) for _, path, absent in rows)
-        return [name(obj), *shown]
+    def shown(obj: Json, now_s: float) -> list[Any]:
+        return [name(obj), *(cell(obj, now_s) for _, cell in rows)]
 
-    return Printer((NAME, *columns), cells)
+    return Printer((NAME, *(column for column, _ in rows)), shown)
 
 
-def _path_column(text: str) -> tuple[Column, str, str]:
-    """Returns the column, the path of its field, and the text for an absent value."""
+def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
+    """Returns the column and its cell: `Age`, `Title=path|absent` or `Title=#path`, which counts a list."""
     title, _, rest = text.partition("=")
     path, _, absent = rest.partition("|")
-    return Column(title, path), path, absent
+    if not path:
+        return AGE, age
+    if path.startswith("#"):
+        names = path[1:].split(".")
+        return Column(title, path[1:], type="integer"), lambda obj, _: len(_at(obj, names) or ())
+    names = path.split(".")
+    return Column(title, path), lambda obj, _: _text(obj, names) or absent
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    for each in path:
+        value = value.get(each) if isinstance(value, dict) else None
+    return value
 
 
 def _text(value: Any, path: Sequence[str]) -> str:

@@ -13,7 +13,8 @@ from zlib import crc32
 from kdns.controlplane.controllers.nodes.node_status import reported_conditions
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.conditions import is_ready
-from kdns.controlplane.meta.kinds import LEASE, NODE, Json
+from kdns.controlplane.meta.inert import LEASE
+from kdns.controlplane.meta.kinds import NODE, Json
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 NAMESPACE: Final = "kube-node-lease"

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.conditions import is_true
 from kdns.controlplane.meta.errors import Cause, method_not_allowed
-from kdns.controlplane.meta.kinds import DEFINITION, Json, Kind
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.meta.structural import Schema, parsed
-from kdns.controlplane.resources.columns import printer_of
+from kdns.controlplane.resources.columns import DEFAULT
 from kdns.controlplane.resources.conversion import VersionConversion
 from kdns.controlplane.resources.custom import jsonpath, printer
 from kdns.controlplane.resources.custom.definition import (
@@ -77,7 +77,7 @@ class CustomKinds:
         """Returns the strategy of definitions."""
         return Strategy(
             validate_definition,
-            printer_of(DEFINITION.columns),
+            DEFAULT,
             defaults=default_definition,
             prepare_create=_with_finalizer,
             prepare=self._with_status,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, Json, Kind
+from kdns.controlplane.meta.inert import AUTOSCALER, AUTOSCALER_V1
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.conversion import VersionConversion
 
 _WANTED: Final = "targetCPUUtilizationPercentage"

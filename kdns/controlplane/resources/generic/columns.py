@@ -1,6 +1,6 @@
 """The columns of generic kinds whose cells are more than the fields at paths (kube-apiserver: pkg/printers).
 
-The columns of the others are paths in their rows in `strategy.py`.
+The columns of the others are paths in meta/inert_kinds.txt.
 """
 
 from __future__ import annotations
@@ -9,15 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kdns.controlplane.meta.human_duration import human_duration, since
-from kdns.controlplane.meta.kinds import (
-    AUTOSCALER,
-    CLAIM,
-    CRON_JOB,
-    INGRESS,
-    SIGNING_REQUEST,
-    VOLUME,
-    Json,
-)
+from kdns.controlplane.meta.inert import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, SIGNING_REQUEST, VOLUME
+from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.batch.columns import CONTAINERS, IMAGES, containers_and_selector
 from kdns.controlplane.resources.columns import AGE, NAME, NONE, Cells, Column, Printer, age, join_labels, name
 from kdns.controlplane.resources.label_selectors import selector_text
@@ -185,11 +178,6 @@ def _storage_class(obj: Json, now_s: float) -> list[Any]:
     ]
 
 
-def _webhooks(obj: Json, now_s: float) -> list[Any]:
-    """Returns the cells of both kinds of webhook configurations."""
-    return [name(obj), len(obj.get("webhooks") or ()), age(obj, now_s)]
-
-
 def _api_service(obj: Json, now_s: float) -> list[Any]:
     service = (obj.get("spec") or {}).get("service")
     where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
@@ -220,10 +208,6 @@ def _signing_request(obj: Json, now_s: float) -> list[Any]:
         NONE if seconds is None else human_duration(seconds),
         ",".join(states),
     ]
-
-
-def _csi_node(obj: Json, now_s: float) -> list[Any]:
-    return [name(obj), len((obj.get("spec") or {}).get("drivers") or ()), age(obj, now_s)]
 
 
 def _policy(rules: str) -> Cells:
@@ -284,7 +268,6 @@ _BINDINGS: Final = Printer(
 _POLICY_BINDINGS: Final = Printer(
     (NAME, Column("PolicyName", "spec.policyName"), Column("ParamRef", "spec.paramRef"), AGE), _policy_binding
 )
-_WEBHOOKS: Final = Printer((NAME, Column("Webhooks", "How many webhooks there are.", type="integer"), AGE), _webhooks)
 
 PRINTERS: Final[Mapping[str, Printer]] = {
     CLAIM.resource: Printer(
@@ -385,8 +368,6 @@ PRINTERS: Final[Mapping[str, Printer]] = {
         ),
         _storage_class,
     ),
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
-    "validatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
     "apiservices.apiregistration.k8s.io": Printer(
         (
             NAME,
@@ -415,9 +396,6 @@ PRINTERS: Final[Mapping[str, Printer]] = {
             Column("Condition", "status.conditions"),
         ),
         _signing_request,
-    ),
-    "csinodes.storage.k8s.io": Printer(
-        (NAME, Column("Drivers", "How many drivers there are.", type="integer"), AGE), _csi_node
     ),
     "validatingadmissionpolicies.admissionregistration.k8s.io": Printer(
         (

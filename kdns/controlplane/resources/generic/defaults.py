@@ -9,98 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from kdns.controlplane.meta.kinds import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, VOLUME, Json, Kind
+from kdns.controlplane.meta.inert import CRON_JOB, InertKind
+from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.apps.defaults import default_template
-from kdns.controlplane.resources.generic.autoscaler_v1 import cpu_metric
 from kdns.controlplane.storage.object_meta import copied
 
-_CPU_PERCENT: Final = 80
 _RBAC: Final = "rbac.authorization.k8s.io"
-_ADMISSION: Final = "admissionregistration.k8s.io"
-_CLASS: Final[Json] = {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
-_DRIVER: Final[Json] = {
-    "spec.attachRequired": True,
-    "spec.fsGroupPolicy": "ReadWriteOnceWithFSType",
-    "spec.podInfoOnMount": False,
-    "spec.requiresRepublish": False,
-    "spec.seLinuxMount": False,
-    "spec.storageCapacity": False,
-    "spec.volumeLifecycleModes": ["Persistent"],
-}
-
-
-def _matched(path: str, rules: str) -> Json:
-    """Sets the defaults of the request rules of a webhook or a policy."""
-    selectors = {f"{path}{field}Selector": Json() for field in ("namespace", "object")}
-    return {f"{path}matchPolicy": "Equivalent", **selectors, f"{path}{rules}[].scope": "*"}
-
-
-_WEBHOOK: Final[Json] = {
-    "webhooks[].failurePolicy": "Fail",
-    "webhooks[].timeoutSeconds": 10,
-    "webhooks[].clientConfig.service.port": 443,
-    **_matched("webhooks[].", "rules"),
-}
-_POLICY: Final[Json] = {
-    "spec.failurePolicy": "Fail",
-    **_matched("spec.matchConstraints.", "resourceRules"),
-    "spec.matchConstraints.excludeResourceRules[].scope": "*",
-}
-_BINDING: Final[Json] = {
-    **_matched("spec.matchResources.", "resourceRules"),
-    "spec.matchResources.excludeResourceRules[].scope": "*",
-}
-
-_VALUES: Final[Mapping[str, Json]] = {
-    AUTOSCALER.resource: {"spec.minReplicas": 1, "spec.metrics": [cpu_metric("target", _CPU_PERCENT)]},
-    CLAIM.resource: {"spec.volumeMode": "Filesystem"},
-    VOLUME.resource: {
-        "spec.volumeMode": "Filesystem",
-        "spec.persistentVolumeReclaimPolicy": "Retain",
-        "spec.hostPath.type": "",
-    },
-    CRON_JOB.resource: {
-        "spec.concurrencyPolicy": "Allow",
-        "spec.suspend": False,
-        "spec.successfulJobsHistoryLimit": 3,
-        "spec.failedJobsHistoryLimit": 1,
-    },
-    "networkpolicies.networking.k8s.io": {
-        "spec.ingress[].ports[].protocol": "TCP",
-        "spec.egress[].ports[].protocol": "TCP",
-    },
-    f"rolebindings.{_RBAC}": {"roleRef.apiGroup": _RBAC},
-    f"clusterrolebindings.{_RBAC}": {"roleRef.apiGroup": _RBAC},
-    "storageclasses.storage.k8s.io": _CLASS,
-    "csidrivers.storage.k8s.io": _DRIVER,
-    "priorityclasses.scheduling.k8s.io": {"preemptionPolicy": "PreemptLowerPriority"},
-    f"mutatingwebhookconfigurations.{_ADMISSION}": {**_WEBHOOK, "webhooks[].reinvocationPolicy": "Never"},
-    f"validatingwebhookconfigurations.{_ADMISSION}": _WEBHOOK,
-    f"validatingadmissionpolicies.{_ADMISSION}": _POLICY,
-    f"mutatingadmissionpolicies.{_ADMISSION}": _POLICY,
-    f"validatingadmissionpolicybindings.{_ADMISSION}": _BINDING,
-    f"mutatingadmissionpolicybindings.{_ADMISSION}": _BINDING,
-    "apiservices.apiregistration.k8s.io": {"spec.service.port": 443},
-    "flowschemas.flowcontrol.apiserver.k8s.io": {"spec.matchingPrecedence": 1000},
-    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": {
-        "spec.exempt.nominalConcurrencyShares": 0,
-        "spec.exempt.lendablePercent": 0,
-        "spec.limited.nominalConcurrencyShares": 30,
-        "spec.limited.lendablePercent": 0,
-        "spec.limited.limitResponse.queuing.queues": 64,
-        "spec.limited.limitResponse.queuing.handSize": 8,
-        "spec.limited.limitResponse.queuing.queueLengthLimit": 50,
-    },
-    "resourceclaims.resource.k8s.io": {
-        "spec.devices.requests[].exactly.allocationMode": "ExactCount",
-        "spec.devices.requests[].firstAvailable[].allocationMode": "ExactCount",
-    },
-    "resourceclaimtemplates.resource.k8s.io": {
-        "spec.spec.devices.requests[].exactly.allocationMode": "ExactCount",
-        "spec.spec.devices.requests[].firstAvailable[].allocationMode": "ExactCount",
-    },
-}
-"""Resource → path of a field → its default, if its parent exists; `[]` means each element."""
 
 
 def _template(*path: str) -> Callable[[Json], Json]:
@@ -164,40 +78,20 @@ _RULES: Final[Mapping[str, tuple[Callable[[Json], Json], ...]]] = {
 }
 """Resource → the defaults that depend on other fields."""
 
-_STATUS: Final[Mapping[str, Json]] = {
-    CLAIM.resource: {"phase": "Pending"},
-    VOLUME.resource: {"phase": "Pending"},
-    INGRESS.resource: {"loadBalancer": {}},
-}
 
-UNCOUNTED: Final = frozenset(
-    {"CSIDriver", "CSIStorageCapacity", "StorageClass", "VolumeAttributesClass", "RuntimeClass", "APIService"}
-    | {"CSINode", "VolumeAttachment"}
-    | {"ResourceClaim", "ResourceClaimTemplate", "ResourceQuota", "LimitRange", AUTOSCALER.kind}
-    | {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
-)
-"""Kinds without metadata.generation."""
-
-RETURNED: Final = frozenset(
-    {"ResourceQuota", "PodTemplate", "StorageClass", "CSIDriver", "CSINode", "VolumeAttachment"}
-    | {"VolumeAttributesClass", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}
-)
-"""Kinds whose deletion is answered with the object (ReturnDeletedObject in pkg/registry), not with a Status."""
-
-
-def defaults_of(kind: Kind) -> Callable[[Json], Json]:
+def defaults_of(row: InertKind) -> Callable[[Json], Json]:
     """Fills in the defaults of a generic kind's objects, also in a spec that is absent: in Go it is always there."""
-    return partial(_filled, _VALUES.get(kind.resource, {}), _RULES.get(kind.resource, ()))
+    return partial(_filled, row.defaults, _RULES.get(row.kind.resource, ()))
 
 
-def first_status_of(kind: Kind) -> Callable[[Json], Json] | None:
+def first_status_of(row: InertKind) -> Callable[[Json], Json] | None:
     """Returns the status of a new object, whatever its author says; None for a kind without status."""
-    if "status" not in kind.subresources:
+    if "status" not in row.kind.subresources:
         return None
-    return lambda _: copied(_STATUS.get(kind.resource, {}))
+    return lambda _: copied(row.status)
 
 
-def _filled(values: Json, rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
+def _filled(values: Mapping[str, object], rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
     for path, value in values.items():
         obj = _with_value(obj, path.split("."), value)
     for rule in rules:

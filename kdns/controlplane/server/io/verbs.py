@@ -13,7 +13,8 @@ from aiohttp import web
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import SIGNING_REQUEST, Json, Kind
+from kdns.controlplane.meta.inert import SIGNING_REQUEST
+from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.generic.signing_requests import requested_by
 from kdns.controlplane.resources.strategy import Strategy

@@ -9,7 +9,8 @@ from stepping import START_S, Stepper
 from kdns.controlplane.controllers.nodes.heartbeats import Heartbeats
 from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import LEASE, NODE, Json
+from kdns.controlplane.meta.inert import LEASE
+from kdns.controlplane.meta.kinds import NODE, Json
 from kdns.controlplane.storage.object_meta import timestamp
 
 UNKNOWN = {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.", "status": "Unknown"}

@@ -8,7 +8,8 @@ import pytest
 from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.controllers.workloads.revisions import REVISION_HASH
-from kdns.controlplane.meta.kinds import CLAIM, CONTROLLER_REVISION, POD, STATEFUL_SET, Json
+from kdns.controlplane.meta.inert import CLAIM
+from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, POD, STATEFUL_SET, Json
 
 CLAIM_TEMPLATE = {
     "metadata": {"name": "www"},

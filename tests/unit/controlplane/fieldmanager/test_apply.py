@@ -16,7 +16,8 @@ from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CLAIM, CRON_JOB, DEPLOYMENT, LEASE, NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.inert import CLAIM, CRON_JOB, LEASE
+from kdns.controlplane.meta.kinds import DEPLOYMENT, NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.fieldmanager.structure import ATOMIC, Structure, structure_of
-from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, SERVICE, VOLUME, Kind
+from kdns.controlplane.meta.inert import VOLUME
+from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, SERVICE, Kind
 from kdns.controlplane.schema.patch import PatchSchema, patch_schema
 
 CORE = "io.k8s.api.core.v1"

@@ -9,7 +9,9 @@ from served_kinds import CATALOGUE, GENERIC
 from verbs_api import new_api
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import AUTOSCALER, AUTOSCALER_V1, LEASE, Json, Kind
+from kdns.controlplane.meta.inert import AUTOSCALER, AUTOSCALER_V1, LEASE, parsed
+from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.resources.generic.strategy import generic
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.patch import MERGE_PATCH
@@ -167,3 +169,33 @@ def test_generation_counts_only_where_kubernetes_counts() -> None:
     counted = {kind.kind for kind in GENERIC if CATALOGUE[kind].generation}
     assert {"CronJob", "FlowSchema", "Ingress", "NetworkPolicy", "PodTemplate"} <= counted
     assert not counted & {"CSINode", "ClusterRole", "HorizontalPodAutoscaler", "Lease", "LimitRange", "StorageClass"}
+
+
+def test_a_row_is_a_kind() -> None:
+    text = """
+# a comment
+example.com/v1 Gauge gauges cluster short=gg categories=all subresources=status uncounted returned
+  column Size=spec.size|<none>
+  column Parts=#spec.parts
+  column Age
+  default spec.size 1
+  status {"phase":"New"}
+"""
+    (row,) = parsed(text)
+    kind = row.kind
+    assert (kind.api_version, kind.kind, kind.plural, kind.namespaced) == ("example.com/v1", "Gauge", "gauges", False)
+    assert (kind.short_names, kind.categories, kind.subresources) == (("gg",), ("all",), ("status",))
+    assert (row.is_counted, row.is_returned, row.defaults, row.status) == (
+        False,
+        True,
+        {"spec.size": 1},
+        {"phase": "New"},
+    )
+    strategy = generic(row)
+    obj = strategy.defaults({"metadata": {"name": "a"}, "spec": {"parts": [1, 2]}})
+    assert strategy.printer.cells(obj, 0.0)[:3] == ["a", "1", 2]
+    assert strategy.printer.cells({"metadata": {"name": "a"}}, 0.0)[:3] == ["a", "<none>", 0]
+    assert strategy.first_status
+    assert strategy.first_status(obj) == {"phase": "New"}
+    with pytest.raises(ValueError, match="expected column, default or status"):
+        parsed("v1 A as\n  colour x")

@@ -12,18 +12,8 @@ import yaml
 from served_kinds import KINDS
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import (
-    CRON_JOB,
-    DEPLOYMENT,
-    ENDPOINT_SLICE,
-    LEASE,
-    NODE,
-    POD,
-    SERVICE,
-    SIGNING_REQUEST,
-    Json,
-    Kind,
-)
+from kdns.controlplane.meta.inert import CRON_JOB, LEASE, SIGNING_REQUEST
+from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.schema.check import (
     cannot_be_handled,
     first_mistyped,

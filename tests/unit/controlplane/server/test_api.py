@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from verbs_api import NOW, new_api, pod, refused, service
 
+from kdns.controlplane.meta.inert import LEASE
 from kdns.controlplane.meta.kinds import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
-    LEASE,
     NAMESPACE,
     NODE,
     POD,

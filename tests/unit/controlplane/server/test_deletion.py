@@ -11,7 +11,8 @@ from verbs_api import refused
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, LEASE, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.meta.inert import LEASE
+from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s

@@ -6,17 +6,8 @@ import pytest
 from verbs_api import new_api, pod, refused, service
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    POD,
-    REPLICA_SET,
-    SERVICE,
-    SIGNING_REQUEST,
-    Json,
-    Kind,
-)
-from kdns.controlplane.resources.generic.strategy import API_SERVICE
+from kdns.controlplane.meta.inert import API_SERVICE, SIGNING_REQUEST
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH

@@ -7,6 +7,7 @@ from served_kinds import CATALOGUE
 
 from kdns.cluster import selectors
 from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.meta.inert import RESOURCE_SLICE
 from kdns.controlplane.meta.kinds import (
     ENDPOINT_SLICE,
     EVENT,
@@ -21,7 +22,6 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.resources.generic.strategy import RESOURCE_SLICE
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
 

@@ -36,7 +36,8 @@ from kdns.controlplane.controllers.workloads.statefulset.pods import (
     with_retention_owner,
 )
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CLAIM, CONTROLLER_REVISION, POD, STATEFUL_SET, Json
+from kdns.controlplane.meta.inert import CLAIM
+from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, POD, STATEFUL_SET, Json
 from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating
 
