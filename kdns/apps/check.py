@@ -302,5 +302,5 @@ def _settings_mistakes(path: str, text: str) -> list[ManifestError]:
 
 
 def _elsewhere(pattern: str) -> Sequence[tuple[str, str]]:
-    """Returns an import of another machine's file: it counts for nothing."""
+    """Returns an empty text for an imported file of another machine."""
     return [(pattern, "")]

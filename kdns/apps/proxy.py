@@ -114,7 +114,7 @@ class NodeProxy:
         return view, proxy_config(settings, node, sorted(ranges), self._api_servers)
 
     async def run(self) -> None:
-        """Run the dataplane. ApplyError where the mode cannot work here, InputError where there is no such mode."""
+        """Runs the dataplane. Raises ApplyError if the mode cannot work here, InputError for an unknown mode."""
         chosen = self.chosen = self.chosen or await choice(self.settings, MODES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}

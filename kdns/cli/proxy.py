@@ -28,7 +28,7 @@ PROXY_CONTEXT: Final = {
 FILES: Final = frozenset({"config", "kubeconfig", "write-config-to"})
 DEFAULTS: Final = all_flags({})
 LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
-"""Kinds of flags whose values add up when they are given several times; of the others the last value counts."""
+"""Kinds of flags whose values are combined if they are repeated; of other flags the last value is used."""
 DEBUG_VERBOSITY: Final = 4
 """The first verbosity of klog that is for debugging (Kubernetes' logging conventions)."""
 

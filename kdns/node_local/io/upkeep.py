@@ -1,7 +1,7 @@
-"""Interface and rules of a node-local DNS cache, for as long as the process serves it.
+"""The interface and rules of a node-local DNS cache, while the process serves it.
 
-The rules lead queries to the cluster IP past the Service, so they are there only while the cache listens: what comes
-before and after is the Service's. The interface is there for longer, since sockets are bound to its addresses.
+The rules make queries to the cluster IP bypass the Service, so they exist only while the cache listens: the Service
+gets earlier and later queries. The interface exists longer, because sockets are bound to its addresses.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ PAUSE_S: Final = 1.0
 
 @asynccontextmanager
 async def linked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
-    """Inside, the interface is there. An address that is removed is back at once; `errors` counts failed repairs.
+    """Keeps the interface inside of the context. Restores removed addresses at once; `errors` counts failed repairs.
 
-    ApplyError where it cannot be made at the start. Where the block fails, an interface that was there before stays:
+    Raises ApplyError if it cannot be created at the start. If the block fails, an interface that existed before stays:
     it may be that of a running cache, which has the port.
     """
     if not settings.interface:
