@@ -25,9 +25,9 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 
 VIP: Final = "127.96.0.1"
 PIECE_BYTES: Final = 256 * 1024

@@ -23,12 +23,14 @@ from kdns.cluster.objects import Service as KubernetesService
 from kdns.cluster.watch import RESOURCES
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState

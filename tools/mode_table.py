@@ -10,10 +10,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
-from kdns.proxy.plan.modes import MODES, Mode
+from kdns.proxy.modes import MODES
+from kdns.proxy.plan.mode import Mode
 
 PAGE: Final = Path(__file__).parents[1] / "docs/modes.md"
-BEGIN: Final = "<!-- from kdns/proxy/plan/modes.py, by `make mode-table` -->\n"
+BEGIN: Final = "<!-- from mode.py of each mode, by `make mode-table` -->\n"
 END: Final = "<!-- end -->\n"
 
 

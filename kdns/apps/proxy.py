@@ -37,7 +37,7 @@ from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
 from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner, SyncTiming
 from kdns.proxy.takeover.io.choice import Choice, choice, require_mode
-from kdns.proxy.takeover.io.modes import CLEAN_UPS, MODES
+from kdns.proxy.takeover.io.modes import MODES, clean_ups
 from kdns.proxy.takeover.io.takeover import Takeover
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.process import gc_paused, trim_memory
@@ -122,7 +122,7 @@ class NodeProxy:
         if self.owns_host:
             apply_oom_score(self.settings.oom_score_adj)
         async with AsyncExitStack() as stack:
-            takeover = self.takeover or Takeover(CLEAN_UPS, keep_rules=self.owns_host)
+            takeover = self.takeover or Takeover(clean_ups(), keep_rules=self.owns_host)
             if takeover is not self.takeover:
                 await stack.enter_async_context(takeover)
             mode = await takeover.start(chosen.mode, chosen.settings)
@@ -340,7 +340,7 @@ async def supervise(
     mistakes is logged, and the settings stay.
     """
     settings, chosen = read(), None
-    async with Takeover(CLEAN_UPS, keep_rules=True) as takeover:
+    async with Takeover(clean_ups(), keep_rules=True) as takeover:
         while not stop.is_set():
             node = start(settings)
             node.takeover, node.chosen = takeover, chosen

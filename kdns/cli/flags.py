@@ -19,7 +19,7 @@ from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
 from kdns.net import Address, HostPort, Network, parse_port, split_host_port, unusable_addresses
-from kdns.proxy.plan.modes import NAMES
+from kdns.proxy.modes import NAMES
 
 SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
 POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"

@@ -14,7 +14,7 @@ from kdns.apps.sources.services import default_kubeconfig
 from kdns.apps.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
-from kdns.proxy.plan.modes import NAMES, REFUSALS
+from kdns.proxy.modes import NAMES, REFUSALS
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.io.files import load_settings

@@ -16,7 +16,7 @@ from kdns.cli.flags import complete_mode
 from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
 from kdns.proxy.settings.io.files import settings_of, write_settings
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io.modes import CLEAN_UPS
+from kdns.proxy.takeover.io.modes import clean_ups
 from kdns.proxy.takeover.io.takeover import remove_everything
 from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.process import reload_event, stop_event
@@ -86,7 +86,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
     if path := flags.given.get("write-config-to"):
         write_settings(Path(path), settings)
     elif flags.given.get("cleanup"):
-        for removed in await remove_everything(settings, CLEAN_UPS):
+        for removed in await remove_everything(settings, clean_ups()):
             say(f"removed     {removed}")
     elif flags.given.get("init-only"):
         app.initialise(settings)

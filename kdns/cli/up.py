@@ -14,7 +14,7 @@ from kdns.cli.console import reported_errors, run
 from kdns.cli.progress import Progress
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.errors import InputError
-from kdns.proxy.plan.modes import NAMES, semantics
+from kdns.proxy.modes import NAMES, semantics
 from kdns.runtime.process import gc_paused, platform
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from kdns.cluster.source import NodeScope
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import Features
-from kdns.proxy.iptables.tables import LARGE, Tables, is_service_chain
+from kdns.proxy.iptables.names import is_service_chain
+from kdns.proxy.iptables.tables import LARGE, Tables
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.flags import flag_values, settings_from_flags
 from kdns.proxy.settings.plan_config import node_view, proxy_config

@@ -18,13 +18,16 @@ import pytest
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, family_of
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.text import family_text
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import Candidate, Policies, ServiceEndpoint, endpoint_lists
-from kdns.proxy.plan.modes import IPTABLES, IPVS, NFTABLES, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace

@@ -13,10 +13,10 @@ from test_plan import CONFIG, NODE, Write, api_servers, deletions, services, sli
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, family_of
 from kdns.proxy.iptables.base_chains import JUMPS, Features
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace

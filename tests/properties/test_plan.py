@@ -37,12 +37,13 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES, family_of
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.ipvs import Change, Ipvs
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.plan import FrontKind
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.trace.trace import Fate, Packet, trace
@@ -51,7 +52,9 @@ Write: TypeAlias = Service | EndpointSlice | tuple[type[Object], tuple[str, str]
 
 NAMES = ("a", "b", "c")
 NODE = NodeView("here", "z1", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
-CONFIG = ProxyConfig(local_pods=LocalPods((ip_network("10.1.0.0/24"),)), service_cidrs=(ip_network("10.96.0.0/24"),))
+CONFIG = ProxyConfig(
+    NFTABLES, local_pods=LocalPods((ip_network("10.1.0.0/24"),)), service_cidrs=(ip_network("10.96.0.0/24"),)
+)
 
 names = st.sampled_from(NAMES)
 addresses = st.sampled_from(("10.96.0.1", "10.96.0.2", "192.0.2.1", "192.0.2.9", "2001:db8::1", "2001:DB8::2"))

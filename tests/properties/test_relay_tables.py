@@ -14,9 +14,9 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.capture import capture_table
 from kdns.proxy.nftables.transaction import commands
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.relays import RelayKey, relay_keys
 
 OWN = NODE.primary[0]

@@ -27,6 +27,7 @@ from kdns.cluster.objects import (
 from kdns.cluster.state import State
 from kdns.errors import ApplyError
 from kdns.net import Family
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
@@ -121,7 +122,7 @@ class Rig:
 
     def __init__(self, **timing: float) -> None:
         self.state, self.kernel = State(), Kernel()
-        self.inputs: PlanInputs | None = (VIEW, ProxyConfig())
+        self.inputs: PlanInputs | None = (VIEW, ProxyConfig(NFTABLES))
         self.synced: list[SyncResult] = []
         self.clock_s = 0.0
         self.plane = SyncRunner(

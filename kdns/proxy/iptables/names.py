@@ -74,3 +74,8 @@ def endpoint_chain(name: PortName, endpoint: str) -> str:
 
 def _hash(text: str) -> str:
     return b32encode(sha256(text.encode(errors="surrogatepass")).digest()[:10]).decode()[:_HASH_CHARACTERS]
+
+
+def is_service_chain(name: str) -> bool:
+    """Returns whether a chain of table nat is one of a Service port, kube-proxy's or ours."""
+    return name.startswith(SERVICE_PREFIXES)

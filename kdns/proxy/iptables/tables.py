@@ -10,7 +10,16 @@ from typing import Final
 
 from kdns.proxy.iptables.base_chains import JUMPS, Features, base_chains
 from kdns.proxy.iptables.fronts import front_rules, port_rules
-from kdns.proxy.iptables.names import FILTER, FIREWALL, MANGLE, NAT, NODE_PORTS, SERVICE_PREFIXES, SERVICES
+from kdns.proxy.iptables.names import (
+    FILTER,
+    FIREWALL,
+    MANGLE,
+    NAT,
+    NODE_PORTS,
+    SERVICE_PREFIXES,
+    SERVICES,
+    is_service_chain,
+)
 from kdns.proxy.iptables.rules import Chain, ChainRule, Jump, Rule, restore
 from kdns.proxy.iptables.service_chains import FrontAt, service_chains
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
@@ -174,11 +183,6 @@ class Tables:
 def _lines(command: str, table: str, chain_rules: Iterable[ChainRule]) -> list[str]:
     """Returns the lines that do this to the rules of one table."""
     return [f"{command} {each.chain} {each.rule}" for each in chain_rules if each.table == table]
-
-
-def is_service_chain(name: str) -> bool:
-    """Returns whether a chain of table nat is one of a Service port, kube-proxy's or ours."""
-    return name.startswith(SERVICE_PREFIXES)
 
 
 def _chains(port: PortPlan | None, family_plan: FamilyPlan, front_at: FrontAt, has_comments: bool) -> dict[str, Chain]:

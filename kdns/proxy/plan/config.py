@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from kdns.net import VERSION, Address, Family, Network
-from kdns.proxy.plan.modes import NFTABLES, Mode
+from kdns.proxy.plan.mode import Mode
 
 PRIMARY: Final = "primary"
 """In nodePortAddresses: the primary addresses of the node."""
@@ -89,7 +89,7 @@ class ProxyConfig:
     masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode leaves the choice to a scheduler.
     """
 
-    mode: Mode = NFTABLES
+    mode: Mode
     masquerade_all: bool = False
     local_pods: LocalPods | None = None
     node_port_addresses: tuple[Network | Literal["primary"], ...] = (PRIMARY,)

@@ -17,7 +17,7 @@ from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
 from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
-from kdns.proxy.plan.modes import Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
 
 _UNPRINTABLE: Final = re.compile(r"[^ !#-~]")

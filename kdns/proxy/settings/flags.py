@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kdns.durations import format_duration, parse_duration
 from kdns.errors import InputError
-from kdns.proxy.plan.modes import NAMES
+from kdns.proxy.modes import NAMES
 from kdns.proxy.settings.document import with_port
 from kdns.proxy.settings.settings import HEALTHZ_PORT, METRICS_PORT, Settings, VModule, api_name
 

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
 from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
+from kdns.proxy.modes import semantics
 from kdns.proxy.plan.config import (
     DEFAULT_SCHEDULER,
     OF_THE_NODE,
@@ -17,7 +18,6 @@ from kdns.proxy.plan.config import (
     ProtectedPort,
     ProxyConfig,
 )
-from kdns.proxy.plan.modes import semantics
 from kdns.proxy.settings.settings import Settings
 
 SocketAddress: TypeAlias = tuple[Address, int]

@@ -14,8 +14,8 @@ from typing import Final
 
 from kdns.durations import format_duration
 from kdns.net import parse_network, parse_port, parse_unmapped_address, split_host_port
+from kdns.proxy.modes import MODES, NAMES, REFUSALS
 from kdns.proxy.plan.config import PRIMARY
-from kdns.proxy.plan.modes import MODES, NAMES, REFUSALS
 from kdns.proxy.settings.document import Problem
 from kdns.proxy.settings.plan_config import protected_port
 from kdns.proxy.settings.settings import (

@@ -14,8 +14,8 @@ from world import World
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES
+from kdns.proxy.modes import semantics
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import semantics
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import RunningMode

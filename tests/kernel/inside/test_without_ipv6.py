@@ -16,11 +16,11 @@ from world import World
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.proxy.nftables.io.capture import NftablesCapture
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Proxier
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 
 FRONTS: Final = (
     ("pod1", both("vip", 1)[0], 80),

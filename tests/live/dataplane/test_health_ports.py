@@ -19,10 +19,10 @@ from kdns.cluster.state import State
 from kdns.proxy.node.io.events import MAX_QUEUED, EventRecorder
 from kdns.proxy.node.io.health import LASTING_S, ProxyHealth, ServiceHealthServers
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 from kdns.runtime.connections import ConnectionKind, Connections
 
 DEADLINE_S = 60.0

@@ -30,10 +30,10 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.sessions import PortCounters
 
 DEADLINE_S = 60.0

@@ -22,11 +22,13 @@ from kdns.proxy.iptables.io.capture import IptablesCapture
 from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.iptables.mode import IPTABLES
+from kdns.proxy.ipvs.mode import IPVS as IPVS_MODE
 from kdns.proxy.nftables.io.capture import NftablesCapture
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES, Mode
-from kdns.proxy.plan.modes import IPVS as IPVS_MODE
+from kdns.proxy.nftables.mode import NFTABLES
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint, RunningMode
 from kdns.proxy.userspace.io.capture import Capture

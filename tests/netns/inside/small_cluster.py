@@ -22,8 +22,9 @@ from world import NODE, OUTSIDE, PODS
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, Family
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.modes import Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 
@@ -53,7 +54,7 @@ PREFIXES: Final = {
 NODE_VIEW: Final = NodeView("here", "z1", (ip_address(NODE[0]), ip_address(NODE[2])), tuple(map(ip_address, NODE)))
 LOCAL_PODS: Final = LocalPods((ip_network("10.1.0.0/24"), ip_network("fd00:1::/64")))
 SERVICE_CIDRS: Final = (ip_network("10.96.0.0/24"), ip_network("fd00:96::/112"))
-CONFIG: Final = ProxyConfig(local_pods=LOCAL_PODS, service_cidrs=SERVICE_CIDRS)
+CONFIG: Final = ProxyConfig(NFTABLES, local_pods=LOCAL_PODS, service_cidrs=SERVICE_CIDRS)
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 
 

@@ -21,6 +21,7 @@ from world import NODE, OUTSIDE, PODS, Answer, World
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, VERSION, Family
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner, plan
@@ -124,6 +125,7 @@ def stories(draw: st.DrawFn) -> Story:
     family = draw(st.sampled_from(FAMILIES))
     networks = tuple(ip_network(each) for each in ("192.0.2.8/29", "2001:db8:2::8/125"))
     config = ProxyConfig(
+        NFTABLES,
         masquerade_all=draw(st.booleans()),
         local_pods=draw(
             st.sampled_from((None, LOCAL_PODS, LocalPods(bridge="pods"), LocalPods(interface_prefix="po")))

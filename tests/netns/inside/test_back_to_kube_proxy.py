@@ -26,18 +26,18 @@ from kdns.netlink.io import xtables
 from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.io.programs import Programs, installed
 from kdns.proxy.iptables.io.proxier import IptablesProxier
-from kdns.proxy.iptables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES
+from kdns.proxy.iptables.mode import IPTABLES
+from kdns.proxy.iptables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES, is_service_chain
 from kdns.proxy.iptables.rules import inserted
-from kdns.proxy.iptables.tables import Tables, is_service_chain
+from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.proxier import NftablesProxier
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io import takeover
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy
-from kdns.proxy.takeover.io.modes import CLEAN_UPS
+from kdns.proxy.takeover.io.modes import clean_ups
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -108,7 +108,7 @@ async def starts(kind: Kind) -> None:
 async def takes_over(kind: Kind) -> None:
     """A kdns in this mode, after whatever was there before."""
     proxier = await kdns(kind)
-    for each in CLEAN_UPS:
+    for each in clean_ups():
         await each(Settings(), proxier.footprint)
 
 
@@ -182,7 +182,7 @@ async def load(world: World) -> AsyncIterator[Load]:
 
 
 async def clean_up(patience_s: float = 0.0) -> list[str]:
-    return await takeover.remove_everything(Settings(), CLEAN_UPS, patience_s=patience_s)
+    return await takeover.remove_everything(Settings(), clean_ups(), patience_s=patience_s)
 
 
 def saved() -> str:

@@ -22,13 +22,14 @@ from kdns.net import FAMILIES
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.io import proxier as module
-from kdns.proxy.iptables.io import requirements as floors
+from kdns.proxy.iptables.io import start as floors
 from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.proxy.iptables.io.mode import MODE
 from kdns.proxy.iptables.io.monitor import SizeMonitor
 from kdns.proxy.iptables.io.programs import Programs, installed, preferred_backend
 from kdns.proxy.iptables.io.proxier import IptablesProxier, RuleTables
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.names import endpoint_chain, port_chains
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
@@ -424,7 +425,7 @@ def test_which_back_end_a_node_uses(loop: asyncio.AbstractEventLoop, lines: tupl
     for line in lines:
         run(line)
     assert preferred_backend() == wanted
-    assert loop.run_until_complete(floors.unsupported(Settings())) == ""
+    assert loop.run_until_complete(MODE.unsupported(Settings())) == ""
     assert loop.run_until_complete(floors.start(Settings())).footprint.iptables
     assert not any("KDNS" in chain for backend in BACKENDS for chain in saved(backend))
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.io import requirements as floors
+from kdns.proxy.iptables.io import start as floors
 from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.iptables.io.programs import Programs, installed
 from kdns.proxy.iptables.io.proxier import IptablesProxier

@@ -13,9 +13,9 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.proxy.iptables.names import IPVS_CHAINS
 from kdns.proxy.ipvs.base_chains import JUMPS
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
-from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.planner import plan
 
 SERVICES: Final = (

@@ -33,13 +33,13 @@ from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import Chain
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.sync.io.proxier import Proxier
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 
 SEEDS: Final = range(settings().max_examples // 2 // DATAPLANE.share)
 """One for each random history: 20 of mode nftables, and 500 in hypothesis's profile `explore`."""

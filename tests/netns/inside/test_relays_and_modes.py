@@ -17,7 +17,6 @@ from world import World
 from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import remove_tables
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
@@ -25,6 +24,7 @@ from kdns.proxy.sync.io.proxier import RunningMode
 from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.userspace.io import proxier as userspace
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 
 CONFIG_OF = {mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (USERSPACE, DATAPLANE.mode)}
 DEADLINE_S = 30.0

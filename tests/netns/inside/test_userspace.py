@@ -42,12 +42,12 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES
 from kdns.netlink.io.conntrack import udp_flows
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.userspace.mode import USERSPACE
 
 POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]
 CONFIG = ProxyConfig(USERSPACE, local_pods=LOCAL_PODS, node_port_addresses=())

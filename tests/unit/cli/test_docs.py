@@ -20,8 +20,8 @@ from kdns.durations import parse_duration
 from kdns.plugins.directives import configure
 from kdns.proxy.iptables.io.programs import OLDEST
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
+from kdns.proxy.modes import NAMES
 from kdns.proxy.nftables.io import requirements as nftables
-from kdns.proxy.plan.modes import NAMES
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import Settings

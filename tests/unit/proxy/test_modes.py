@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from ipaddress import ip_address, ip_network
@@ -14,27 +16,44 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cli.main import main
 from kdns.errors import InputError
-from kdns.proxy.modes import RENDERERS, rendered
+from kdns.proxy.iptables.mode import IPTABLES
+from kdns.proxy.modes import MODES, NAMES, REFUSALS, rendered, semantics
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES, MODES, NAMES, NFTABLES, REFUSALS, Mode, semantics
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io import modes as dataplane_modes
+from kdns.proxy.takeover.io.modes import MODES as RUNNABLE
 from kdns.proxy.trace.trace import Packet, trace
 
-
-def test_each_mode_has_a_row_in_the_dataplane() -> None:
-    assert list(NAMES) == list(dataplane_modes.MODES)
-    assert all(name == mode.name for name, mode in dataplane_modes.MODES.items())
+RENDERS_OR_RUNS = {"monitor", "proxier", "relay_set", "table", "tables", "text"}
+"""Modules of a mode that renders or runs."""
 
 
-def test_each_mode_has_semantics_of_its_name_and_a_renderer() -> None:
-    assert all(name == mode.name for name, mode in MODES.items())
-    assert RENDERERS.keys() == MODES.keys()
+def test_each_mode_has_a_room_that_starts_it() -> None:
+    assert list(NAMES) == list(RUNNABLE)
+    assert all(name == mode.name for name, mode in RUNNABLE.items())
+    assert all(each in NAMES for mode in RUNNABLE.values() for each in mode.fallbacks)
+    with pytest.raises(KeyError):
+        RUNNABLE["kernelspace"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mode_is_imported_when_it_runs_or_is_rendered(name: str) -> None:
+    """Clean-ups of all modes are: a proxy of any mode may have run before."""
+    program = (
+        "import sys, kdns.apps.proxy\n"
+        "from kdns.proxy.takeover.io.modes import MODES, clean_ups\n"
+        f"clean_ups(), MODES[{name!r}]\n"
+        f"rooms = [each for each in sys.modules if each.startswith({tuple(f'kdns.proxy.{each}.' for each in NAMES)})]\n"
+        f"print([each for each in rooms if each.rpartition('.')[2] in {RENDERS_OR_RUNS}])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_mode_that_is_refused_has_nothing_else() -> None:

@@ -37,8 +37,8 @@ from kdns.proxy.iptables.names import (
     MARK_MASQUERADE,
     NAT,
     SERVICES,
+    is_service_chain,
 )
-from kdns.proxy.iptables.tables import is_service_chain
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint

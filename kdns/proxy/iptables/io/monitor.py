@@ -34,8 +34,7 @@ from kdns.netlink.uapi import (
 from kdns.netlink.xtables import TableSize, chains_in
 from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.io import programs
-from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT
-from kdns.proxy.iptables.tables import is_service_chain
+from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
 from kdns.runtime.tasks import observed
 
 POLL_S: Final = 1.0

@@ -18,9 +18,9 @@ from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, remov
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor
 from kdns.proxy.iptables.io.programs import Programs, rule_words
-from kdns.proxy.iptables.names import FIXED, NAT
+from kdns.proxy.iptables.names import FIXED, NAT, is_service_chain
 from kdns.proxy.iptables.rules import Jump, inserted
-from kdns.proxy.iptables.tables import Tables, is_service_chain
+from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference

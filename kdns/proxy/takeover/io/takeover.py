@@ -18,7 +18,7 @@ from typing import Final, Self
 from kdns import logs
 from kdns.errors import ApplyError, KdnsError
 from kdns.proxy.iptables.io.clean_up import remove_canaries
-from kdns.proxy.plan.modes import semantics
+from kdns.proxy.modes import semantics
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint, Mode, RunningMode
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy

@@ -11,9 +11,9 @@ from small_cluster import CONFIG
 from kdns.cluster.state import State
 from kdns.net import Family
 from kdns.proxy.iptables.base_chains import Features, base_chains, node_port_destinations, serves_loopback
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.names import FIXED
 from kdns.proxy.plan.config import NodeView
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 

@@ -12,9 +12,9 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Object, Service
 from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.tables import LARGE, Tables
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.planner import Planner
 
 HERE: Final = replace(CONFIG, mode=IPTABLES, node_port_addresses=())

@@ -14,10 +14,10 @@ import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.planner import Planner, plan
 
 GOLDEN: Final = Path(__file__).parents[3] / "golden" / "iptables"

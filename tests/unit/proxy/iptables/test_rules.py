@@ -15,11 +15,11 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import JUMPS
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.names import endpoint_chain, port_chains
 from kdns.proxy.iptables.rules import COMMENT_BYTES, comment, host, interface, quoted, reject
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import plan
 

@@ -16,9 +16,9 @@ from ipt_walk import At
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.proxy.ipvs.ipvs import Change, Ipvs
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.planner import Planner, plan
 
 GOLDEN: Final = Path(__file__).parents[3] / "golden" / "ipvs"

@@ -10,8 +10,8 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.net import Family
 from kdns.proxy.ipvs.ipvs import Ipvs
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.sets import LOOP_BACK, SOURCE_CIDR, SOURCE_IP, set_name
-from kdns.proxy.plan.modes import IPVS
 from kdns.proxy.plan.planner import plan
 
 RANGES: Final = ["198.51.101.1/32", "2001:db8:6::1/128", "203.0.113.0/24", "2001:db8:7::/64"]

@@ -24,6 +24,7 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.proxy.modes import rendered
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import (
     COMMENT_BYTES,
     DESTINATION,
@@ -52,8 +53,9 @@ from kdns.proxy.nftables.objects import (
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.modes import NFTABLES, USERSPACE, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.userspace.mode import USERSPACE
 
 EVIL = (
     'x" : drop }\nadd table ip evil\n#',

@@ -14,13 +14,16 @@ import pytest
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
+from kdns.proxy.iptables.mode import IPTABLES
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.claims import API_SERVICE
 from kdns.proxy.plan.config import OF_THE_NODE, NodeView, ProtectedPort, ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES, USERSPACE, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Packet
+from kdns.proxy.userspace.mode import USERSPACE
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.2")))
 MODES = (NFTABLES, IPTABLES, USERSPACE)

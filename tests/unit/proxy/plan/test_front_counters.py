@@ -6,6 +6,7 @@ import pytest
 
 from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
 from kdns.cluster.state import State
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.front_counters import FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan, PortName
@@ -24,7 +25,7 @@ def planned(*names: str) -> Plan:
     }
     for name in names:
         state.upsert(Service(ServiceMeta(name, "d"), rows[name]))
-    return plan(state, NodeView("here"), ProxyConfig())
+    return plan(state, NodeView("here"), ProxyConfig(NFTABLES))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from small_cluster import CONFIG, NODE_VIEW, both, endpoints, service, state
 
 from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service, SliceLabels, SliceMeta
 from kdns.net import FAMILIES
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.plan.branches import (
     Branches,
     Client,
@@ -22,10 +23,11 @@ from kdns.proxy.plan.branches import (
     external_branches,
 )
 from kdns.proxy.plan.config import LocalPods, NodeView
-from kdns.proxy.plan.modes import IPTABLES, USERSPACE, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FrontKind, PortPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.service_ports import AFFINITY_DEFAULT_S, empty_plan
+from kdns.proxy.userspace.mode import USERSPACE
 
 HERE = endpoints(1, "p1", "r1")
 

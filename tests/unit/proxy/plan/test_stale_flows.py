@@ -21,14 +21,15 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.netlink.conntrack import Flow
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import FrontKey
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.plan.stale_flows import is_stale, merged, udp_fronts
+from kdns.proxy.userspace.mode import USERSPACE
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
-CONFIG = ProxyConfig(node_port_addresses=("primary",))
+CONFIG = ProxyConfig(NFTABLES, node_port_addresses=("primary",))
 
 VIP, NODE_IP, OTHER_IP, ELSEWHERE = "10.96.0.10", "192.0.2.1", "192.0.2.9", "203.0.113.1"
 A, B, LEAVING, GONE = "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"

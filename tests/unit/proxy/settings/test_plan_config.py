@@ -12,8 +12,8 @@ from settings_text import read
 from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
 from kdns.errors import InputError
 from kdns.net import parse_network, parse_unmapped_address
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import LocalPods, NodeView
-from kdns.proxy.plan.modes import NFTABLES
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import Settings
 

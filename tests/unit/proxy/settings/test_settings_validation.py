@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from settings_text import BIT, POSITIVE, read, said
 
-from kdns.proxy.plan.modes import REFUSALS
+from kdns.proxy.modes import REFUSALS
 from kdns.proxy.settings.validation import remarks
 
 NOT_NEGATIVE = "must be greater than or equal to 0"

@@ -10,9 +10,12 @@ from packet_tables import AFFINITY, CASES
 from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.net import FAMILIES, Family
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
+from kdns.proxy.modes import MODES
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.plan.modes import IPVS, MODES, NFTABLES, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.text import as_json
 from kdns.proxy.trace.trace import Fate, Packet

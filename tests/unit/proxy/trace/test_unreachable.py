@@ -8,12 +8,15 @@ from ipaddress import ip_address
 import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
+from kdns.proxy.iptables.mode import IPTABLES
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.modes import IPTABLES, NFTABLES, USERSPACE, Mode
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Fate, Packet, trace
+from kdns.proxy.userspace.mode import USERSPACE
 
 LEFT = "the kernel lets nothing from {} out of this node"
 UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"

@@ -15,10 +15,10 @@ from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.capture import JUMPS, TABLES, CaptureTables
 from kdns.proxy.iptables.rules import Jump
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.plan.state import ProxyState
+from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.relays import RelayKey, listing, own_address, relay_keys
 
 ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}

@@ -19,10 +19,10 @@ from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.modes import USERSPACE
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.userspace.balancer import Balancer
+from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_keys
 from kdns.proxy.userspace.sessions import Sessions, header
 

@@ -26,13 +26,14 @@ from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.io import clean_up, programs
 from kdns.proxy.iptables.io import proxier as module
-from kdns.proxy.iptables.io import requirements as floors
+from kdns.proxy.iptables.io import start as floors
+from kdns.proxy.iptables.io.mode import MODE
 from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor, changes_rules
 from kdns.proxy.iptables.io.programs import Programs, choose, installed, rule_words
 from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import IPTABLES
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.settings import Conntrack, Settings
@@ -306,20 +307,20 @@ async def test_which_programs_there_are(fake: Callable[..., FakePrograms]) -> No
 
 async def test_why_a_machine_has_no_mode_iptables(fake: Callable[..., FakePrograms]) -> None:
     fake("none")
-    assert await floors.unsupported(Settings()) == (
+    assert await MODE.unsupported(Settings()) == (
         "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
     )
     fake("ip", version="v1.6.1")
-    assert await floors.unsupported(Settings()) == "iptables is 1.6.1; expected 1.6.2 or later"
+    assert await MODE.unsupported(Settings()) == "iptables is 1.6.1; expected 1.6.2 or later"
     refusing = fake("ip")
     refusing.answers["restore"] = (4, "", "Permission denied (you must be root)\nmore")
-    assert await floors.unsupported(Settings()) == (
+    assert await MODE.unsupported(Settings()) == (
         "iptables-nft: Permission denied (you must be root); requires the capability CAP_NET_ADMIN, "
         "as root has it or a container is given it"
     )
     lacking = fake("ip")
     lacking.answers["restore"] = (1, "", "iptables-restore: line 3 failed")
-    assert "iptables-nft: iptables-restore: line 3 failed (-A KDNS-CHECK -m comment" in await floors.unsupported(
+    assert "iptables-nft: iptables-restore: line 3 failed (-A KDNS-CHECK -m comment" in await MODE.unsupported(
         Settings()
     )
     lacking.answers = {"iptables-nft-restore": (1, "", "no nf_tables here")}

@@ -11,7 +11,7 @@ from kdns.netlink.ipvs import VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io import counters
 from kdns.proxy.ipvs.io.counters import IpvsCounters
-from kdns.proxy.plan.modes import semantics
+from kdns.proxy.modes import semantics
 from kdns.proxy.plan.planner import plan
 from kdns.runtime.metrics import MetricFamilies
 

@@ -22,7 +22,7 @@ from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.ipvs.io import kernel, poll_interval, proxier
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.ipvs import IpvsOptions
-from kdns.proxy.plan.modes import semantics
+from kdns.proxy.modes import semantics
 from kdns.proxy.plan.planner import Planner
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")

@@ -24,10 +24,10 @@ from kdns.cluster.objects import EndpointSlice, Node, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import FAMILIES
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.node.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
 from kdns.proxy.node.io import host_settings
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.modes import NFTABLES
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.service_ports import empty_plan
 from kdns.proxy.plan.state import ProxyState
@@ -178,7 +178,7 @@ def test_why_a_sysctl_cannot_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_sparse_state_leads_to_the_same_plan() -> None:
     view = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"),))
     objects = (service(), *SLICES)
-    plans = [plan(state_of(kind(), *objects), view, ProxyConfig()) for kind in (State, ProxyState)]
+    plans = [plan(state_of(kind(), *objects), view, ProxyConfig(NFTABLES)) for kind in (State, ProxyState)]
     assert plans[0] == plans[1]
     sparse = state_of(ProxyState(), *objects)
     assert [sparse.upsert(each) for each in objects] == [None] * len(objects)

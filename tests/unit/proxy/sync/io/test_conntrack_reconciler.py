@@ -17,6 +17,7 @@ from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
 from kdns.cluster.state import State
 from kdns.net import Family
 from kdns.netlink.conntrack import Flow
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.stale_flows import serving
@@ -31,7 +32,7 @@ STALE, SERVED = (Flow((VIP, port), ("10.1.0.2", 53), b"1") for port in (53, 54))
 def result(port: int = 53) -> SyncResult:
     state, address = State(), ip_address("192.0.2.1")
     state.upsert(Service(ServiceMeta("dns", "d"), ServiceSpec(cluster_ip=VIP, ports=(ServicePort(port, "p", "UDP"),))))
-    return SyncResult(plan(state, NodeView("here", "", (address,), (address,)), ProxyConfig()), {}, None)
+    return SyncResult(plan(state, NodeView("here", "", (address,), (address,)), ProxyConfig(NFTABLES)), {}, None)
 
 
 async def test_a_flow_that_a_later_sync_made_right_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.node.io.events import LEFT_OUT, MAX_LEFT_OUT, QUIET_S, REFUSED, SERVICE_EVENTS, EventRecorder
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
@@ -28,7 +29,7 @@ class Noted(EventRecorder):
 
 
 def synced(refused: Mapping[Key, str]) -> SyncResult:
-    return SyncResult(plan(State(), NodeView("here"), ProxyConfig()), {}, {}, refused)
+    return SyncResult(plan(State(), NodeView("here"), ProxyConfig(NFTABLES)), {}, {}, refused)
 
 
 def test_each_refusal_is_told_and_of_many_the_first() -> None:

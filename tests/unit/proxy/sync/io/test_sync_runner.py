@@ -12,6 +12,7 @@ from dataplane_rig import VIEW, Rig, endpoint_slice, hurry, service
 from structlog.testing import capture_logs
 
 from kdns.cluster.objects import Meta, Node, NodeMeta, ServiceCIDR, ServiceCIDRSpec
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.sync.io import runner as module
 
@@ -32,7 +33,7 @@ async def test_nothing_is_applied_before_everything_has_been_listed_and_the_node
         await asyncio.sleep(0.02)
         assert rig.kernel.did == []
         assert rig.plane.stats.oldest_pending_s is None
-        rig.inputs = (VIEW, ProxyConfig())
+        rig.inputs = (VIEW, ProxyConfig(NFTABLES))
         rig.plane.inputs_changed()
         await rig.until(lambda: rig.has(1))
         assert rig.kernel.did == ["sync_full"]
@@ -84,7 +85,7 @@ async def test_what_cannot_be_healed_yet_takes_no_time(monkeypatch: pytest.Monke
             for _ in range(20):
                 await asyncio.sleep(0)
             assert turns < 10
-            rig.inputs = (VIEW, ProxyConfig())
+            rig.inputs = (VIEW, ProxyConfig(NFTABLES))
             rig.list_all()
             await rig.until(lambda healed=healed: rig.kernel.did.count("sync_full") == healed)  # type: ignore[misc]
             rig.inputs, turns = None, 0
@@ -204,7 +205,7 @@ async def test_what_node_and_ranges_say_counts_and_what_they_say_of_others_does_
         rig.put(Node(NodeMeta("here")))
         await asyncio.sleep(0.01)
         assert rig.kernel.did == ["sync_full"]
-        rig.inputs = (VIEW, ProxyConfig(service_cidrs=(ip_network("10.96.0.0/16"),)))
+        rig.inputs = (VIEW, ProxyConfig(NFTABLES, service_cidrs=(ip_network("10.96.0.0/16"),)))
         rig.put(ServiceCIDR(Meta("all"), ServiceCIDRSpec(("10.96.0.0/16",))))
         await rig.until(lambda: rig.kernel.did == ["sync_full", "sync_full"])
 

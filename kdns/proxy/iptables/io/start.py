@@ -1,4 +1,4 @@
-"""Requirements of mode iptables on kernel and programs, and the optional features that it uses."""
+"""Starts mode iptables: the programs of the node's back end, and the optional features that it uses."""
 
 from __future__ import annotations
 
@@ -31,16 +31,6 @@ COMMIT
 """
 
 log = logs.get(__name__)
-
-
-async def unsupported(settings: Settings) -> str:
-    """Returns why this machine cannot have the rules of mode iptables, or this process may not change them.
-
-    Returns "" otherwise.
-    """
-    del settings
-    _, reason = await choose()
-    return reason
 
 
 async def start(settings: Settings) -> IptablesProxier:

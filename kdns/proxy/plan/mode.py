@@ -1,12 +1,9 @@
-"""The proxy modes as the plan sees them: what each does with packets where modes differ."""
+"""A proxy mode as the plan sees it: what it does with packets where modes differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
-
-from kdns.errors import InputError
 
 T = TypeVar("T")
 
@@ -63,55 +60,3 @@ class Mode:
         default=False,
     )
     schedules: bool = _semantic("a scheduler of the kernel chooses the endpoint, not chance", default=False)
-
-
-NFTABLES: Final = Mode(
-    "nftables",
-    guards_without_endpoints=True,
-    rejects_undefined_ports=True,
-    drops_unallocated=True,
-    primary_node_ports=True,
-)
-IPTABLES: Final = Mode(
-    "iptables",
-    hairpins_everywhere=True,
-    loopback_node_ports=frozenset({"IPv4"}),
-    accepts_health_checks=True,
-    routes_loopback=True,
-)
-IPVS: Final = Mode(
-    "ipvs",
-    guards_without_endpoints=True,
-    rejects_undefined_ports=True,
-    link_local_node_ports=False,
-    accepts_health_checks=True,
-    has_one_list=True,
-    owns_addresses=True,
-    schedules=True,
-)
-USERSPACE: Final = Mode(
-    "userspace",
-    protocols=TCP_UDP,
-    guards_without_endpoints=True,
-    rejects_undefined_ports=True,
-    drops_unallocated=True,
-    loopback_node_ports=frozenset({"IPv4", "IPv6"}),
-    relays=True,
-)
-
-MODES: Final[Mapping[str, Mode]] = {mode.name: mode for mode in (NFTABLES, IPTABLES, IPVS, USERSPACE)}
-"""The modes that kdns has. Each has a renderer and a row of the same name in the dataplane."""
-NAMES: Final = tuple(MODES)
-
-REFUSALS: Final[Mapping[str, str]] = {
-    "kernelspace": "it is for Windows, whose network service (HNS) knows endpoints by ids that it gives them itself: "
-    "what would be applied cannot be worked out from objects of the cluster",
-}
-"""Further modes that a KubeProxyConfiguration may name, and why kdns does not have them."""
-
-
-def semantics(name: str) -> Mode:
-    """Returns the semantics of a mode; InputError for one that kdns does not have."""
-    if name not in MODES:
-        raise InputError(f"mode {name} is not one of kdns's: {REFUSALS[name]}")
-    return MODES[name]

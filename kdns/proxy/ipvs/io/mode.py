@@ -1,0 +1,33 @@
+"""Mode ipvs on this machine: how it starts and cleans up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.ipvs.io.clean_up import remove_ipvs
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Mode, RunningMode
+
+
+async def _unsupported(settings: Settings) -> str:
+    from kdns.proxy.ipvs.io.probe import unsupported  # noqa: PLC0415 - clean-ups need none of it
+
+    return await unsupported(settings)
+
+
+async def _start(settings: Settings) -> RunningMode:
+    from kdns.proxy.ipvs.io.start import start  # noqa: PLC0415 - clean-ups need none of it
+
+    return await start(settings)
+
+
+MODE: Final = Mode(
+    "ipvs",
+    unsupported=_unsupported,
+    start=_start,
+    cleanups=(remove_chains, remove_ipvs),
+    sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
+    cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
+    fallbacks=("iptables", "nftables"),
+)

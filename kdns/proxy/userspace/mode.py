@@ -1,0 +1,27 @@
+"""Mode userspace: its semantics and its renderer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kdns.proxy.plan.mode import TCP_UDP, Mode
+
+if TYPE_CHECKING:
+    from kdns.proxy.plan.plan import Plan
+
+USERSPACE: Final = Mode(
+    "userspace",
+    protocols=TCP_UDP,
+    guards_without_endpoints=True,
+    rejects_undefined_ports=True,
+    drops_unallocated=True,
+    loopback_node_ports=frozenset({"IPv4", "IPv6"}),
+    relays=True,
+)
+
+
+def text(plan: Plan) -> str:
+    """Returns a description of every relay, and the rules that capture for relays."""
+    from kdns.proxy.nftables.capture import userspace_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
+
+    return userspace_text(plan)
