@@ -44,6 +44,14 @@ def default_definition(definition: Json) -> Json:
     return {**definition, "spec": {**spec, "names": names, "conversion": conversion}}
 
 
+def is_complete(definition: Json) -> bool:
+    """Returns whether a definition has its names and a storage version, so that it can have a status."""
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    has_names = spec.get("group") and all(names.get(field) for field in ("plural", "singular", "kind", "listKind"))
+    return bool(has_names) and any(each.get("storage") for each in spec.get("versions") or ())
+
+
 def validate_definition(new: Json, old: Json | None) -> list[Cause]:
     """Checks names, versions, schemas, columns and subresources, and what an update may not change."""
     causes = validate_meta_update(old, new) if old else []

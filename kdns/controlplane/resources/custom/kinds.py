@@ -18,6 +18,7 @@ from kdns.controlplane.resources.custom import jsonpath, printer
 from kdns.controlplane.resources.custom.definition import (
     CLEANUP,
     default_definition,
+    is_complete,
     validate_definition,
 )
 from kdns.controlplane.resources.custom.status import status_of
@@ -90,8 +91,8 @@ class CustomKinds:
         )
 
     def _status(self, definition: Json, before: Json) -> Json:
-        if validate_definition(definition, None):
-            return before  # it is refused
+        if not is_complete(definition):
+            return before  # validation refuses it
         own = self._kinds.get(definition["metadata"]["name"])
         others = (kind for kind in self._rows.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
         return status_of(definition, others, before)
@@ -133,6 +134,8 @@ class CustomKinds:
     def define_new(self, definition: Json) -> None:
         """Serves the kind of a definition that is not stored, if it is valid and its names are free."""
         full = default_definition(definition)
+        if validate_definition(full, None):
+            return
         self.define({**full, "status": self._status(full, {})})
 
     def undefine(self, definition: Json) -> None:
