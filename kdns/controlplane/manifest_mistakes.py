@@ -15,7 +15,7 @@ from typing import Final
 
 from kdns.controlplane.assembly import assembled_api
 from kdns.controlplane.bootstrap import establish, initial_objects
-from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order
+from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order, json_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
@@ -144,12 +144,14 @@ class _ScratchCluster:
 
 def _with_text_alone(manifest: Manifest) -> Manifest:
     """Returns the manifest without labels and annotations that are not strings."""
-    metadata = manifest.obj["metadata"]
+    obj = manifest.obj
+    metadata = obj["metadata"]
     fields = {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
     text = {
         name: {key: each for key, each in values.items() if isinstance(each, str)} for name, values in fields.items()
     }
-    return replace(manifest, obj={**manifest.obj, "metadata": {**metadata, "labels": {}, "annotations": {}, **text}})
+    changed = {**obj, "metadata": {**metadata, "labels": {}, "annotations": {}, **text}}
+    return replace(manifest, text=json_text(changed))
 
 
 def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:

@@ -37,7 +37,7 @@ HISTORY_BYTES = 64 * 1024 * 1024
 QUEUE_EVENTS = 10_000
 _UINT64_DIGITS = 20
 _DECODED_COMMITS = 64
-"""How many of the newest replaced versions stay decoded; older ones are seldom read."""
+"""How many of the newest commits of a kind keep their versions decoded; older ones are seldom read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,10 @@ class _Collection:
         history = self.history
         history.append(commit)
         self.history_bytes += commit.size
-        if len(history) > _DECODED_COMMITS and (old := history[-_DECODED_COMMITS].old):
-            old.rest()
+        if len(history) > _DECODED_COMMITS:
+            for version in (history[-_DECODED_COMMITS].old, history[-_DECODED_COMMITS].new):
+                if version:
+                    version.rest()
 
     def forget(self) -> Commit:
         """Drops the oldest commit of the history."""

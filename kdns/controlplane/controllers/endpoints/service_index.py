@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME, has_selector
+from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY
 from kdns.controlplane.controllers.endpoints.trigger_time_tracker import TriggerTimeTracker
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.meta.annotations import ZONE
@@ -67,6 +68,7 @@ class ServiceIndex:
             _swap(self.endpoints, key, obj)
             return {(key, None)}
         if kind == ENDPOINT_SLICE:
+            obj = obj if obj and MANAGED_BY in (obj["metadata"].get("labels") or {}) else None
             old = _swap(self.slices, key, obj)
             _reindex(self._slices_of, key, _service_keys(old), _service_keys(obj))
             return {(service, None) for service in (*_service_keys(old), *_service_keys(obj))}
@@ -88,7 +90,7 @@ class ServiceIndex:
         return pod if pod and _selects(spec_of(service).get("selector") or {}, pod) else None
 
     def slices_of(self, key: Key) -> list[Json]:
-        """Returns all EndpointSlices of this Service, of any manager."""
+        """Returns the EndpointSlices of this Service that a controller manages, of any one."""
         return [self.slices[name] for name in self._slices_of.get(key, ())]
 
     def _services_selecting(self, pod: Json) -> Iterator[Key]:

@@ -9,6 +9,7 @@ from kdns.controlplane.controllers.endpoints.endpoints_controller import Endpoin
 from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.controllers.endpoints.mirroring_controller import MirroringController
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.controllers.endpoints.slice_reconciler import CONTROLLER
 from kdns.controlplane.controllers.endpoints.trigger_time_tracker import TriggerTimeTracker
 from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
 from kdns.controlplane.meta.errors import StatusError
@@ -104,7 +105,8 @@ def test_the_annotation_comes_and_goes(made: type[EndpointsController | Endpoint
 
 
 REFUSED = StatusError(422, "Invalid", "no", {"name": "svc-1"})
-SLICE = {"metadata": {"name": "svc-1", "namespace": "x", "labels": {"kubernetes.io/service-name": "svc"}}}
+LABELS = {"kubernetes.io/service-name": "svc", "endpointslice.kubernetes.io/managed-by": CONTROLLER}
+SLICE = {"metadata": {"name": "svc-1", "namespace": "x", "labels": LABELS}}
 EXISTING = {"metadata": {"name": "svc", "namespace": "x"}}
 FAILURES = [
     # controller, what there is, about, reason, message

@@ -60,7 +60,7 @@ def test_what_no_kustomization_has_together_is_alternatives() -> None:
         made("test/kustomization.yaml", resources=["cart.yaml"]),
     ]
     files = ("base/web", "base/db", "dev/web", "prod/cart", "test/cart", "cart")
-    manifests = [Manifest(f"{path}.yaml", 1, SERVICE, "default", path.rpartition("/")[2], {}) for path in files]
+    manifests = [Manifest(f"{path}.yaml", 1, SERVICE, "default", path.rpartition("/")[2], "{}") for path in files]
     together = [[each.path.removesuffix(".yaml") for each in layer] for layer in clusters(manifests, kustomizations)]
     assert together == [
         ["base/web", "dev/web", "base/db", "prod/cart", "cart"],

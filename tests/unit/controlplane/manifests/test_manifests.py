@@ -14,7 +14,7 @@ import pytest
 from served_kinds import CATALOGUE
 
 from kdns.controlplane.manifests.io.files import STDIN, Scanner, load, located, stamps, texts_read_once
-from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, manifest_of
+from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, json_text, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
@@ -265,7 +265,7 @@ def test_mistakes_are_told_at_their_lines_and_each_file_is_read_once() -> None:
         return texts[str(path)]
 
     rows = [("a.yaml", 7, "spec.ports[0].port"), ("b.yaml", 1, "data.two"), ("a.yaml", 1, ""), ("gone", 9, "spec")]
-    wrong = [Mistake(Manifest(path, line, SERVICE, "", "a", {}), field, "no") for path, line, field in rows]
+    wrong = [Mistake(Manifest(path, line, SERVICE, "", "a", "{}"), field, "no") for path, line, field in rows]
     line = field_line("a.yaml", TWO, 7, "spec.ports[0].port")
     assert list(map(str, located(wrong, text_of))) == [
         f"a.yaml:{line}: spec.ports[0].port: no",
@@ -278,7 +278,7 @@ def test_mistakes_are_told_at_their_lines_and_each_file_is_read_once() -> None:
 
 def manifest(kind: Kind, name: str, **spec: Any) -> Manifest:
     return Manifest(
-        "a", 1, kind, "default" if kind.namespaced else "", name, {"metadata": {"name": name}, "spec": spec}
+        "a", 1, kind, "default" if kind.namespaced else "", name, json_text({"metadata": {"name": name}, "spec": spec})
     )
 
 
@@ -294,7 +294,7 @@ def test_order_of_application() -> None:
 
 def test_what_is_stored_of_a_manifest() -> None:
     exported = {"name": "p", "uid": "u", "resourceVersion": "4", "creationTimestamp": "t", "annotations": {"a": "b"}}
-    wanted = Manifest("a", 1, POD, "shop", "p", {"kind": "Pod", "metadata": exported}).to_apply("/m/a.yaml")
+    wanted = Manifest("a", 1, POD, "shop", "p", json_text({"kind": "Pod", "metadata": exported})).to_apply("/m/a.yaml")
     annotations = wanted["metadata"].pop("annotations")
     assert wanted == {"kind": "Pod", "metadata": {"name": "p", "namespace": "shop"}}
     assert (annotations["a"], annotations[MANIFEST]) == ("b", "/m/a.yaml")
