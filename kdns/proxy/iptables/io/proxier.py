@@ -24,8 +24,8 @@ from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.plan.stale_flows import serving
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
+from kdns.proxy.sync.io.kernel_mode import KernelMode
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
 from kdns.runtime.tasks import observed
 
 log = logs.get(__name__)
@@ -55,7 +55,7 @@ class RuleTables(Protocol):
         ...
 
 
-class IptablesProxier:
+class IptablesProxier(KernelMode):
     """The proxier of mode iptables, in the families whose rules the kernel takes.
 
     Differs: jumps are made after the chains that they lead to have their rules, so no packet meets half a ruleset.
@@ -67,11 +67,10 @@ class IptablesProxier:
     def __init__(
         self, programs: Programs, families: tuple[Family, ...] = FAMILIES, features: Features | None = None
     ) -> None:
+        super().__init__()
         self._programs, self._families, self._features = programs, families, features or Features()
         self._tables: dict[Family, RuleTables] = {}
         self._expected: dict[Family, ExpectedRules] = {}
-        self._turn = asyncio.Lock()
-        """Held while rules change."""
         self._syncs = 0
         self._verify: Callable[[], None] | None = None
         self._verification: asyncio.TimerHandle | None = None
@@ -181,9 +180,6 @@ class IptablesProxier:
             log.warning("node ports are not at 127.0.0.1", reason=reason, expected=expected)
         self._sysctl_reason = reason
 
-    async def sweep(self) -> None:
-        """Nothing: every restore deletes the chains that it leaves unused."""
-
     async def check(self, plan: Plan) -> str:
         """Returns why iptables-restore or the kernel would reject everything; BusyError if that is unknown."""
         for family in self._families:
@@ -192,11 +188,6 @@ class IptablesProxier:
             if reason := await self._programs.check(family, text):
                 return reason
         return ""
-
-    @property
-    def udp_targets(self) -> UdpTargets:
-        """The endpoints that serve the front."""
-        return lambda _family, front: serving(front)
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
@@ -257,16 +248,10 @@ class IptablesProxier:
                     return f"unknown: {family} {found}"
         return ""
 
-    async def retire(self) -> None:
-        """No connection goes through this process."""
-
-    async def close(self, *, keep_rules: bool) -> None:
-        """Removes the rules, unless they are to stay: they work without this process."""
-        if not keep_rules:
-            async with self._turn:
-                await remove_chains(None, Footprint())
-            if self._has_set_sysctl:
-                set_sysctl(ROUTE_LOCALNET, 0)
+    async def _remove_rules(self) -> None:
+        await remove_chains(None, Footprint())
+        if self._has_set_sysctl:
+            set_sysctl(ROUTE_LOCALNET, 0)
 
 
 def _without_deletions(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -41,8 +41,8 @@ from kdns.proxy.ipvs.io.poll_interval import PollInterval
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.plan.stale_flows import serving
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart, UdpTargets
+from kdns.proxy.sync.io.kernel_mode import KernelMode
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
 from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.tasks import uninterrupted
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 log = logs.get(__name__)
 
 
-class IpvsProxier:
+class IpvsProxier(KernelMode):
     """The proxier of mode ipvs. `families` are those of the kernel's iptables."""
 
     name = "ipvs"
@@ -67,15 +67,14 @@ class IpvsProxier:
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._programs, self._families, self._options = programs, families, options
         self._now_s = now_s
         self._contents: dict[Family, Ipvs] = {}
         self._servers = VirtualServers(now_s)
         self._refused_entries: sets.Refused = {}
         self._link = 0
-        self._turn = threading.Lock()
-        self._lock = asyncio.Lock()
-        """Held while something is changed, and while the kernel is compared with what it should have."""
+        self._thread = threading.Lock()
         self._expected: dict[Family, ExpectedRules] = {}
         self._jumps_are_own = False
         self._round: list[VirtualServerKey] = []
@@ -86,7 +85,7 @@ class IpvsProxier:
     async def sync_full(self, plan: Plan) -> None:
         """Makes everything as the plan has it; what is so already is left alone."""
         await stop_draining()
-        async with self._lock:
+        async with self._turn:
             contents = {family: await self._content(plan.of(family)) for family in self._families}
             self._contents = {}  # if this fails, a partial sync has nothing to start from
             surplus = await self._in_thread(lambda: self._load(contents))
@@ -98,7 +97,7 @@ class IpvsProxier:
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Carries out what changes: what is new from the sets on, what is old from the addresses on."""
-        async with self._lock:
+        async with self._turn:
             for family, content in self._contents.items():
                 change = content.follow(plan.of(family), differences[family])
                 if not change:
@@ -108,9 +107,6 @@ class IpvsProxier:
                     await self._restore(family, change.restore, is_partial=True)
                 await self._in_thread(partial(self._change, change))
             self._raise_refusal()
-
-    async def sweep(self) -> None:
-        """Nothing: partial syncs leave only what has connections, which has its own time."""
 
     async def check(self, plan: Plan) -> str:
         """Returns why the kernel refused something of this plan when it was asked last. It is not asked again."""
@@ -123,11 +119,6 @@ class IpvsProxier:
                     if (name, entry) in self._refused_entries:
                         return f"set {name} cannot have {entry}: {self._refused_entries[name, entry]}"
         return ""
-
-    @property
-    def udp_targets(self) -> UdpTargets:
-        """The endpoints that serve the front: connection tracking has them as the source of answers here too."""
-        return lambda _family, front: serving(front)
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
@@ -152,7 +143,7 @@ class IpvsProxier:
 
     async def _compared(self, poll_interval: PollInterval) -> str:
         """Returns the first difference from what this process wrote, in words, or "". Deletes drained destinations."""
-        async with self._lock:
+        async with self._turn:
             if not self._contents:
                 return ""
             sample = self._sample()
@@ -210,15 +201,9 @@ class IpvsProxier:
         refused = (str(name[0]) for name in self._servers.refused if len(name) == 1)
         return self._servers.without_ipv6.union(refused)
 
-    async def retire(self) -> None:
-        """Nothing goes through this process: the clean-up lets connections end."""
-
-    async def close(self, *, keep_rules: bool) -> None:
-        """Removes everything, unless it is to stay: it works without this process."""
-        if not keep_rules:
-            async with self._lock:
-                await remove_chains(None, Footprint())
-                await remove_ipvs(None, Footprint())
+    async def _remove_rules(self) -> None:
+        await remove_chains(None, Footprint())
+        await remove_ipvs(None, Footprint())
 
     async def _content(self, family_plan: FamilyPlan) -> Ipvs:
         """Returns a plan's content, computed in a thread: 10,000 Services take at least a tenth of a second."""
@@ -228,7 +213,7 @@ class IpvsProxier:
         """Runs it in a thread, alone, and to its end even if the calling task is cancelled."""
 
         def alone() -> T:
-            with self._turn:
+            with self._thread:
                 try:
                     return work()
                 except OSError as error:

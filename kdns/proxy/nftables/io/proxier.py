@@ -22,8 +22,8 @@ from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.plan.stale_flows import serving
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
+from kdns.proxy.sync.io.kernel_mode import KernelMode
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
 from kdns.runtime.tasks import observed, uninterrupted
 
 log = logs.get(__name__)
@@ -34,18 +34,17 @@ LOOK_S: Final = 1.0
 """The time between two comparisons of the tables with the desired ones; each takes milliseconds."""
 
 
-class NftablesProxier:
+class NftablesProxier(KernelMode):
     """The proxier of mode nftables."""
 
     name = "nftables"
     footprint = Footprint(nft_tables=frozenset({TABLE}))
 
     def __init__(self) -> None:
+        super().__init__()
         self.counters = NftablesCounters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
-        self._turn = asyncio.Lock()
-        """Held while the tables change or are compared."""
 
     async def sync_full(self, plan: Plan) -> None:
         """Replaces both tables. Established connections keep their endpoints, clients with affinity theirs.
@@ -125,11 +124,6 @@ class NftablesProxier:
                     return reason
         return ""
 
-    @property
-    def udp_targets(self) -> UdpTargets:
-        """The endpoints that serve the front."""
-        return lambda _family, front: serving(front)
-
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Notices foreign changes of the tables."""
@@ -166,13 +160,8 @@ class NftablesProxier:
                     return f"{NFT_FAMILY[family]} {TABLE} {difference}"
         return ""
 
-    async def retire(self) -> None:
-        """No connection goes through this process."""
-
-    async def close(self, *, keep_rules: bool) -> None:
-        """Removes the tables, unless they are to stay: they work without this process."""
-        if not keep_rules:
-            await clean_up()
+    async def _remove_rules(self) -> None:
+        await clean_up()
 
     def _table(self, family_plan: FamilyPlan) -> Table:
         """Returns one family's table. A capture has relays in place of endpoints."""

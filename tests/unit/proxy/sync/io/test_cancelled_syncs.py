@@ -48,7 +48,7 @@ def iptables(kernel: Slow, monkeypatch: pytest.MonkeyPatch) -> Change:
 
 def ipvs(kernel: Slow, _: pytest.MonkeyPatch) -> Change:
     mode: Any = IpvsProxier.__new__(IpvsProxier)
-    mode._turn = threading.Lock()  # noqa: SLF001 - its start needs a kernel with IPVS
+    mode._thread = threading.Lock()  # noqa: SLF001 - its start needs a kernel with IPVS
     return lambda: mode._in_thread(kernel.work)  # noqa: SLF001
 
 
