@@ -65,13 +65,16 @@ class _Version:
 class CustomKinds:
     """The kinds of the definitions in one catalogue.
 
-    The kind of a resource is one value as long as the server runs, also when its definition changes, or is deleted and
-    made again: objects, watches and references stay valid.
+    The kind of a resource is one value as long as the server runs, and so is that of each version, also when the
+    definition changes, or is deleted and made again: objects, watches and references stay valid. Objects are stored in
+    the version that was the storage version at first; a mixed kind has objects of several versions from earlier starts.
     """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._kinds: dict[str, Kind] = {}
+        self._versions: dict[tuple[Kind, str], Kind] = {}
+        self._mixed: set[Kind] = set()
         self._served: dict[str, Kind] = {}
 
     def strategy(self) -> Strategy:
@@ -117,19 +120,25 @@ class CustomKinds:
         }
         storage = next(each["name"] for each in spec["versions"] if each["storage"])
         self.undefine(definition)
-        kind = self._kinds.setdefault(definition_name, _new_kind(spec, storage, names))
-        is_uniform = list(status["storedVersions"]) == [storage]
-        _follow(kind, spec, names, storage, versions[storage])
-        served = [
-            kind
-            if is_uniform and each["name"] == storage
-            else _version_kind(kind, each["name"], versions[each["name"]])
-            for each in spec["versions"]
-            if each["served"]
-        ]
+        kind = self._kinds.get(definition_name)
+        if kind is None:
+            kind = self._kinds[definition_name] = _new_kind(spec, storage, names)
+            if list(status["storedVersions"]) != [storage]:
+                self._mixed.add(kind)
+        own = versions.get(kind.version, versions[storage])
+        _follow(kind, spec, names, own)
+        served = [self._version(kind, each["name"]) for each in spec["versions"] if each["served"]]
+        for each in served:
+            _follow(each, spec, names, versions[each.version])
         conversions = [_conversion(each, versions[each.version]) for each in served if each is not kind]
-        self._rows.put(kind, _strategy(kind, versions[storage], definition), served, conversions)
+        self._rows.put(kind, _strategy(kind, own, definition), served, conversions)
         self._served[definition_name] = kind
+
+    def _version(self, kind: Kind, name: str) -> Kind:
+        """Returns the kind of a served version: the stored kind itself if its objects are of this version."""
+        if name == kind.version and kind not in self._mixed:
+            return kind
+        return self._versions.setdefault((kind, name), replace(kind, version=name, stored_as=kind))
 
     def define_new(self, definition: Json) -> None:
         """Serves the kind of a definition that is not stored, if it is valid and its names are free."""
@@ -160,27 +169,14 @@ def _new_kind(spec: Json, version: str, names: Json) -> Kind:
     return Kind(spec["group"], version, names["kind"], names["plural"], spec["scope"] == "Namespaced")
 
 
-def _follow(kind: Kind, spec: Json, names: Json, name: str, version: _Version) -> None:
+def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
     """Changes a kind to what its definition says of a version."""
-    kind.version, kind.namespaced = name, spec["scope"] == "Namespaced"
+    kind.namespaced = spec["scope"] == "Namespaced"
     kind.kind, kind.singular, kind.list_kind = names["kind"], names["singular"], names["listKind"]
     kind.short_names = tuple(names.get("shortNames") or ())
     kind.categories = tuple(names.get("categories") or ())
     kind.subresources, kind.schema, kind.source = version.subresources, version.schema, version.source
     kind.deprecation = _deprecation(kind, version.source)
-
-
-def _version_kind(kind: Kind, name: str, version: _Version) -> Kind:
-    found = replace(
-        kind,
-        version=name,
-        subresources=version.subresources,
-        schema=version.schema,
-        source=version.source,
-        stored_as=kind,
-    )
-    found.deprecation = _deprecation(found, version.source)
-    return found
 
 
 def _deprecation(kind: Kind, version: Json) -> str:

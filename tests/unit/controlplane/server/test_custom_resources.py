@@ -239,6 +239,7 @@ def test_versions_differ_by_their_apiversion_alone() -> None:
     api.update(DEFINITION, "", "widgets.example.com", definition_now)
     assert api.get(DEFINITION, "", "widgets.example.com")["status"]["storedVersions"] == ["v1", "v1alpha1"]
     shown = kind_of(api)
+    assert (kind_of(api, "v1alpha1"), shown) == (old, stored)  # watches of both go on
     assert api.get(shown.stored_kind, "default", "one", served_version=shown)["apiVersion"] == "example.com/v1"
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import widgets
 from served_kinds import CATALOGUE
 from structlog.testing import capture_logs
 from verbs_api import new_api
-from widgets import definition, widget
 
 import kdns
 from kdns.controlplane.meta.errors import StatusError
@@ -600,8 +600,8 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
     for plural in ("widgets", "gadgets"):
         name = plural.removesuffix("s").capitalize()
         names: Json = {"plural": plural, "kind": name, "shortNames": [], "categories": []}
-        made = api.create(DEFINITION, "", definition(names=names))
-        api.create(kinds.by_type("example.com/v1", name) or DEFINITION, "default", {**widget(), "kind": name})
+        made = api.create(DEFINITION, "", widgets.definition(names=names))
+        api.create(kinds.by_type("example.com/v1", name) or DEFINITION, "default", {**widgets.widget(), "kind": name})
         made["metadata"]["labels"] = {"a": "b"}
         api.update(DEFINITION, "", f"{plural}.example.com", made)
     api.delete(DEFINITION, "", "gadgets.example.com")
@@ -615,4 +615,27 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
     assert kind
     assert [obj["metadata"]["name"] for obj in api.list(kind, None).items] == ["one"]
     assert kinds.by_type("example.com/v1", "Gadget") is None
+    await again.close()
+
+
+async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Path) -> None:
+    kinds = built_in()
+    journal = open_journal(tmp_path, kinds)
+    api = new_api(journal.store(), kinds=kinds)
+    made = api.create(DEFINITION, "", widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False)))
+    api.create(kinds.by_type("example.com/v1", "Widget") or DEFINITION, "default", widgets.widget())
+    for each in made["spec"]["versions"]:
+        each["storage"] = each["name"] == "v2"
+    api.update(DEFINITION, "", "widgets.example.com", made)
+    await journal.durable()
+    await journal.close()
+
+    kinds = built_in()
+    again = open_journal(tmp_path, kinds)
+    api = new_api(again.store(), kinds=kinds)
+    for name in ("example.com/v1", "example.com/v2"):
+        kind = kinds.by_type(name, "Widget")
+        assert kind
+        found = api.get(kind.stored_kind, "default", "one", served_version=kind if kind.stored_as else None)
+        assert found["apiVersion"] == name
     await again.close()
