@@ -14,6 +14,7 @@ from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.io.response import object_response, response_to
+from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread
 from kdns.controlplane.server.openapi.documents import V2_PROTOBUF_TYPES, Documents
 from kdns.controlplane.server.representation import encoded
 from kdns.controlplane.server.routes import unknown_path
@@ -31,10 +32,13 @@ Metrics: TypeAlias = Callable[[str], web.Response]
 """The response of /metrics for an Accept header."""
 
 
-def response_at(
+async def response_at(
     request: web.BaseRequest, documents: Documents, address: str, metrics: Metrics | None = None
 ) -> web.Response | None:
-    """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents."""
+    """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents.
+
+    OpenAPI documents are made in a thread: with large definitions of kinds that takes a quarter of a second.
+    """
     path = request.path.rstrip("/")
     parts = path.strip("/").split("/")
     make = _maker(request, documents, parts, address)
@@ -44,7 +48,7 @@ def response_at(
         return None
     if request.method not in {"GET", "HEAD"}:
         raise method_not_allowed()
-    return make()
+    return await in_thread(make, LARGE_BYTES if parts[0] == "openapi" else 0)
 
 
 def _maker(

@@ -96,7 +96,7 @@ class _Handler:
             page = await self.health.response(request)
             if page is not None:
                 return page
-            response = nonresource.response_at(request, self.documents, self.address, self.metrics)
+            response = await nonresource.response_at(request, self.documents, self.address, self.metrics)
             if response is not None:
                 return response
             subresources.refuse(request.path, self.verbs.api)
