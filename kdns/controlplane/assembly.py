@@ -7,10 +7,10 @@ from collections.abc import Callable
 from kdns.controlplane.controllers.workloads.pods import suffixes
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.storage.store import Store
 
 
@@ -30,8 +30,8 @@ def assembled_api(
     `choose(n)` is a random number below n, from which addresses and ports are chosen; uids and generated names come
     from `choose_names`.
     """
-    registry = Registry(config, choose, metrics, kinds)
-    return Api(store, registry, now_s, lambda: _uid(choose_names(1 << 128)), suffixes(choose_names), grace_s)
+    uid, suffix = (lambda: _uid(choose_names(1 << 128))), suffixes(choose_names)
+    return Api(Registry(store, config, choose, now_s, uid, suffix, grace_s, metrics=metrics, kinds=kinds))
 
 
 def _uid(number: int) -> str:

@@ -29,6 +29,7 @@ from kdns.controlplane.meta.kinds import (
 from kdns.controlplane.resources.service.service_cidr import default_service_cidr
 from kdns.controlplane.resources.service.spec import address_family, cluster_ips
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
 from kdns.net import Network
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -101,24 +102,24 @@ def _establish(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> str:
         return _create(api, kind, key[0], obj)
     if kind == SERVICE_CIDR:
         if wider := upgraded(stored.obj, obj):
-            api.update(kind, *key, wider, field_manager=_MANAGER)
+            api.update(Request(kind, *key, manager=_MANAGER), wider)
     elif kind == SERVICE:
         ports = obj["spec"]["ports"]
         updated = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
-        api.update(kind, *key, updated, field_manager=_MANAGER)
+        api.update(Request(kind, *key, manager=_MANAGER), updated)
     elif kind == ENDPOINT_SLICE and stored.obj["addressType"] != obj["addressType"]:
-        api.delete(kind, *key)
-        api.create(kind, key[0], obj, field_manager=_MANAGER)
+        api.delete(Request(kind, *key))
+        api.create(Request(kind, key[0], manager=_MANAGER), obj)
     elif kind in {ENDPOINTS, ENDPOINT_SLICE}:
         updated = {**stored.obj, **obj, "metadata": stored.obj["metadata"]}
-        api.update(kind, *key, updated, field_manager=_MANAGER)
+        api.update(Request(kind, *key, manager=_MANAGER), updated)
     return ""
 
 
 def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
     """Creates the object. A Service whose cluster IP is taken gets another one; returns this problem, or ""."""
     try:
-        api.create(kind, namespace, obj, field_manager=_MANAGER)
+        api.create(Request(kind, namespace, manager=_MANAGER), obj)
     except StatusError as error:
         if kind != SERVICE or error.code != _INVALID:
             raise
@@ -126,7 +127,7 @@ def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
         return ""
     spec = {**obj["spec"]}
     address = spec.pop("clusterIP")
-    instead = api.create(kind, namespace, {**obj, "spec": spec}, field_manager=_MANAGER)["spec"]["clusterIP"]
+    instead = api.create(Request(kind, namespace, manager=_MANAGER), {**obj, "spec": spec}).obj["spec"]["clusterIP"]
     owner = _owner(api, address)
     why = f"Service {owner} has {address}" if owner else f"{address} cannot be allocated"
     return f"has the cluster IP {instead}, since {why}"
@@ -134,7 +135,7 @@ def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
 
 def _owner(api: Api, address: str) -> str:
     """Returns the namespace and name of the Service with this cluster IP, or ""."""
-    for each in api.list(SERVICE, None).items:
+    for each in api.list(Request(SERVICE)).items:
         if address in cluster_ips(each):
             return f"{each['metadata']['namespace']}/{each['metadata']['name']}"
     return ""

@@ -24,6 +24,7 @@ from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.node.validation import pod_cidrs
 from kdns.controlplane.resources.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
 from kdns.controlplane.schema import check
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.object_meta import copied, timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.net import Address, Network, parse_address, parse_network
@@ -90,16 +91,16 @@ class _ScratchCluster:
             config, Store(revision=1), lambda: now_s, lambda _: 0, lambda n: next(numbers) % n, kinds=kinds
         )
         establish(self._api, initial_objects(config, timestamp(now_s)))
-        known = {obj["metadata"]["name"] for obj in self._api.list(NAMESPACE, None).items}
+        known = {obj["metadata"]["name"] for obj in self._api.list(Request(NAMESPACE)).items}
         known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
         self._missing = {each.namespace for each in objects.values()} - {"", *known}
         for name in self._missing:
             with self._api.registry.without_validation():
-                self._api.create(NAMESPACE, "", {"metadata": {"name": name}})
+                self._api.create(Request(NAMESPACE), {"metadata": {"name": name}})
 
     def service_ranges(self) -> Iterator[tuple[Network, str]]:
         """Yields the ranges of cluster IPs, each with the name of its ServiceCIDR."""
-        for obj in self._api.list(SERVICE_CIDR, None).items:
+        for obj in self._api.list(Request(SERVICE_CIDR)).items:
             for cidr in (obj.get("spec") or {}).get("cidrs") or ():
                 if network := parse_network(cidr):
                     yield network, f"ServiceCIDR {obj['metadata']['name']}"
@@ -123,12 +124,14 @@ class _ScratchCluster:
     def _store(self, manifest: Manifest, obj: Json) -> None:
         kind, namespace, name = manifest.key
         if self._api.store.get(kind, (namespace, name)):
-            live = self._api.update(kind, namespace, name, merged(kind, self._api.get(kind, namespace, name), obj))
+            live = self._api.update(
+                Request(kind, namespace, name), merged(kind, self._api.get(Request(kind, namespace, name)), obj)
+            ).obj
         else:
-            live = self._api.create(kind, namespace, obj)
+            live = self._api.create(Request(kind, namespace), obj).obj
         if "status" in kind.subresources and obj.get("status"):
             with_status = {**live, "status": {**(live.get("status") or {}), **obj["status"]}}
-            self._api.update(kind, namespace, name, with_status, subresource="status")
+            self._api.update(Request(kind, namespace, name, subresource="status"), with_status)
 
     def _is_ours(self, service: Json, field: str) -> bool:
         """Returns whether a Service of these manifests has the number that this one requests."""

@@ -14,10 +14,11 @@ import aiohttp
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.store import Store
 
@@ -61,14 +62,17 @@ async def server(
     uids = count(1)
     config = ClusterConfig(service_cidrs=tuple(ip_network(cidr) for cidr in cidrs), node_port_range=node_ports)
     api = Api(
-        Store(),
-        Registry(config, lambda n: n // 2),
-        lambda: 1_700_000_000.0,
-        lambda: f"uid-{next(uids)}",
-        lambda: f"{next(uids):05}",
+        Registry(
+            Store(),
+            config,
+            lambda n: n // 2,
+            lambda: 1_700_000_000.0,
+            lambda: f"uid-{next(uids)}",
+            lambda: f"{next(uids):05}",
+        )
     )
     for name in namespaces:
-        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     running = await rest.start(api, RestConfig(port=0))
     try:
         async with aiohttp.ClientSession("http://{}:{}".format(*running.address)) as session:

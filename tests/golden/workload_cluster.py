@@ -16,9 +16,10 @@ from kdns.controlplane.controllers.workloads.statefulset.controller import State
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, NODE, POD, REPLICA_SET, REPLICATION_CONTROLLER, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Subscription
@@ -67,12 +68,9 @@ class Workbench:
             return 30 if wanted is None else wanted
 
         self.api = Api(
-            Store(),
-            Registry(config, lambda n: n // 2),
-            lambda: self.now_s,
-            lambda: f"uid-{next(numbers)}",
-            suffix,
-            grace_s,
+            Registry(
+                Store(), config, lambda n: n // 2, lambda: self.now_s, lambda: f"uid-{next(numbers)}", suffix, grace_s
+            )
         )
         self.controllers: tuple[Reconciler, ...] = (
             Deployments(),
@@ -81,16 +79,16 @@ class Workbench:
             StatefulSets(),
             DaemonSets(suffix),
         )
-        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+        self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})
         self._later: dict[tuple[int, Name], float] = {}
         self._queue: dict[tuple[int, Name], None] = {}
         self._subscriptions: dict[Kind, Subscription] = {
-            kind: self.api.watch(kind, None) for controller in self.controllers for kind in controller.watches
+            kind: self.api.watch(ApiRequest(kind)) for controller in self.controllers for kind in controller.watches
         }
 
     def make(self, kind: Kind, obj: Json) -> Json:
         """Create an object in `default`."""
-        return self.api.create(kind, "default" if kind.namespaced else "", obj)
+        return self.api.create(ApiRequest(kind, "default" if kind.namespaced else ""), obj).copy()
 
     def node(self, name: str, labels: Json | None = None, taints: list[Json] | None = None) -> None:
         """Add a node."""
@@ -98,16 +96,16 @@ class Workbench:
 
     def change(self, kind: Kind, name: str, **spec: Any) -> Json:
         """Change fields of a spec."""
-        obj = self.api.get(kind, "default", name)
-        return self.api.update(kind, "default", name, {**obj, "spec": {**obj["spec"], **spec}})
+        obj = self.api.get(ApiRequest(kind, "default", name))
+        return self.api.update(ApiRequest(kind, "default", name), {**obj, "spec": {**obj["spec"], **spec}}).copy()
 
     def get(self, kind: Kind, name: str) -> Json:
         """The object as it is stored."""
-        return self.api.get(kind, "default", name)
+        return self.api.get(ApiRequest(kind, "default", name))
 
     def all(self, kind: Kind) -> list[Json]:
         """All objects of a kind."""
-        return self.api.list(kind, "default" if kind.namespaced else None).items
+        return self.api.list(ApiRequest(kind, "default" if kind.namespaced else None)).items
 
     def pods(self) -> list[Json]:
         """Pods that neither ended nor are being deleted, by name."""
@@ -119,21 +117,23 @@ class Workbench:
 
     def report(self, pod: Json, *, ready: bool = True, phase: str = "Running", node: str = "n1") -> None:
         """Say as a kubelet what became of a Pod."""
-        pod = self.api.get(POD, "default", pod["metadata"]["name"])
+        pod = self.api.get(ApiRequest(POD, "default", pod["metadata"]["name"]))
         if not pod["spec"].get("nodeName"):
             bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
-            pod = self.api.update(POD, "default", pod["metadata"]["name"], bound)
+            pod = self.api.update(ApiRequest(POD, "default", pod["metadata"]["name"]), bound).copy()
         condition = {
             "type": "Ready",
             "status": "True" if ready else "False",
             "lastTransitionTime": timestamp(self.now_s),
         }
         status = {**pod.get("status", {}), "phase": phase, "conditions": [condition]}
-        self.api.update(POD, "default", pod["metadata"]["name"], {**pod, "status": status}, subresource="status")
+        self.api.update(
+            ApiRequest(POD, "default", pod["metadata"]["name"], subresource="status"), {**pod, "status": status}
+        )
 
     def vanish(self, pod: Json) -> None:
         """End a Pod at once."""
-        self.api.delete(POD, "default", pod["metadata"]["name"], options={"gracePeriodSeconds": 0})
+        self.api.delete(ApiRequest(POD, "default", pod["metadata"]["name"]), options={"gracePeriodSeconds": 0})
 
     def run_pods(self, steps: int = 50) -> None:
         """Make all Pods ready, end those that are leaving, and let the controllers go on, until nothing changes."""
@@ -202,12 +202,12 @@ class Workbench:
         key: Key = (meta.get("namespace", ""), meta["name"])
         match action.verb:
             case "create":
-                self.api.create(action.kind, key[0], action.obj)
+                self.api.create(ApiRequest(action.kind, key[0]), action.obj)
             case "update":
-                self.api.update(action.kind, *key, action.obj, subresource=action.subresource)
+                self.api.update(ApiRequest(action.kind, *key, subresource=action.subresource), action.obj)
             case "delete":
                 if self.api.store.get(action.kind, key):
-                    self.api.delete(action.kind, *key)
+                    self.api.delete(ApiRequest(action.kind, *key))
 
 
 def is_ready(pod: Json) -> bool:

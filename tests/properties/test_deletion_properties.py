@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 OWNERS = st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=3, unique_by=lambda each: each[0])
@@ -23,9 +24,17 @@ DELETIONS = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["Background"
 
 def cluster() -> Api:
     numbers = count(1)
-    registry = Registry(ClusterConfig(), random.Random(1).randrange)
-    api = Api(Store(), registry, lambda: 1.7e9, lambda: f"uid-{next(numbers)}", lambda: "abcde")
-    api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+    api = Api(
+        Registry(
+            Store(),
+            ClusterConfig(),
+            random.Random(1).randrange,
+            lambda: 1.7e9,
+            lambda: f"uid-{next(numbers)}",
+            lambda: "abcde",
+        )
+    )
+    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     return api
 
 
@@ -41,22 +50,24 @@ def test_what_is_left_has_an_owner_and_is_not_waiting(
 ) -> None:
     """Owners may form circles: references are added when all objects exist."""
     api = cluster()
-    made = [api.create(CONFIG_MAP, "default", {"metadata": {"name": f"c{number}"}}) for number in range(12)]
+    made = [
+        api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}}).copy() for number in range(12)
+    ]
     owned = set()
     for number, wanted in enumerate(owners):
         rows = [reference(made[other], blocking=blocking) for other, blocking in wanted if other != number]
         if rows:
             owned.add(f"c{number}")
             obj = {**made[number], "metadata": {**made[number]["metadata"], "ownerReferences": rows}}
-            api.update(CONFIG_MAP, "default", f"c{number}", obj)
+            api.update(Request(CONFIG_MAP, "default", f"c{number}"), obj)
     orphaned = False
     for number, policy in deletions:
         orphaned = orphaned or policy == "Orphan"
         try:
-            api.delete(CONFIG_MAP, "default", f"c{number}", options={"propagationPolicy": policy})
+            api.delete(Request(CONFIG_MAP, "default", f"c{number}"), options={"propagationPolicy": policy})
         except StatusError as error:
             assert error.code == 404, error  # noqa: PT017 - it may have gone with another
-    left = {obj["metadata"]["uid"]: obj["metadata"] for obj in api.list(CONFIG_MAP, None).items}
+    left = {obj["metadata"]["uid"]: obj["metadata"] for obj in api.list(Request(CONFIG_MAP)).items}
     for meta in left.values():
         assert "deletionTimestamp" not in meta, "nothing else holds it"
         found = [row["uid"] for row in meta.get("ownerReferences") or ()]

@@ -17,10 +17,11 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.resources.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
 from kdns.controlplane.resources.service.spec import ports_held
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit, StoredObject
 
@@ -54,11 +55,10 @@ class Cluster:
     ) -> None:
         self.commits = commits or []
         self.loses = False
-        self.registry = Registry(CONFIG, lambda n: n // 2)
         numbers = count(revision)
         store = Store(objects or [], revision=revision, persist=self._persist)
         new = lambda: f"uid-{next(numbers)}"  # noqa: E731
-        self.api = Api(store, self.registry, lambda: NOW_S, new, lambda: "x")
+        self.api = Api(Registry(store, CONFIG, lambda n: n // 2, lambda: NOW_S, new, lambda: "x"))
 
     def _persist(self, commit: Commit) -> None:
         if self.loses:
@@ -78,17 +78,17 @@ class Cluster:
         return Cluster([*objects.values()], self.api.store.revision, [*self.commits])
 
     def prepare(self) -> None:
-        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
-        self.api.create(SERVICE_CIDR, "", default_service_cidr(CONFIG))
+        self.api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+        self.api.create(Request(SERVICE_CIDR), default_service_cidr(CONFIG))
 
     def all(self, kind: Kind) -> list[Json]:
-        return self.api.list(kind, None).items
+        return self.api.list(Request(kind)).items
 
     def apply(self, write: Write) -> None:
         what, name, kind, ip, port, policy, more = write
         try:
             if what == "delete":
-                self.api.delete(SERVICE, "default", name)
+                self.api.delete(Request(SERVICE, "default", name))
             elif what == "reserve":
                 self._toggle(IP_ADDRESS, ip if ":" in ip or "." in ip else "fd00::4", {"parentRef": PARENT})
             elif what == "range":
@@ -98,7 +98,7 @@ class Cluster:
                 obj = service(name, kind, ip, port, policy, more)
                 if what == "refused":
                     obj["spec"]["sessionAffinity"] = "Sometimes"
-                self.api.update(SERVICE, "default", name, obj, dry_run=what == "dry run")
+                self.api.update(Request(SERVICE, "default", name, dry_run=what == "dry run"), obj)
         except StatusError:
             pass
         finally:
@@ -107,12 +107,12 @@ class Cluster:
     def _toggle(self, kind: Kind, name: str, spec: Json) -> None:
         stored = self.api.store.get(kind, ("", name))
         if stored is None:
-            self.api.create(kind, "", {"metadata": {"name": name}, "spec": spec})
+            self.api.create(Request(kind), {"metadata": {"name": name}, "spec": spec})
         elif kind == SERVICE_CIDR or not is_managed(stored.obj):
-            self.api.delete(kind, "", name)
+            self.api.delete(Request(kind, "", name))
 
     def check(self) -> None:
-        numbers = self.registry.services
+        numbers = self.api.registry.services
         services, objects = self.all(SERVICE), self.all(IP_ADDRESS)
         addresses = [name for each in services for name in names_of(each)]
         ports = [port for each in services for port in ports_held(each)]
@@ -149,10 +149,10 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
             cluster = cluster.restarted()
         cluster.apply(write)
         cluster.check()
-    assert cluster.restarted().registry.lost == []
+    assert cluster.restarted().api.registry.lost == []
     for kind in (SERVICE, IP_ADDRESS):
-        cluster.api.delete_all(kind, cluster.api.list(kind, None).stored)
-    numbers = cluster.registry.services
+        cluster.api.delete_all(Request(kind), cluster.api.list(Request(kind)).stored)
+    numbers = cluster.api.registry.services
     ranges = [each for family in numbers.addresses.values() for each in family.ranges.values()]
     assert [each.used for each in (*ranges, numbers.ports.pool)] == [0] * (len(ranges) + 1)
     assert not any(family.owners or family.objects for family in numbers.addresses.values())

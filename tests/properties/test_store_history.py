@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.storage import listing
+from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
 
@@ -88,7 +89,7 @@ def test_pages_are_one_moment(history: list[Change], wanted: Filter, limit: int,
     first = True
     while first or token:
         first = False
-        page = listing.page(store, SERVICE, wanted, limit=limit, continue_token=token, resource_version="", match="")
+        page = listing.page(store, SERVICE, wanted, ListOptions(limit=limit, continue_token=token))
         assert len(page.stored) <= limit
         found += page.stored
         token = page.continue_token

@@ -14,10 +14,11 @@ from kdns.cluster.selectors import SelectorError
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.schema.patch import patch_schema
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.store import Store
 
@@ -27,24 +28,24 @@ WRITERS = 3
 @given(turns=st.lists(st.integers(0, WRITERS - 1), max_size=60))
 def test_no_update_is_lost(turns: list[int]) -> None:
     """Each writer reads a number and on its next turn writes the next one; only a current read may succeed."""
-    api = Api(Store(), Registry(ClusterConfig(), lambda _: 0), lambda: 0.0, lambda: "uid", lambda: "x")
-    api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+    api = Api(Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x"))
+    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     counter: Json = {"metadata": {"name": "c", "annotations": {"n": "0"}}, "spec": {"ports": [{"port": 80}]}}
-    api.create(SERVICE, "default", counter)
+    api.create(Request(SERVICE, "default"), counter)
     held: dict[int, Json] = {}
     won = 0
     for writer in turns:
         obj = held.pop(writer, None)
         if obj is None:
-            held[writer] = api.get(SERVICE, "default", "c")
+            held[writer] = api.get(Request(SERVICE, "default", "c"))
             continue
         obj["metadata"]["annotations"]["n"] = str(int(obj["metadata"]["annotations"]["n"]) + 1)
         try:
-            api.update(SERVICE, "default", "c", obj)
+            api.update(Request(SERVICE, "default", "c"), obj)
             won += 1
         except StatusError as error:
             assert error.code == 409, error  # noqa: PT017 - losing is allowed, other errors are not
-    assert api.get(SERVICE, "default", "c")["metadata"]["annotations"]["n"] == str(won)
+    assert api.get(Request(SERVICE, "default", "c"))["metadata"]["annotations"]["n"] == str(won)
 
 
 scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["a", "merge", "replace", "delete", "name"])

@@ -14,10 +14,11 @@ import aiohttp
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -28,13 +29,16 @@ PODS = "/api/v1/namespaces/default/pods"
 def new_api() -> Api:
     numbers = count(1)
     api = Api(
-        Store(history_commits=20),
-        Registry(ClusterConfig(), lambda _: 0),
-        lambda: 1_700_000_000.0,
-        lambda: f"uid-{next(numbers)}",
-        lambda: f"{next(numbers)}",
+        Registry(
+            Store(history_commits=20),
+            ClusterConfig(),
+            lambda _: 0,
+            lambda: 1_700_000_000.0,
+            lambda: f"uid-{next(numbers)}",
+            lambda: f"{next(numbers)}",
+        )
     )
-    api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     return api
 
 

@@ -12,9 +12,10 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, Json
 from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import GracePeriod
+from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 NOW_S = 1_700_000_000.0
@@ -22,16 +23,34 @@ NOW = "2023-11-14T22:13:20Z"
 HEADLESS: Json = {"clusterIP": "None", "ports": [{"port": 80}]}
 
 
-def new_api(store: Store | None = None, grace_s: GracePeriod | None = None, kinds: Catalogue | None = None) -> Api:
+def new_registry(
+    store: Store | None = None,
+    config: ClusterConfig | None = None,
+    new_uid: Callable[[], str] | None = None,
+    **options: Any,
+) -> Registry:
     uids, suffixes = count(1), count(1)
-    options: dict[str, Any] = {"grace_s": grace_s} if grace_s else {}
-    registry = Registry(ClusterConfig(), lambda _: 0, kinds=kinds)
-    if store is None:
-        store = Store()
-    api = Api(store, registry, lambda: NOW_S, lambda: f"uid-{next(uids)}", lambda: f"s{next(suffixes):04}", **options)
-    if not api.list(NAMESPACE, None).items:
-        api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
-    return api
+    registry = Registry(
+        Store() if store is None else store,
+        config or ClusterConfig(),
+        lambda _: 0,
+        lambda: NOW_S,
+        new_uid or (lambda: f"uid-{next(uids)}"),
+        lambda: f"s{next(suffixes):04}",
+        **options,
+    )
+    if registry.store.get(NAMESPACE, ("", "default")) is None:
+        registry.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+    return registry
+
+
+def new_api(store: Store | None = None, grace_s: GracePeriod = no_grace_s, kinds: Catalogue | None = None) -> Api:
+    return Api(new_registry(store, grace_s=grace_s, kinds=kinds))
+
+
+def without_revision(obj: Json) -> Json:
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
+    return {**obj, "metadata": metadata}
 
 
 def service(name: str = "web", **metadata: Any) -> Json:

@@ -19,6 +19,7 @@ from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
 
@@ -123,7 +124,7 @@ def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> s
 
 
 def _stored(api: Api, kind: Any) -> list[Json]:
-    return list(api.list(kind, None).items)
+    return list(api.list(Request(kind)).items)
 
 
 def _service(endpoint_slice: Json) -> tuple[str, str]:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.io.manifest_follower import ManifestFollower, ObjectList
+from kdns.controlplane.io.manifest_follower import ManifestFollower
 from kdns.controlplane.manifests.io.files import load, texts_read_once
 from kdns.controlplane.manifests.manifest import Manifest
 from kdns.controlplane.meta.annotations import MANIFEST
@@ -28,7 +27,9 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
 from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import StoredObject
 from kdns.errors import InputError, ManifestError
 
 _IDLE_S: Final = 0.05
@@ -54,13 +55,12 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
         warn(text)
     named = {each.namespace for each in manifests} | {_namespace(each.value) for each in unknown}
     for name in sorted(named - {"", *_namespaces(api, manifests)}):
-        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, api.registry.services))
     controllers.start()
     try:
         problems: list[ManifestError] = []
-        exported = _ExportedObjects(api)
-        applied = await ManifestFollower(exported, paths, texts, report=problems.append).start()
+        applied = await ManifestFollower(_ExportedObjects(api.registry), paths, texts, report=problems.append).start()
         if applied.refused:
             raise InputError("\n".join(map(str, problems)))
         for problem in problems:
@@ -84,7 +84,7 @@ def _namespace(obj: Json) -> str:
 
 def _namespaces(api: Api, manifests: Iterable[Manifest]) -> Iterator[str]:
     """Yields the namespaces that exist or have a manifest."""
-    yield from (obj["metadata"]["name"] for obj in api.list(NAMESPACE, None).items)
+    yield from (obj["metadata"]["name"] for obj in api.list(Request(NAMESPACE)).items)
     yield from (each.name for each in manifests if each.kind == NAMESPACE)
 
 
@@ -96,48 +96,27 @@ async def _until_idle(controllers: ControllerManager) -> None:
             return
 
 
-class _ExportedObjects:
+class _ExportedObjects(Api):
     """The API, which also accepts objects that were exported from a cluster.
 
     EndpointSlices of manifests get another managed-by label, so that no controller manages them. Endpoints of kdns's
     own servers may have loopback addresses.
     """
 
-    def __init__(self, api: Api) -> None:
-        self._api, self.kinds = api, api.kinds
+    def create(self, request: Request, obj: Json) -> StoredObject:
+        """Stores a new object."""
+        with self._validation(request, obj):
+            return super().create(request, _unmanaged(request.kind, obj))
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        return self._api.get(kind, namespace, name)
+    def update(self, request: Request, obj: Json) -> StoredObject:
+        """Replaces an object."""
+        with self._validation(request, obj):
+            return super().update(request, _unmanaged(request.kind, obj))
 
-    def list(self, kind: Kind, namespace: str | None) -> ObjectList:
-        return self._api.list(kind, namespace)
-
-    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
-        changed, manager = _unmanaged(kind, obj), field_manager
-        with self._validation(kind, namespace, obj):
-            return self._api.create(kind, namespace, changed, field_manager=manager, dry_run=dry_run)
-
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        obj: Json,
-        *,
-        subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
-    ) -> Json:
-        update = partial(self._api.update, kind, namespace, name, subresource=subresource, field_manager=field_manager)
-        with self._validation(kind, namespace, obj):
-            return update(_unmanaged(kind, obj), dry_run=dry_run)
-
-    def _validation(self, kind: Kind, namespace: str, obj: Json) -> AbstractContextManager[None]:
-        is_own = kind in {ENDPOINTS, ENDPOINT_SLICE} and (namespace, obj["metadata"]["name"]) in _OWN
-        return self._api.registry.without_validation() if is_own else nullcontext()
-
-    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
-        return self._api.delete(kind, namespace, name, options=options)
+    def _validation(self, request: Request, obj: Json) -> AbstractContextManager[None]:
+        name = request.namespace, obj["metadata"]["name"]
+        is_own = request.kind in {ENDPOINTS, ENDPOINT_SLICE} and name in _OWN
+        return self.registry.without_validation() if is_own else nullcontext()
 
 
 def _unmanaged(kind: Kind, obj: Json) -> Json:

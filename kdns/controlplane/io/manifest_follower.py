@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kdns import logs
 from kdns.controlplane.manifest_mistakes import refusals
@@ -19,8 +19,10 @@ from kdns.controlplane.manifests.io.files import ManifestFile, Scanner, check_ex
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind, Kinds
+from kdns.controlplane.meta.kinds import NAMESPACE, Json
 from kdns.controlplane.schema import check
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
 
@@ -38,47 +40,6 @@ KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 
 _BACKGROUND: Json = {"propagationPolicy": "Background"}
 """Dependents are deleted too, as with `kubectl delete`."""
-
-
-class ObjectList(Protocol):
-    """The result of a list request."""
-
-    @property
-    def items(self) -> Sequence[Json]:
-        """The objects."""
-
-
-class Objects(Protocol):
-    """The kinds and verbs of the API that manifests need. Each verb raises StatusError."""
-
-    @property
-    def kinds(self) -> Kinds:
-        """The served kinds."""
-
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """Returns the stored object."""
-
-    def list(self, kind: Kind, namespace: str | None) -> ObjectList:
-        """Returns the objects of a namespace, None for all namespaces."""
-
-    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
-        """Returns the object as it was stored, or with `dry_run` as it would be."""
-
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        obj: Json,
-        *,
-        subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
-    ) -> Json:
-        """Returns the object as it was stored, or with `dry_run` as it would be."""
-
-    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
-        """Returns the deleted object, or a Status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +71,7 @@ class ManifestFollower:
 
     def __init__(
         self,
-        api: Objects,
+        api: Api,
         paths: Sequence[Path],
         texts: Mapping[Path, str] | None = None,
         *,
@@ -232,11 +193,11 @@ class ManifestFollower:
         to_apply = check.prune(kind, to_apply)
         before: Json = {"metadata": {}}
         try:
-            before = self._api.get(kind, namespace, name)
+            before = self._api.get(Request(kind, namespace, name))
         except StatusError as error:
             if error.code != 404:
                 raise
-            live, verb = self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER), "created"
+            live, verb = self._api.create(Request(kind, namespace, manager=FIELD_MANAGER), to_apply).obj, "created"
         else:
             if is_terminating(before):
                 raise BeingDeletedError(manifest)
@@ -248,7 +209,7 @@ class ManifestFollower:
             status = merged(kind, before | {"status": live.get("status")}, to_apply).get("status", {})
             if status != live.get("status", {}):
                 live = live | {"status": status}
-                self._api.update(kind, namespace, name, live, subresource="status", field_manager=FIELD_MANAGER)
+                self._api.update(Request(kind, namespace, name, subresource="status", manager=FIELD_MANAGER), live)
         fields = () if verb == "created" else changed_fields(before, obj if verb == "replaced" else live)
         if fields or verb != "configured":
             self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
@@ -266,31 +227,31 @@ class ManifestFollower:
         """Raises the API's error for the object, and stores nothing."""
         kind, namespace, name = manifest.key
         try:
-            before = self._api.get(kind, namespace, name)
+            before = self._api.get(Request(kind, namespace, name))
         except StatusError as error:
             if error.code != 404:
                 raise
-            self._api.create(kind, namespace, obj, field_manager=FIELD_MANAGER, dry_run=True)
+            self._api.create(Request(kind, namespace, manager=FIELD_MANAGER, dry_run=True), obj)
         else:
             obj = merged(kind, before, obj)
-            self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER, dry_run=True)
+            self._api.update(Request(kind, namespace, name, manager=FIELD_MANAGER, dry_run=True), obj)
 
     def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
         """Updates the object; deletes and creates it if the update is refused for immutable fields only."""
         kind, namespace, name = manifest.key
         try:
-            return self._api.update(kind, namespace, name, obj, field_manager=FIELD_MANAGER), "configured"
+            return self._api.update(Request(kind, namespace, name, manager=FIELD_MANAGER), obj).obj, "configured"
         except StatusError as error:
             if not error.is_about_immutable_fields:
                 raise
-        deleted = self._api.delete(kind, namespace, name, options={**_BACKGROUND, "gracePeriodSeconds": 0})
+        deleted = self._api.delete(Request(kind, namespace, name), options={**_BACKGROUND, "gracePeriodSeconds": 0}).obj
         if (deleted.get("metadata") or {}).get("deletionTimestamp"):  # it has finalizers
             raise BeingDeletedError(manifest)
         try:
-            return self._api.create(kind, namespace, to_apply, field_manager=FIELD_MANAGER), "replaced"
+            return self._api.create(Request(kind, namespace, manager=FIELD_MANAGER), to_apply).obj, "replaced"
         except StatusError:
             identity = {field: before["metadata"][field] for field in KEPT_METADATA if field in before["metadata"]}
-            self._api.create(kind, namespace, before | {"metadata": identity}, field_manager=FIELD_MANAGER)
+            self._api.create(Request(kind, namespace, manager=FIELD_MANAGER), before | {"metadata": identity})
             raise
 
     def _delete(self, key: Key) -> bool:
@@ -298,11 +259,11 @@ class ManifestFollower:
         applied = self._applied.pop(key, None)
         source = ""
         try:
-            obj = self._api.get(kind, namespace, name)
+            obj = self._api.get(Request(kind, namespace, name))
             source = source_of(obj)
             if not source:
                 return False
-            self._api.delete(kind, namespace, name, options=_BACKGROUND)
+            self._api.delete(Request(kind, namespace, name), options=_BACKGROUND)
             self._changes.add(ObjectChange(applied.path if applied else source, *key, "deleted"), obj)
         except StatusError as error:
             if error.code != 404:
@@ -319,7 +280,7 @@ class ManifestFollower:
             return
         broken = {source_text(str(path.absolute())) for path, loaded in self._files.items() if loaded.errors}
         for kind in sorted(self._api.kinds.stored, key=lambda kind: kind is NAMESPACE):
-            for obj in list(self._api.list(kind, None).items):
+            for obj in list(self._api.list(Request(kind)).items):
                 key = kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
                 source = source_of(obj)
                 followed = source and any(Path(source).is_relative_to(root) for root in self._roots)

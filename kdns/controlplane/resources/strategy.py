@@ -55,10 +55,6 @@ def _no_grace_s(_obj: Json, _requested_s: int | None) -> int:
     return 0
 
 
-def _nothing_stored(_numbers: ServiceAllocator, _obj: Json) -> None:
-    pass
-
-
 class Allocate(Protocol):
     """Allocates the numbers of an object that replaces `old` (None: a new one), and sets it in the object."""
 
@@ -158,8 +154,8 @@ class Strategy:
     owned_objects: OwnedObjects | None = None
     """Objects of another kind that are made and removed together with it."""
 
-    stored: Callable[[ServiceAllocator, Json], None] = _nothing_stored
-    deleted: Callable[[ServiceAllocator, Json], None] = _nothing_stored
+    stored: Callable[[ServiceAllocator, Json], None] | None = None
+    deleted: Callable[[ServiceAllocator, Json], None] | None = None
     """The effects of a stored and a deleted object on the allocations."""
 
     restored: Callable[[ServiceAllocator, StoredObject], list[str]] | None = None

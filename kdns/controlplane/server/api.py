@@ -1,7 +1,7 @@
-"""The verbs of the Kubernetes API over store and strategies, without HTTP.
+"""The verbs of the Kubernetes API over the registry, without HTTP.
 
-One thread owns it; see `Api.share` for others. A verb makes the new object; writes.py stores it. Arguments are copied;
-the results of `get` and of writes belong to the caller.
+One thread owns it; see `Api.share` for others. A verb makes the new object, and the registry stores it. Arguments are
+not changed, and results are shared: `get` returns a new value.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from typing import Any
 
 from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
 from kdns.controlplane.meta.errors import not_found
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.meta.size import check_size
+from kdns.controlplane.resources.conversion import Conversion
 from kdns.controlplane.schema.patch import patch_schema
-from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.conversions import conversion_of
-from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
-from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.patch import patched
-from kdns.controlplane.server.writes import InTurn, Writes
+from kdns.controlplane.server.registry import InTurn, Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import listing, object_meta
-from kdns.controlplane.storage.backlog import Backlog
-from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.object_meta import copied
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
+from kdns.controlplane.storage.listing import ListOptions, ListResult
+from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription, stored_object_of
+
+_ALL = ListOptions()
 
 
 def _same(obj: Json) -> Json:
@@ -33,272 +31,133 @@ def _same(obj: Json) -> Json:
 
 
 class Api:
-    """One API server's state and rules.
+    """One API server's state and rules. `backlog` is the work that follows from deletions."""
 
-    `backlog` is the work that follows from deletions. `grace_s(kind, obj, requested)`: how long a deleted object stays.
-    Differs: by default 0 also for Pods, since no containers run.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        registry: Registry,
-        now_s: Callable[[], float],
-        new_uid: Callable[[], str],
-        random_suffix: Callable[[], str],
-        grace_s: GracePeriod = no_grace_s,
-    ) -> None:
-        self.store, self.registry, self.kinds = store, registry, registry.kinds
-        self.now_s = now_s
-        self.is_shared = False
-
-        def begin(kind: Kind, obj: Json) -> None:
-            object_meta.begin(obj, new_uid(), now_s(), generation=self.kinds[kind].generation is not None)
-
-        objects = ObjectStore(store, registry, begin)
-        self.backlog = Backlog()
-        self._deletion = Deletion(objects, now_s, grace_s, self.backlog)
-        self._writes = Writes(objects, self._deletion, now_s, new_uid, random_suffix)
+    def __init__(self, registry: Registry) -> None:
+        self.registry, self.store, self.kinds, self.now_s = registry, registry.store, registry.kinds, registry.now_s
+        self.backlog, self.is_shared = registry.backlog, False
 
     def share(self, in_turn: InTurn) -> None:
         """Let other threads create, update, patch and apply."""
-        self._writes.in_turn = self.registry.in_turn = in_turn
+        self.registry.in_turn = in_turn
         self.is_shared = True
 
-    def get(
-        self, kind: Kind, namespace: str, name: str, *, subresource: str = "", served_version: Kind | None = None
-    ) -> Json:
-        """Returns the object, or its subresource, in the served version. Raises 404 if it does not exist."""
-        obj, conversion = (
-            self.find(kind, namespace, name).obj,
-            conversion_of(self.kinds, kind, subresource, served_version),
-        )
-        return copied(conversion.read(obj) if conversion else obj)
-
-    def find(self, kind: Kind, namespace: str, name: str) -> StoredObject:
-        """Returns the stored version, which is shared. Raises 404 if it does not exist."""
-        version = self.store.get(kind, listing.key(kind, namespace, name))
+    def find(self, request: Request) -> StoredObject:
+        """Returns the stored version. Raises 404 if it does not exist."""
+        version = self.store.get(request.kind, request.key)
         if version is None:
-            raise not_found(kind, name)
+            raise not_found(request.kind, request.name)
         return version
 
-    def list(  # noqa: PLR0913 - the parameters of a request
-        self,
-        kind: Kind,
-        namespace: str | None,
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
-        continue_token: str = "",
-        resource_version: str = "",
-        resource_version_match: str = "",
-        served_version: Kind | None = None,
-    ) -> ListResult:
-        """Returns one page of objects; `namespace` None means all. Selectors name fields of the `served_version`."""
-        wanted = listing.filter_of(
-            namespace, label_selector, field_selector, self.kinds.field_labels(kind, served_version)
-        )
-        return listing.page(
-            self.store,
-            kind,
-            wanted,
-            limit=limit,
-            continue_token=continue_token,
-            resource_version=resource_version,
-            match=resource_version_match,
-        )
+    def shown(self, request: Request) -> StoredObject:
+        """Returns an object, or its subresource, as the served version. Raises 404 if it does not exist."""
+        return self._shown(self.find(request), self._conversion(request))
 
-    def looked_at(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
-        served_version: Kind | None = None,
-    ) -> Iterator[StoredObject]:
+    def get(self, request: Request) -> Json:
+        """Returns the same as a new value."""
+        return self.shown(request).copy()
+
+    def list(self, request: Request, options: ListOptions = _ALL) -> ListResult:
+        """Returns one page of the objects of a kind."""
+        return listing.page(self.store, request.kind, self._filter(request, options), options)
+
+    def looked_at(self, request: Request, options: ListOptions) -> Iterator[StoredObject]:
         """Yields the stored objects that the selectors of a list or watch read, after decoding the previous one."""
-        wanted, found = (
-            listing.filter_of(namespace, label_selector, field_selector, self.kinds.field_labels(kind, served_version)),
-            0,
-        )
+        wanted, found = self._filter(request, options), 0
         if not wanted.selects:
             return
-        for version in self.store.page(kind, Filter(namespace)).items:
+        for version in self.store.page(request.kind, Filter(request.namespace)).items:
             yield version
             found += wanted.matches(version)
-            if found > limit > 0:
+            if found > options.limit > 0:
                 return
 
-    def watch(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        *,
-        resource_version: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        send_initial: bool | None = None,
-        served_version: Kind | None = None,
-    ) -> Subscription:
+    def watch(self, request: Request, options: ListOptions = _ALL) -> Subscription:
         """Returns a watch from a revision on; see listing.subscribe.
 
         The caller sends bookmarks, with `store.revision`.
         """
-        wanted = listing.filter_of(
-            namespace, label_selector, field_selector, self.kinds.field_labels(kind, served_version)
-        )
-        return listing.subscribe(self.store, kind, wanted, resource_version=resource_version, send_initial=send_initial)
+        return listing.subscribe(self.store, request.kind, self._filter(request, options), options)
 
-    def create(
-        self,
-        kind: Kind,
-        namespace: str,
-        obj: Json,
-        *,
-        dry_run: bool = False,
-        field_manager: str = "",
-        served_version: Kind | None = None,
-    ) -> Json:
-        """Stores a new object. With a `served_version`, arguments and results of writes have that kind.
-
-        Without a `field_manager`, a write adds no managedFields.
-        """
-        obj, conversion = copied(obj), self.kinds.conversion(served_version)
+    def create(self, request: Request, obj: Json) -> StoredObject:
+        """Stores a new object. Arguments and results of writes have the kind of the served version."""
+        conversion = self.kinds.conversion(request.served_version)
         sent = conversion.write({}, object_meta.typed(conversion.kind, obj)) if conversion else obj
-        made = self._writes.create(kind, namespace, sent, self._writes.writer(field_manager), dry_run=dry_run)
-        return conversion.read(made) if conversion else made
+        return self._shown(self.registry.create(request, sent), conversion)
 
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        obj: Json,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        field_manager: str = "",
-        served_version: Kind | None = None,
-    ) -> Json:
+    def update(self, request: Request, obj: Json) -> StoredObject:
         """Replaces an object, or its status alone. Raises 409 if it changed, or was recreated, since it was read."""
-        object_meta.check_address(namespace, name, obj)
-        version, uid = self.store.get(kind, listing.key(kind, namespace, name)), obj["metadata"].get("uid") or ""
-        creates = self.kinds[kind].allow_create_on_update and not subresource
-        if version is None and not creates:
+        kind, name = request.kind, request.name
+        object_meta.check_address(request.space, name, obj)
+        version, uid = self.store.get(kind, request.key), obj["metadata"].get("uid") or ""
+        if version is None and (request.subresource or not self.kinds[kind].allow_create_on_update):
             raise not_found(kind, name)
         object_meta.check_uid(kind, name, uid, version.obj if version else None)
         if version is None:
-            new = _without_revision(obj)
-            return self.create(
-                kind, namespace, new, dry_run=dry_run, field_manager=field_manager, served_version=served_version
-            )
-        writer, conversion = (
-            self._writes.writer(field_manager, subresource),
-            conversion_of(self.kinds, kind, subresource, served_version),
-        )
-        if conversion is None:
-            return self._writes.update(version, copied(obj), writer, dry_run=dry_run)
-        sent = conversion.write(copied(version.obj), object_meta.typed(conversion.kind, copied(obj)))
-        return conversion.read(self._writes.update(version, sent, writer, dry_run=dry_run))
+            return self.create(request, _without_revision(obj))
+        conversion = self._conversion(request)
+        sent = conversion.write(version.obj, object_meta.typed(conversion.kind, obj)) if conversion else obj
+        return self._shown(self.registry.update(request, version, sent), conversion)
 
-    def patch(  # noqa: PLR0913 - the parameters of a request
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        patch_type: str,
-        patch: Any,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        field_manager: str = "",
-        served_version: Kind | None = None,
-        validate: Callable[[Json], Json] = _same,
-    ) -> Json:
+    def patch(
+        self, request: Request, patch_type: str, patch: Any, validate: Callable[[Json], Json] = _same
+    ) -> StoredObject:
         """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
-        version, conversion = (
-            self.find(kind, namespace, name),
-            conversion_of(self.kinds, kind, subresource, served_version),
-        )
-        writer = self._writes.writer(field_manager, subresource)
-        if conversion is None:
-            changed = patched(copied(version.obj), patch_type, patch, patch_schema(kind))
-            return self._writes.update(version, validate(changed), writer, dry_run=dry_run)
-        shown = validate(
-            patched(
-                serialized(conversion.kind, conversion.read(version.obj)),
-                patch_type,
-                patch,
-                patch_schema(conversion.kind),
-            )
-        )
-        object_meta.check_address(namespace, name, shown)
-        object_meta.check_uid(kind, name, shown["metadata"].get("uid") or "", version.obj)
-        sent = conversion.write(copied(version.obj), object_meta.typed(conversion.kind, shown))
-        return conversion.read(self._writes.update(version, sent, writer, dry_run=dry_run))
+        version, conversion = self.find(request), self._conversion(request)
+        shown = self._shown(version, conversion)
+        sent = patched(shown.copy(), patch_type, patch, patch_schema(shown.kind))
+        check_size(sent)
+        sent = validate(sent)
+        if conversion:
+            object_meta.check_address(request.space, request.name, sent)
+            object_meta.check_uid(request.kind, request.name, sent["metadata"].get("uid") or "", version.obj)
+            sent = conversion.write(version.obj, object_meta.typed(conversion.kind, sent))
+        return self._shown(self.registry.update(request, version, sent), conversion)
 
-    def apply(  # noqa: PLR0913 - the parameters of a request
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        config: Json,
-        *,
-        field_manager: str,
-        force: bool = False,
-        subresource: str = "",
-        dry_run: bool = False,
-        served_version: Kind | None = None,
-        validate: Callable[[Json], Json] = _same,
-    ) -> Json:
+    def apply(self, request: Request, config: Json, validate: Callable[[Json], Json] = _same) -> StoredObject:
         """Applies a configuration to an object, which need not exist (server-side apply)."""
-        version, conversion = (
-            self.store.get(kind, listing.key(kind, namespace, name)),
-            conversion_of(self.kinds, kind, subresource, served_version),
-        )
-        if version is None and subresource:
-            raise not_found(kind, name)
+        kind, version, conversion = request.kind, self.store.get(request.kind, request.key), self._conversion(request)
+        if version is None and request.subresource:
+            raise not_found(kind, request.name)
         check_kind(conversion.kind if conversion else kind, config)
         if conversion:
             check_structure(conversion.kind, config)
             config = conversion.configuration(kind, config)
-        writer = self._writes.writer(field_manager, subresource)
-        obj = apply(kind, version.obj if version else None, config, writer, force=force)
-        object_meta.check_address(namespace, name, obj)
+        writer = self.registry.writer(request)
+        obj = apply(kind, version.obj if version else None, config, writer, force=request.force)
+        check_size(obj)
+        object_meta.check_address(request.space, request.name, obj)
         if version is None:
-            obj = _new_by_apply(kind, name, obj)
+            object_meta.check_uid(kind, request.name, obj["metadata"].get("uid") or "", None)
+            obj = _without_revision(obj)
         obj = validate(obj)
         entries = obj["metadata"].get("managedFields") or []
         if version is None:
-            made = self._writes.create(kind, namespace, obj, writer, dry_run=dry_run, entries=entries)
-        else:
-            made = self._writes.update(version, obj, writer, dry_run=dry_run, entries=entries)
-        return conversion.read(made) if conversion else made
+            return self._shown(self.registry.create(request, obj, entries), conversion)
+        return self._shown(self.registry.update(request, version, obj, entries), conversion)
 
-    def delete(
-        self, kind: Kind, namespace: str, name: str, *, options: Json | None = None, dry_run: bool = False
-    ) -> Json:
-        """Delete an object; returns its last state, or the current one if finalizers or a grace period hold it.
+    def delete(self, request: Request, options: Json | None = None) -> StoredObject:
+        """Deletes an object; returns its last state, or the current one if finalizers or a grace period hold it."""
+        last = self.registry.deletion.delete(self.find(request), options or {}, dry_run=request.dry_run)
+        return self._shown(last, self._conversion(request))
 
-        The result is shared, as that of `find`.
-        """
-        return self._deletion.delete(self.find(kind, namespace, name), options or {}, dry_run=dry_run).obj
-
-    def delete_all(
-        self, kind: Kind, versions: Iterable[StoredObject], *, options: Json | None = None, dry_run: bool = False
-    ) -> None:
+    def delete_all(self, request: Request, versions: Iterable[StoredObject], options: Json | None = None) -> None:
         """Deletes the current versions of listed objects, as far as they still exist."""
-        for version in versions:
-            if self.store.get(kind, version.key):
-                self.delete(kind, *version.key, options=options, dry_run=dry_run)
+        for each in versions:
+            if version := self.store.get(request.kind, each.key):
+                self.registry.deletion.delete(version, options or {}, dry_run=request.dry_run)
 
+    def _conversion(self, request: Request) -> Conversion | None:
+        return conversion_of(self.kinds, request.kind, request.subresource, request.served_version)
 
-def _new_by_apply(kind: Kind, name: str, obj: Json) -> Json:
-    object_meta.check_uid(kind, name, obj["metadata"].get("uid") or "", None)
-    return _without_revision(obj)
+    def _shown(self, version: StoredObject, conversion: Conversion | None) -> StoredObject:
+        if conversion is None:
+            return version
+        return stored_object_of(conversion.kind, version.key, conversion.read(version.obj), version.revision)
+
+    def _filter(self, request: Request, options: ListOptions) -> Filter:
+        labels = self.kinds.field_labels(request.kind, request.served_version)
+        return listing.filter_of(request.namespace, options.label_selector, options.field_selector, labels)
 
 
 def _without_revision(obj: Json) -> Json:

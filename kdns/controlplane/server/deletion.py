@@ -6,10 +6,10 @@ Differs: small deletions are complete when the request is answered, not some tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.meta.errors import forbidden
@@ -20,12 +20,13 @@ from kdns.controlplane.resources.custom.definition import CLEANUP
 from kdns.controlplane.resources.custom.status import with_termination
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.server import namespaces
-from kdns.controlplane.server.object_store import ObjectStore
 from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, propagation
 from kdns.controlplane.storage import object_meta
-from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
 from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
+
+if TYPE_CHECKING:
+    from kdns.controlplane.server.registry import Registry
 
 GracePeriod: TypeAlias = Callable[[Strategy, Json, int | None], int]
 """Seconds that a deleted object stays; the last argument is gracePeriodSeconds of the request."""
@@ -42,23 +43,17 @@ def grace_period_s(strategy: Strategy, obj: Json, requested_s: int | None) -> in
 
 
 class Deletion:
-    """All deletions of one cluster.
+    """All deletions of one cluster. Further deletions that follow are queued in the backlog of the registry."""
 
-    Further deletions that follow are queued in `backlog`. Deletions that a restart interrupted are queued at start.
-    """
-
-    def __init__(
-        self,
-        objects: ObjectStore,
-        now_s: Callable[[], float],
-        grace_s: GracePeriod,
-        backlog: Backlog,
-    ) -> None:
+    def __init__(self, objects: Registry, grace_s: GracePeriod) -> None:
         self._objects, self._store, self._kinds = objects, objects.store, objects.kinds
-        self._now_s, self._grace_s, self._backlog = now_s, grace_s, backlog
-        for version in objects.interrupted.terminating:
+        self._now_s, self._grace_s, self._backlog = objects.now_s, grace_s, objects.backlog
+
+    def go_on(self, terminating: Iterable[StoredObject], ownerless: Iterable[tuple[Kind, Key]]) -> None:
+        """Queues the deletions that the last stop interrupted: of terminating objects, and of those without owners."""
+        for version in terminating:
             self._backlog.add(partial(self._resume, version))
-        for left in objects.interrupted.ownerless:
+        for left in ownerless:
             self._backlog.add(partial(self._collect_if_orphaned, *left))
 
     def delete(self, version: StoredObject, options: Json, *, dry_run: bool) -> StoredObject:

@@ -6,7 +6,7 @@ Facts: meta/v1 CreateOptions, UpdateOptions, PatchOptions and DeleteOptions, the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, cast
 
 from kdns.controlplane.meta.errors import Cause, StatusError, invalid
@@ -14,6 +14,7 @@ from kdns.controlplane.meta.field_errors import forbidden, invalid_value, quoted
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema.field_validation import Policy
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.watch import StoredObject
 
 MANAGER_BYTES_MAX = 128
@@ -23,17 +24,8 @@ _KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOption
 _UNKNOWN_AGENT = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """The options of a write."""
-
-    manager: str
-    dry_run: bool
-    policy: Policy
-    force: bool
-
-
-def write_options(
+def with_write_options(
+    request: Request,
     method: str,
     *,
     manager: str,
@@ -42,8 +34,8 @@ def write_options(
     policy: str,
     force: bool | None = None,
     applies: bool = False,
-) -> WriteOptions:
-    """Returns the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
+) -> Request:
+    """Returns a request with the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
     causes = []
     if force is not None and method == "PATCH" and not applies:
         causes.append(forbidden("force", "may not be specified for non-apply patch"))
@@ -55,8 +47,8 @@ def write_options(
         causes.append(unsupported("fieldValidation", policy, POLICIES))
     if causes:
         raise _invalid(method, causes)
-    chosen = cast("Policy", policy or "Warn")
-    return WriteOptions(manager or manager_of(user_agent), bool(dry_run), chosen, bool(force))
+    manager, chosen = manager or manager_of(user_agent), cast("Policy", policy or "Warn")
+    return replace(request, manager=manager, dry_run=bool(dry_run), policy=chosen, force=bool(force))
 
 
 def checked_dry_run(method: str, values: Sequence[str]) -> bool:

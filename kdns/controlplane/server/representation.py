@@ -22,7 +22,7 @@ from kdns.controlplane.server.conversions import printer_of_kind
 from kdns.controlplane.server.protobuf import encoding
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.watch import WatchEvent, joined_items
+from kdns.controlplane.storage.watch import StoredObject, WatchEvent, joined_items
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -208,18 +208,23 @@ class Renderer:
     include_object: IncludeObject = "Metadata"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether objects of the kind are sent in JSON, as they are encoded."""
+        return not self.shape.form and self.shape.media_type != PROTOBUF
+
+    @property
     def sends_stored(self) -> bool:
         """Whether objects are sent as the store encoded them."""
-        return not self.shape.form and self.shape.media_type != PROTOBUF and self.kinds.conversion(self.kind) is None
+        return self.is_plain and self.kinds.conversion(self.kind) is None
 
     def shown(self, obj: Json) -> Json:
         """Returns a stored object as the kind of the request."""
         conversion = self.kinds.conversion(self.kind)
         return conversion.read(obj) if conversion else obj
 
-    def one(self, obj: Json, now_s: float) -> bytes:
-        """Returns a single object."""
-        return self._serialized(self._formed(obj, now_s))
+    def one(self, version: StoredObject, now_s: float) -> bytes:
+        """Returns a single object of the kind."""
+        return version.encoded if self.is_plain else self._serialized(self._formed(version.obj, now_s))
 
     def many(self, found: ListResult, now_s: float) -> bytes:
         """Returns a page of a list."""
@@ -337,9 +342,8 @@ def _json_list(kind: str, api_version: str, metadata: Json, items: bytes) -> byt
     return b'%b,"items":[%b]}' % (head[:-1], items)
 
 
-def deleted(kind: Kind, obj: Json) -> Json:
+def deleted(kind: Kind, metadata: Json) -> Json:
     """Returns the Status that answers a DELETE which does not return the object."""
-    metadata = obj["metadata"]
     details = {"name": metadata["name"], "group": kind.group, "kind": kind.plural, "uid": metadata["uid"]}
     shown = {name: value for name, value in details.items() if value}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": shown}

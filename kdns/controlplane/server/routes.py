@@ -5,29 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, Kind, Kinds
+from kdns.controlplane.meta.kinds import NAMESPACE, Kinds
+from kdns.controlplane.server.request import Request
 
-_WITH_NAME, _WITH_SUBRESOURCE = 2, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The resource of a path: a collection if `name` is "". namespace None means all, or a cluster-scoped kind.
-
-    `watch` is set by the deprecated paths that begin with watch/. Objects are converted to the kind `served_version`.
-    """
-
-    kind: Kind
-    namespace: str | None = None
-    name: str = ""
-    subresource: str = ""
-    watch: bool = False
-    served_version: Kind | None = None
-
-    @property
-    def space(self) -> str:
-        """The namespace as a key has it: "" for cluster-scoped objects."""
-        return self.namespace or ""
+_WITH_NAME = 2
 
 
 def unknown_path() -> StatusError:
@@ -35,8 +16,18 @@ def unknown_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def target(path: str, kinds: Kinds) -> Target:
-    """Returns the resource that a decoded path below /api or /apis names. Raises 404 for an unknown one."""
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path below /api or /apis: `names` are the plural of a kind, a name, a subresource and what follows it."""
+
+    api_version: str
+    is_watch: bool
+    namespace: str | None
+    names: tuple[str, ...]
+
+
+def parsed(path: str) -> Path:
+    """Returns the parts of a decoded path. Raises 404 for a path that names no resource."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             api_version = version
@@ -44,23 +35,26 @@ def target(path: str, kinds: Kinds) -> Target:
             api_version = f"{group}/{version}"
         case _:
             raise unknown_path()
-    watch = rest[:1] == ["watch"]
-    if watch:
+    is_watch = rest[:1] == ["watch"]
+    if is_watch:
         rest = rest[1:]
-    if not rest or "" in rest:
-        raise unknown_path()
-    in_namespace = rest[0] == "namespaces" and len(rest) > _WITH_NAME and rest[2] not in NAMESPACE.subresources
+    in_namespace = rest[:1] == ["namespaces"] and len(rest) > _WITH_NAME and rest[2] not in NAMESPACE.subresources
     namespace, rest = (rest[1], rest[2:]) if in_namespace else (None, rest)
-    kind = kinds.by_plural(api_version, rest[0])
-    if kind is None or len(rest) > _WITH_SUBRESOURCE:
+    return Path(api_version, is_watch, namespace, tuple(rest))
+
+
+def target(path: Path, kinds: Kinds) -> Request:
+    """Returns the resource that a path names. Raises 404 for an unknown one."""
+    if "" in {*path.names, path.namespace}:
         raise unknown_path()
-    name = rest[1] if len(rest) >= _WITH_NAME else ""
-    subresource = rest[2] if len(rest) == _WITH_SUBRESOURCE else ""
-    placed = namespace is not None
-    if (placed and not kind.namespaced) or (name and placed != kind.namespaced):
+    plural, name, subresource, *more = (*path.names, "", "", "")
+    kind = kinds.by_plural(path.api_version, plural)
+    placed = path.namespace is not None
+    if kind is None or any(more) or (placed and not kind.namespaced) or (name and placed != kind.namespaced):
         raise unknown_path()
-    if kind.is_review and (name or watch or placed != kind.namespaced):
+    if kind.is_review and (name or path.is_watch or placed != kind.namespaced):
         raise unknown_path()
     if subresource and subresource not in kind.subresources:
         raise unknown_path()
-    return Target(kind.stored_kind, namespace, name, subresource, watch, kind if kind.stored_as else None)
+    served_version = kind if kind.stored_as else None
+    return Request(kind.stored_kind, path.namespace, name, subresource, served_version, is_watch=path.is_watch)

@@ -15,35 +15,40 @@ from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NODE, POD, SERVICE, 
 from kdns.controlplane.resources.label_selectors import selector_of
 from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.storage.object_meta import check_preconditions, copied, is_terminating, timestamp
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.routes import Path
+from kdns.controlplane.storage.object_meta import check_preconditions, is_terminating, timestamp
 
 _MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def evict(api: Api, namespace: str, name: str, eviction: Json, *, dry_run: bool) -> None:
+def evict(api: Api, request: Request, eviction: Json) -> None:
     """Deletes the Pod if its disruption budget allows it. Raises 429 otherwise."""
-    _check_name("Eviction", eviction, name)
+    _check_name("Eviction", eviction, request.name)
+    dry_run, target = request.dry_run, Request(POD, request.namespace, request.name)
     options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
     if dry_run and options.get("dryRun") not in (None, [], ["All"]):
         sent = " ".join(options["dryRun"])
         raise StatusError(500, "", f"Non-matching dry-run options in request and content: [All] and [{sent}]")
     dry_run = dry_run or bool(options.get("dryRun"))
-    pod = api.get(POD, namespace, name)
+    pod = api.find(target).obj
     budget = None if _is_free(pod) else _budget(api, pod)
     if not _is_free(pod):
         check_preconditions(POD, pod, options.get("preconditions") or {})
     if budget and not dry_run:
-        api.update(DISRUPTION_BUDGET, namespace, budget["metadata"]["name"], budget, subresource="status")
+        api.update(
+            Request(DISRUPTION_BUDGET, request.namespace, budget["metadata"]["name"], subresource="status"), budget
+        )
     if not dry_run and not _is_free(pod):
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         told = with_condition(pod, "DisruptionTarget", "True", timestamp(api.now_s()), **why)
-        api.update(POD, namespace, name, told, subresource="status")
+        api.update(replace(target, subresource="status"), told)
         wanted = options.get("preconditions") or {}
         options["preconditions"] = {
             key: wanted[key] for key in wanted if key != "resourceVersion"
         }  # our update changed it
-    api.delete(POD, namespace, name, options=options, dry_run=dry_run)
+    api.delete(replace(target, dry_run=dry_run), options)
 
 
 def _is_free(pod: Json) -> bool:
@@ -58,14 +63,14 @@ def _budget(api: Api, pod: Json) -> Json | None:
     labels = pod["metadata"].get("labels") or {}
     found = [
         obj
-        for obj in api.list(DISRUPTION_BUDGET, namespace).items
+        for obj in api.list(Request(DISRUPTION_BUDGET, namespace)).items
         if (selector := (obj.get("spec") or {}).get("selector")) is not None and selector_of(selector).matches(labels)
     ]
     if len(found) > 1:
         raise internal(_MORE_THAN_ONE)
     if not found:
         return None
-    budget = copied(found[0])
+    budget = {**found[0]}
     status = budget.get("status") or {}
     if (status.get("disruptionsAllowed") or 0) <= 0:
         needs, has = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
@@ -79,15 +84,16 @@ def _budget(api: Api, pod: Json) -> Json | None:
     return budget
 
 
-def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -> None:
+def bind(api: Api, request: Request, binding: Json) -> None:
     """Binds the Pod to a scheduler's node. Raises 409 if the Pod is bound, terminating or has scheduling gates."""
+    name, subject = request.name, Request(POD, request.namespace, request.name)
     _check_name("Binding", binding, name)
     target, metadata = binding.get("target") or {}, binding.get("metadata") or {}
     if (target.get("kind") or "Node") != "Node":
         raise _unwrapped(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
         raise _unwrapped(required("target.name"))
-    pod = api.get(POD, namespace, name)
+    pod = api.find(subject).obj
     check_preconditions(
         POD, pod, {field: metadata[field] for field in ("uid", "resourceVersion") if metadata.get(field)}
     )
@@ -97,10 +103,10 @@ def bind(api: Api, namespace: str, name: str, binding: Json, *, dry_run: bool) -
     labels = {**(pod["metadata"].get("labels") or {}), **(metadata.get("labels") or {})}
     metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
     placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
-    placed = api.update(POD, namespace, name, placed, dry_run=dry_run)
-    if not dry_run:
+    placed = api.update(replace(subject, dry_run=request.dry_run), placed).obj
+    if not request.dry_run:
         told = with_condition(placed, "PodScheduled", "True", timestamp(api.now_s()))
-        api.update(POD, namespace, name, told, subresource="status")
+        api.update(replace(subject, subresource="status"), told)
 
 
 def _unbindable(pod: Json, name: str) -> str:
@@ -125,8 +131,8 @@ def _check_name(kind: str, body: Json, name: str) -> None:
 class Post(Protocol):
     """Handles a POST to a subresource of a Pod."""
 
-    def __call__(self, api: Api, namespace: str, name: str, body: Json, /, *, dry_run: bool) -> None:
-        """Handles the request; stores nothing with `dry_run`."""
+    def __call__(self, api: Api, request: Request, body: Json, /) -> None:
+        """Handles the request; a dry run stores nothing."""
         ...
 
 
@@ -151,19 +157,13 @@ _REFUSED: dict[tuple[Kind, str], str] = {
 _KINDS = {kind.plural: kind for kind in (NODE, POD, SERVICE, SERVICE_ACCOUNT)}
 
 
-def refuse(path: str, api: Api) -> None:
+def refuse(path: Path, api: Api) -> None:
     """Raises 400 for the path of a subresource in _REFUSED, 404 without its object; other paths pass."""
-    match path.strip("/").split("/"):
-        case ["api", "v1", "namespaces", namespace, plural, name, subresource, *_]:
-            pass
-        case ["api", "v1", "nodes" as plural, name, subresource, *_]:
-            namespace = ""
-        case _:
-            return
-    kind = _KINDS.get(plural)
+    plural, name, subresource, *_ = (*path.names, "", "", "")
+    kind = _KINDS.get(plural) if path.api_version == "v1" else None
     text = _REFUSED.get((kind, subresource)) if kind else None
-    if kind is None or text is None or bool(namespace) != kind.namespaced:
+    if kind is None or text is None or (path.namespace is not None) != kind.namespaced:
         return
     plain = name.removeprefix("https:").removeprefix("http:").partition(":")[0] if subresource == "proxy" else name
-    api.find(kind, namespace, plain)
+    api.find(Request(kind, path.namespace, plain))
     raise bad_request(text.format(plain))

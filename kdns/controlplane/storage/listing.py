@@ -85,12 +85,24 @@ def filter_of(
     return Filter(namespace, labels, field_selectors.parse(field_labels, field_selector))
 
 
-def page(
-    store: Store, kind: Kind, wanted: Filter, *, limit: int, continue_token: str, resource_version: str, match: str
-) -> ListResult:
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The parameters of a list or watch (meta/v1 ListOptions). `send_initial` is sendInitialEvents."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    send_initial: bool | None = None
+
+
+def page(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> ListResult:
     """Returns one page of a list. All pages are of the snapshot of the first."""
+    check_options(options, watch=False)
     revision, start = 0, ("", "")
-    check_options(watch=False, match=match, resource_version=resource_version, continue_token=continue_token)
+    continue_token, resource_version = options.continue_token, options.resource_version
     if continue_token:
         if resource_version not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
@@ -99,8 +111,8 @@ def page(
             raise bad_request(f"{_NOT_VALID}: revision {token.rv} is still to come")
         revision, start = max(token.rv, 0), (token.namespace, token.name)
     else:
-        revision = _snapshot(store, limit, resource_version, match)
-    limit = 0 if resource_version == "0" else limit
+        revision = _snapshot(store, options)
+    limit = 0 if resource_version == "0" else options.limit
     try:
         found = store.page(kind, wanted, revision=revision, start=start, limit=limit)
     except StatusError as error:
@@ -111,15 +123,16 @@ def page(
     return ListResult(found.items, str(found.revision), following, found.remaining)
 
 
-def _snapshot(store: Store, limit: int, resource_version: str, match: str) -> int:
+def _snapshot(store: Store, options: ListOptions) -> int:
     """Returns the exact revision a list must show, 0 for the present."""
+    match, resource_version = options.resource_version_match, options.resource_version
     try:
         revision = parsed_revision(resource_version or "0")
     except ValueError as error:
         raise bad_request(f"invalid resource version: {_not_a_revision(resource_version, error)}") from error
     if revision > store.revision:
         raise too_large(revision, store.revision)
-    return revision if match == EXACT or (limit and not match) else 0
+    return revision if match == EXACT or (options.limit and not match) else 0
 
 
 def check_present(store: Store, resource_version: str) -> None:
@@ -142,15 +155,13 @@ def _not_a_revision(text: str, error: ValueError) -> str:
     return f"resourceVersion: Invalid value: {quoted(text)}: {error}"
 
 
-def subscribe(
-    store: Store, kind: Kind, wanted: Filter, *, resource_version: str, send_initial: bool | None
-) -> Subscription:
+def subscribe(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> Subscription:
     """Returns a watch. Without a revision, or with "0", it starts with an ADDED event for each existing object.
 
-    `send_initial` is sendInitialEvents: True requests those events with any revision, False suppresses them.
+    sendInitialEvents requests those events with any revision if it is true, and suppresses them if it is false.
     A future revision closes the watch at once; one older than the history is 410.
     """
-    since = _since(resource_version)
+    since, send_initial = _since(options.resource_version), options.send_initial
     if since > store.revision:
         subscription = store.watch(kind, wanted, since=None)
         subscription.close()
@@ -170,13 +181,12 @@ _LIST_OPTIONS: Final = Kind("meta.k8s.io", "v1", "ListOptions", "listoptions")
 _MATCH, _INITIAL = "resourceVersionMatch", "sendInitialEvents"
 
 
-def check_options(
-    *, watch: bool, match: str, resource_version: str, continue_token: str = "", send_initial: bool | None = None
-) -> None:
+def check_options(options: ListOptions, *, watch: bool) -> None:
     """Raises 422 with every option that contradicts another."""
-    about_match = _watch_match(match, send_initial) if watch else _list_match(match, resource_version)
+    match, send_initial = options.resource_version_match, options.send_initial
+    about_match = _watch_match(match, send_initial) if watch else _list_match(match, options.resource_version)
     causes = list(about_match)
-    if match and continue_token:
+    if match and options.continue_token:
         causes.append(_forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
     if send_initial is not None and not watch:
         causes.append(_forbidden(_INITIAL, f"{_INITIAL} is forbidden for list"))

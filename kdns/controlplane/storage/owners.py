@@ -36,8 +36,6 @@ _read = msgspec.json.Decoder(_Object).decode
 
 def _metadata_of(version: StoredObject) -> OwnerMetadata:
     """Decodes no more than this metadata: at start most objects are not needed otherwise."""
-    if version.is_decoded:
-        return msgspec.convert(version.obj["metadata"], OwnerMetadata)
     return _read(version.encoded).metadata
 
 
@@ -57,10 +55,10 @@ class Owners:
     def track(self, old: StoredObject | None, new: StoredObject | None) -> None:
         """Updates for one commit."""
         if old:
-            for reference in references(old.obj):
+            for reference in old.metadata.get("ownerReferences") or ():
                 self._lose(reference.get("uid", ""), (old.kind, old.key))
         if new:
-            for reference in references(new.obj):
+            for reference in new.metadata.get("ownerReferences") or ():
                 self._gain(reference.get("uid", ""), (new.kind, new.key))
 
     def _gain(self, uid: str, dependent: tuple[Kind, Key]) -> None:

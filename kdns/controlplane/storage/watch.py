@@ -23,6 +23,13 @@ from kdns.controlplane.storage.field_selectors import FieldSelector
 QUEUE_BYTES = 64 * 1024 * 1024
 
 
+class _Metadata(msgspec.Struct):
+    metadata: Json
+
+
+_metadata = msgspec.json.Decoder(_Metadata).decode
+
+
 class StoredObject:
     """One version of an object. All readers share `obj`, so it must not be changed.
 
@@ -49,6 +56,28 @@ class StoredObject:
         """Whether `obj` is decoded."""
         return self._obj is not None
 
+    @property
+    def metadata(self) -> Json:
+        """The metadata of the object, for which nothing else is decoded."""
+        obj = self._obj
+        return _metadata(self.encoded).metadata if obj is None else obj["metadata"]
+
+    def copy(self) -> Json:
+        """Returns the object as a new value, which belongs to the caller."""
+        obj: Json = msgspec.json.decode(self.encoded)
+        return obj
+
+    def equals(self, other: StoredObject) -> bool:
+        """Returns whether both have the same content, perhaps in another order."""
+        if len(self.encoded) != len(other.encoded):
+            return False
+        return self.encoded == other.encoded or self.obj == other.obj
+
+    def without_revision(self) -> StoredObject:
+        """Returns the object as the answer to a dry run shows it, before it has a revision."""
+        metadata = {name: value for name, value in self.obj["metadata"].items() if name != "resourceVersion"}
+        return StoredObject(self.kind, self.key, 0, msgspec.json.encode({**self.obj, "metadata": metadata}))
+
     def rest(self) -> None:
         """Drops the decoded object; `obj` decodes it again."""
         self._obj = None
@@ -58,13 +87,17 @@ class StoredObject:
         before, after = (b'"resourceVersion":"%d"' % each for each in (self.revision, revision))
         if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
             return stored_object_of(self.kind, self.key, self.obj, revision)
-        return StoredObject(self.kind, self.key, revision, self.encoded.replace(before, after))
+        later = StoredObject(self.kind, self.key, revision, self.encoded.replace(before, after))
+        if (obj := self._obj) is not None:
+            later._obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+        return later
 
     def with_metadata(self, metadata: Json) -> StoredObject:
         """A draft of the same content with other metadata, which takes no look at the rest."""
         parts = msgspec.json.decode(self.encoded, type=dict[str, msgspec.Raw])
-        shown = serialized(self.kind, {"metadata": {**metadata, "resourceVersion": "0"}})["metadata"]
-        return StoredObject(self.kind, self.key, 0, msgspec.json.encode({**parts, "metadata": shown}))
+        revision = self.revision
+        shown = serialized(self.kind, {"metadata": {**metadata, "resourceVersion": str(revision)}})["metadata"]
+        return StoredObject(self.kind, self.key, revision, msgspec.json.encode({**parts, "metadata": shown}))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredObject):

@@ -14,12 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.metrics import AllocationMetrics
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 from kdns.runtime.http.sites import scraped
 
@@ -31,10 +32,19 @@ IPS, PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allo
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[Api, str]]:
     numbers, metrics = count(1), AllocationMetrics()
-    registry = Registry(CONFIG, lambda _: 0, metrics.metrics)
-    api = Api(Store(), registry, lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: "x")
-    api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
-    scrape = partial(scraped, metrics.registry(registry.services))
+    api = Api(
+        Registry(
+            Store(),
+            CONFIG,
+            lambda _: 0,
+            lambda: 0.0,
+            lambda: f"uid-{next(numbers)}",
+            lambda: "x",
+            metrics=metrics.metrics,
+        )
+    )
+    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+    scrape = partial(scraped, metrics.registry(api.registry.services))
     server = await rest.start(api, RestConfig(port=0, tokens={"secret": ADMIN}), metrics=scrape)
     yield api, f"http://127.0.0.1:{server.address[1]}/metrics"
     await server.close()
@@ -53,14 +63,16 @@ async def samples(url: str) -> dict[tuple[str, ...], float]:
 async def test_what_is_counted(served: tuple[Api, str]) -> None:
     api, url = served
     ports = [{"port": 80}]
-    api.create(SERVICE, "default", {"metadata": {"name": "a"}, "spec": {"ports": ports, "type": "NodePort"}})
-    api.create(SERVICE, "default", {"metadata": {"name": "b"}, "spec": {"ports": ports, "clusterIP": "10.0.0.2"}})
+    api.create(Request(SERVICE, "default"), {"metadata": {"name": "a"}, "spec": {"ports": ports, "type": "NodePort"}})
+    api.create(
+        Request(SERVICE, "default"), {"metadata": {"name": "b"}, "spec": {"ports": ports, "clusterIP": "10.0.0.2"}}
+    )
     for spec in ({"clusterIP": "10.0.0.2"}, {}):
         with pytest.raises(StatusError):
-            api.create(SERVICE, "default", {"metadata": {"name": "c"}, "spec": {"ports": ports, **spec}})
+            api.create(Request(SERVICE, "default"), {"metadata": {"name": "c"}, "spec": {"ports": ports, **spec}})
     refused = {"ports": [{"port": 80, "nodePort": 1}], "type": "NodePort", "ipFamilies": ["IPv6"]}
     with pytest.raises(StatusError):
-        api.create(SERVICE, "default", {"metadata": {"name": "d"}, "spec": refused})
+        api.create(Request(SERVICE, "default"), {"metadata": {"name": "d"}, "spec": refused})
     found = await samples(url)
     v4, v6 = "10.0.0.0/30", "fd00::/120"
     wanted: dict[tuple[str, ...], float] = {

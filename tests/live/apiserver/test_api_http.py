@@ -11,6 +11,7 @@ import pytest
 from rest_client import PODS, SERVICES, Client, service, serving
 
 from kdns.controlplane.meta.kinds import SERVICE
+from kdns.controlplane.server.request import Request
 
 FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode().rstrip("=")
 
@@ -199,7 +200,7 @@ async def test_what_cannot_be_answered_is_not_written(client: Client, query: str
     accept = "application/json" if query else "text/html"
     for method, path, body in (("POST", SERVICES, service()), ("DELETE", f"{SERVICES}/there", None)):
         assert (await client(method, f"{path}{query}", body, Accept=accept))[0] in {400, 406}
-    assert [found["metadata"]["name"] for found in client.api.list(SERVICE, None).items] == ["there"]
+    assert [found["metadata"]["name"] for found in client.api.list(Request(SERVICE)).items] == ["there"]
 
 
 @pytest.mark.parametrize("path", [SERVICES, f"{SERVICES}/web"])
@@ -228,4 +229,4 @@ async def test_concurrent_writers_lose_nothing(client: Client) -> None:
 
     conflicts = await asyncio.gather(*(increment() for _ in range(12)))
     assert sum(conflicts) > 0, "the writers did meet"
-    assert client.api.get(SERVICE, "default", "web")["metadata"]["annotations"] == {"n": "12"}
+    assert client.api.get(Request(SERVICE, "default", "web"))["metadata"]["annotations"] == {"n": "12"}

@@ -19,6 +19,7 @@ from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs
 from kdns.controlplane.server.io import watch as rest_watch
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.request import Request
 
 DEADLINE_S = 60.0
 WATCH = f"GET {SERVICES}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
@@ -56,7 +57,7 @@ async def test_a_long_initial_list_comes_in_pieces(
 ) -> None:
     monkeypatch.setattr(rest_watch, "_PIECE_BYTES", 3000)
     for number in range(100):
-        api.create(SERVICE, "default", large(f"s{number:03}", 1000))
+        api.create(Request(SERVICE, "default"), large(f"s{number:03}", 1000))
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     host, port = server.address
     async with (
@@ -65,7 +66,7 @@ async def test_a_long_initial_list_comes_in_pieces(
         session.get(f"{SERVICES}?{query}") as response,
     ):
         lines = [json.loads(await response.content.readline())]
-        api.create(SERVICE, "default", service("late"))
+        api.create(Request(SERVICE, "default"), service("late"))
         while len(lines) < 102:
             lines.append(json.loads(await response.content.readline()))
     told = [(line["type"], line["object"]["metadata"].get("name", "")) for line in lines]
@@ -92,7 +93,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_others_are_not(
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
         reader = await session.get(f"{SERVICES}?watch=1")
         for number in range(100):
-            api.create(SERVICE, "default", large(f"s{number}", 100_000))
+            api.create(Request(SERVICE, "default"), large(f"s{number}", 100_000))
             assert (await reader.content.readuntil(b"\n")).startswith(b'{"type":"ADDED"')
         while server.watching > 1:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.01)
@@ -104,7 +105,7 @@ async def test_lists_that_nobody_reads_are_bounded_together(
     api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(100):
-        api.create(SERVICE, "default", large(f"s{number}", 200_000))  # more than the kernel's buffers take
+        api.create(Request(SERVICE, "default"), large(f"s{number}", 200_000))  # more than the kernel's buffers take
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
 
@@ -138,7 +139,7 @@ async def test_tables_are_made_once_for_all_who_watch_alike(
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session, asyncio.timeout(DEADLINE_S):
         watches = [await session.get(f"{SERVICES}?watch=1", headers={"Accept": TABLE}) for _ in range(10)]
-        api.create(SERVICE, "default", service())
+        api.create(Request(SERVICE, "default"), service())
         lines = {await watch.content.readline() for watch in watches}
         for watch in watches:
             watch.close()
@@ -152,7 +153,7 @@ async def test_a_client_that_leaves_while_an_event_is_sent_is_no_error(api: Api,
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.get_running_loop().sock_recv(client, 500)
             (connection,) = server._server.connections  # noqa: SLF001 - the server's side of it
-            api.create(SERVICE, "default", service())
+            api.create(Request(SERVICE, "default"), service())
             assert connection.transport
             connection.transport.close()  # as asyncio does at the client's EOF, with the event on its way
             while server.watching:  # noqa: ASYNC110 - the server has no event for it

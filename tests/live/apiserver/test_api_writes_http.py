@@ -18,6 +18,8 @@ from kdns.controlplane.meta.size import VALUES_MAX
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 
 SERVICES = "/api/v1/namespaces/default/services"
 WEB: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
@@ -54,7 +56,9 @@ class Client:
             return response.status, shown, response.headers.getall("Warning", [])
 
     def managers(self) -> list[str]:
-        return [each["manager"] for each in self.api.get(SERVICE, "default", "web")["metadata"]["managedFields"]]
+        return [
+            each["manager"] for each in self.api.get(Request(SERVICE, "default", "web"))["metadata"]["managedFields"]
+        ]
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ async def test_fields_given_twice(client: Client, body: Any, content_type: str, 
     assert refusal["message"].endswith(f"strict decoding error: {', '.join(told)}")
     status, _, warnings = await client("POST", f"{SERVICES}?fieldValidation=Ignore", body, Content_Type=content_type)
     assert (status, warnings) == (201, [])
-    client.api.delete(SERVICE, "default", "web")
+    client.api.delete(Request(SERVICE, "default", "web"))
     status, made, warnings = await client("POST", SERVICES, body, Content_Type=content_type)
     assert (status, made["spec"]["ports"][0]["port"]) == (201, 81), "the last one counts"
     shown = [each.replace('"', '\\"') for each in told]
@@ -203,8 +207,10 @@ async def test_objects_of_too_many_values_are_refused(client: Client) -> None:
 
 async def test_others_have_their_turn_while_much_is_deleted(client: Client) -> None:
     for number in range(60):
-        client.api.create(SERVICE, "default", {"metadata": {"name": f"s{number}"}, "spec": {"ports": [{"port": 80}]}})
-    watch = client.api.watch(SERVICE, "default", send_initial=False)
+        client.api.create(
+            Request(SERVICE, "default"), {"metadata": {"name": f"s{number}"}, "spec": {"ports": [{"port": 80}]}}
+        )
+    watch = client.api.watch(Request(SERVICE, "default"), ListOptions(send_initial=False))
     loop, turns = asyncio.get_running_loop(), list[int]()
 
     def wake() -> None:

@@ -10,6 +10,7 @@ from rest_client import TABLE, Client, serving
 
 from kdns.controlplane.meta.kinds import EVENT, Json
 from kdns.controlplane.server.patch import APPLY_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.request import Request
 
 NEW = "/apis/events.k8s.io/v1/namespaces/default/events"
 CORE = "/api/v1/namespaces/default/events"
@@ -111,7 +112,7 @@ async def test_a_series_is_patched_as_recorders_do_it(client: Client, patch_type
     series = {"count": 2, "lastObservedTime": "2023-11-14T22:14:20.000000Z"}
     status, patched, _ = await client("PATCH", f"{NEW}/e", {"series": series}, Content_Type=patch_type)
     assert (status, patched["series"], patched["note"]) == (200, series, "it went up")
-    assert client.api.get(EVENT, "default", "e")["series"] == series
+    assert client.api.get(Request(EVENT, "default", "e"))["series"] == series
 
 
 async def test_what_is_read_can_be_written_back(client: Client) -> None:
@@ -122,7 +123,7 @@ async def test_what_is_read_can_be_written_back(client: Client) -> None:
         shown["metadata"]["labels"] = {"by": "hand"}
         status, written, _ = await client("PUT", f"{NEW}/{name}", shown)
         assert (status, written["metadata"]["labels"]) == (200, {"by": "hand"})
-    assert client.api.get(EVENT, "default", "old")["eventTime"] is None
+    assert client.api.get(Request(EVENT, "default", "old"))["eventTime"] is None
     status, made, _ = await client("PUT", f"{NEW}/put", {**SENT, "metadata": {"name": "put"}})
     assert (status, made["apiVersion"], made["note"]) == (201, "events.k8s.io/v1", "it went up")
 

@@ -12,13 +12,14 @@ import aiohttp
 import pytest
 from verbs_api import new_api, service
 
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, SERVICE, Json, Kind
-from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, SERVICE, Json
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Server:
             return response.status, await response.json()
 
     def data(self) -> set[str]:
-        return {*self.api.get(CONFIG_MAP, "default", "m")["data"]}
+        return {*self.api.get(Request(CONFIG_MAP, "default", "m"))["data"]}
 
     def interrupt(self, meanwhile: Callable[[], object]) -> None:
         """Do something once when a thread comes back to the loop with a write."""
@@ -64,9 +65,9 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
         for name in ("create", "update"):
             prepare = getattr(Registry, name)
 
-            def prepared(registry: Registry, kind: Kind, *args: Json, _prepare: Any = prepare, **options: Any) -> Any:
-                made.threads.append((kind.kind, threading.current_thread() is threading.main_thread()))
-                return _prepare(registry, kind, *args, **options)
+            def prepared(registry: Registry, request: Request, *args: Any, _prepare: Any = prepare) -> Any:
+                made.threads.append((request.kind.kind, threading.current_thread() is threading.main_thread()))
+                return _prepare(registry, request, *args)
 
             monkeypatch.setattr(Registry, name, prepared)
         yield made
@@ -98,7 +99,7 @@ async def test_services_are_made_beside_the_loop_too(server: Server) -> None:
     large = service(annotations={"a": "x" * LARGE_BYTES})
     assert (await server("POST", MAPS.replace("configmaps", "services"), large))[0] == 201
     assert server.threads == [("Service", False)]
-    assert server.api.get(SERVICE, "default", "web")["spec"]["clusterIP"]
+    assert server.api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"]
 
 
 @pytest.mark.parametrize(
@@ -114,31 +115,31 @@ async def test_services_are_made_beside_the_loop_too(server: Server) -> None:
 async def test_a_write_between_is_not_lost(
     server: Server, method: str, body: Any, media_type: str, there: set[str] | None
 ) -> None:
-    server.api.create(CONFIG_MAP, "default", {"metadata": {"name": "m"}, "data": LARGE})
+    server.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "m"}, "data": LARGE})
     other = {"data": {"between": "1"}}
-    server.interrupt(lambda: server.api.patch(CONFIG_MAP, "default", "m", MERGE, other))
+    server.interrupt(lambda: server.api.patch(Request(CONFIG_MAP, "default", "m"), MERGE, other))
     status, shown = await server(method, f"{MAPS}/m?fieldManager=me", body, media_type)
     assert status == 200
     assert {*shown["data"]} == server.data() == (there or {"big", "a", "between"})
 
 
 async def test_a_put_of_an_old_revision_is_refused_whenever_the_other_write_comes(server: Server) -> None:
-    made = server.api.create(CONFIG_MAP, "default", {"metadata": {"name": "m"}, "data": LARGE})
-    server.interrupt(lambda: server.api.patch(CONFIG_MAP, "default", "m", MERGE, {"data": {"between": "1"}}))
+    made = server.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "m"}, "data": LARGE}).copy()
+    server.interrupt(lambda: server.api.patch(Request(CONFIG_MAP, "default", "m"), MERGE, {"data": {"between": "1"}}))
     status, refusal = await server("PUT", f"{MAPS}/m", {**made, "data": {"a": "1"}})
     assert (status, refusal["reason"]) == (409, "Conflict")
     assert server.data() == {"big", "between"}
 
 
 async def test_a_new_object_meets_what_came_between(server: Server) -> None:
-    server.interrupt(lambda: server.api.create(CONFIG_MAP, "default", {"metadata": {"name": "m"}}))
+    server.interrupt(lambda: server.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "m"}}))
     status, refusal = await server("POST", MAPS, config_map(LARGE))
     assert (status, refusal["reason"]) == (409, "AlreadyExists")
-    server.api.create(NAMESPACE, "", {"metadata": {"name": "short"}})
-    server.interrupt(lambda: server.api.delete(NAMESPACE, "", "short"))
+    server.api.create(Request(NAMESPACE), {"metadata": {"name": "short"}})
+    server.interrupt(lambda: server.api.delete(Request(NAMESPACE, "", "short")))
     status, refusal = await server("POST", MAPS.replace("default", "short"), config_map(LARGE))
     assert status in {403, 404}
-    assert not server.api.list(CONFIG_MAP, "short").items
+    assert not server.api.list(Request(CONFIG_MAP, "short")).items
 
 
 async def test_validation_is_not_lifted_for_a_thread_by_what_the_loop_does(server: Server) -> None:
@@ -154,8 +155,8 @@ async def test_other_work_goes_on_while_selectors_look_at_objects_that_are_not_d
     server: Server, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     for number in range(50):
-        server.api.create(CONFIG_MAP, "default", {"metadata": {"name": f"m{number}"}})
-    versions = server.api.list(CONFIG_MAP, "default").stored
+        server.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"m{number}"}})
+    versions = server.api.list(Request(CONFIG_MAP, "default")).stored
     for version in versions:
         version.rest()
     monkeypatch.setattr(verbs, "TURN_S", 0.0)

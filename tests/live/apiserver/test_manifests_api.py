@@ -12,8 +12,9 @@ from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -37,13 +38,16 @@ def api() -> Api:
     config = ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")))
     counter = itertools.count(1)
     made = Api(
-        Store(),
-        Registry(config, lambda n: next(counter) % n),
-        now_s=lambda: 1_700_000_000.0,
-        new_uid=lambda: f"uid-{next(counter)}",
-        random_suffix=lambda: f"{next(counter):05}",
+        Registry(
+            Store(),
+            config,
+            lambda n: next(counter) % n,
+            lambda: 1_700_000_000.0,
+            lambda: f"uid-{next(counter)}",
+            lambda: f"{next(counter):05}",
+        )
     )
-    made.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    made.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     return made
 
 
@@ -67,9 +71,9 @@ async def test_the_examples_apply_and_a_second_start_changes_nothing(api: Api, p
     done = await follower(api, EXAMPLES, problems).start()
     assert (problems, done.refused, done.deleted) == ([], 0, 0)
     assert done.applied > 15
-    assert api.get(SERVICE, "default", "redis-master")["spec"]["clusterIP"] == "10.96.0.11"
-    assert api.get(SERVICE, "default", "dual-stack")["spec"]["clusterIPs"] == ["10.96.0.40", "fd00:10:96::40"]
-    assert api.get(POD, "default", "my-app-1")["status"]["podIP"] == "10.244.1.11"
+    assert api.get(Request(SERVICE, "default", "redis-master"))["spec"]["clusterIP"] == "10.96.0.11"
+    assert api.get(Request(SERVICE, "default", "dual-stack"))["spec"]["clusterIPs"] == ["10.96.0.40", "fd00:10:96::40"]
+    assert api.get(Request(POD, "default", "my-app-1"))["status"]["podIP"] == "10.244.1.11"
     before = api.store.revision
     again = await follower(api, EXAMPLES, problems).start()
     assert (again.applied, again.deleted, again.refused) == (done.applied, 0, 0)
@@ -82,22 +86,22 @@ async def test_allocated_values_survive_an_edit(api: Api, tmp_path: Path, proble
     file.write_text(NODE_PORT + namespace)
     following = follower(api, tmp_path, problems)
     assert await following.start() == Applied(applied=2)
-    first = api.get(SERVICE, "shop", "web")["spec"]
+    first = api.get(Request(SERVICE, "shop", "web"))["spec"]
     assert first["ports"][0]["nodePort"]
     edited = NODE_PORT + "    targetPort: 8080\n  - name: https\n    port: 443\n" + namespace
     file.write_text(edited)
     assert await settled(following) == Applied(applied=1)
-    second = api.get(SERVICE, "shop", "web")["spec"]
+    second = api.get(Request(SERVICE, "shop", "web"))["spec"]
     assert (second["clusterIP"], second["ports"][0]["nodePort"]) == (first["clusterIP"], first["ports"][0]["nodePort"])
     assert [port["targetPort"] for port in second["ports"]] == [8080, 443]
     file.write_text(edited.replace("NodePort", "ClusterIP"))
     assert await settled(following) == Applied(applied=1)
-    third = api.get(SERVICE, "shop", "web")["spec"]
+    third = api.get(Request(SERVICE, "shop", "web"))["spec"]
     assert (third["type"], [port.get("nodePort") for port in third["ports"]]) == ("ClusterIP", [None, None])
     file.write_text(namespace)
     assert await settled(following) == Applied(deleted=1)
     with pytest.raises(StatusError):
-        api.get(SERVICE, "shop", "web")
+        api.get(Request(SERVICE, "shop", "web"))
     assert problems == []
 
 
@@ -111,7 +115,7 @@ async def test_what_the_api_refuses_is_told_at_its_line_and_mended(
     assert problems[0].startswith("a.yaml:10: spec.ports[0].port: Invalid value: ")
     assert problems[1].startswith("a.yaml:9: spec.ports[0].targetPort: Invalid value: ")
     assert problems[2] == 'a.yaml:12: namespaces "shop" not found'
-    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     assert await following.scan() == Applied(applied=1, refused=1)
     file.write_text(NODE_PORT)
     assert await settled(following) == Applied()
@@ -126,7 +130,7 @@ async def test_a_renamed_service_keeps_its_address(api: Api, tmp_path: Path, pro
     await following.start()
     file.write_text(text.replace("web", "front"))
     assert await settled(following) == Applied(applied=1, deleted=1)
-    assert api.get(SERVICE, "default", "front")["spec"]["clusterIP"] == "10.96.0.77"
+    assert api.get(Request(SERVICE, "default", "front"))["spec"]["clusterIP"] == "10.96.0.77"
     assert problems == []
 
 
@@ -138,7 +142,7 @@ async def test_readiness_of_a_pod_follows_its_manifest(api: Api, tmp_path: Path,
     await following.start()
     file.write_text(text.replace('status: "True"', 'status: "False"'))
     assert await settled(following) == Applied(applied=1)
-    conditions = api.get(POD, "default", "redis-master")["status"]["conditions"]
+    conditions = api.get(Request(POD, "default", "redis-master"))["status"]["conditions"]
     assert [one["status"] for one in conditions if one["type"] == "Ready"] == ["False"]
     assert problems == []
 
@@ -167,15 +171,15 @@ async def test_another_cluster_ip_makes_the_service_anew(api: Api, tmp_path: Pat
     path.write_text(FIXED)
     follows = follower(api, tmp_path, problems)
     await follows.start()
-    uid = api.get(SERVICE, "default", "web")["metadata"]["uid"]
+    uid = api.get(Request(SERVICE, "default", "web"))["metadata"]["uid"]
     path.write_text(FIXED.replace("0.20", "0.201"))
     await look_twice(follows)
-    made = api.get(SERVICE, "default", "web")
+    made = api.get(Request(SERVICE, "default", "web"))
     assert (made["spec"]["clusterIP"], problems) == ("10.96.0.201", [])
     assert made["metadata"]["uid"] != uid
     path.write_text(FIXED.replace("0.20", "99.999"))
     await look_twice(follows)
-    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.201"
+    assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.201"
     assert len(problems) == 1
 
 
@@ -184,17 +188,19 @@ async def test_a_finalizer_delays_the_service_that_is_made_anew(api: Api, tmp_pa
     path.write_text(FIXED)
     follows = follower(api, tmp_path, problems)
     await follows.start()
-    held = api.get(SERVICE, "default", "web")
-    api.update(SERVICE, "default", "web", {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/f"]}})
+    held = api.get(Request(SERVICE, "default", "web"))
+    api.update(
+        Request(SERVICE, "default", "web"), {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/f"]}}
+    )
     path.write_text(FIXED.replace("0.20", "0.201"))
     await look_twice(follows)
-    going = api.get(SERVICE, "default", "web")
+    going = api.get(Request(SERVICE, "default", "web"))
     assert (going["spec"]["clusterIP"], "deletionTimestamp" in going["metadata"]) == ("10.96.0.20", True)
     assert ["being deleted" in problem for problem in problems] == [True]
     going["metadata"].pop("finalizers")
-    api.update(SERVICE, "default", "web", going)
+    api.update(Request(SERVICE, "default", "web"), going)
     await follows.scan()
-    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.201"
+    assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.201"
 
 
 async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
@@ -205,10 +211,10 @@ async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
     follows = follower(api, tmp_path, problems)
     await follows.start()
     other = {"metadata": {"name": "other"}, "spec": {"clusterIP": "10.96.0.21", "ports": [{"port": 80}]}}
-    api.create(SERVICE, "default", other)
+    api.create(Request(SERVICE, "default"), other)
     path.write_text(FIXED.replace("0.20", "0.21") + "# of another length: the clock of a file system may be slow\n")
     await look_twice(follows)
-    assert api.get(SERVICE, "default", "web")["spec"]["clusterIP"] == "10.96.0.20"
+    assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.20"
     assert "already allocated" in problems[0]
 
 
@@ -235,7 +241,7 @@ async def test_every_mistake_of_an_object_is_reported_as_by_check(
     api: Api, tmp_path: Path, problems: list[str]
 ) -> None:
     """Addresses and node ports are allocated before other rules are looked at, and unknown fields come first of all."""
-    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     text = f"{NODE_PORT}    nodePort: 80\n    targetPort: a b\n  clusterIP: 192.0.2.1\n  sessionAffinity: x\n  typ: x\n"
     (tmp_path / "a.yaml").write_text(text)
     await follower(api, tmp_path, problems).start()
@@ -247,4 +253,4 @@ async def test_every_mistake_of_an_object_is_reported_as_by_check(
         "a.yaml:14": "spec.sessionAffinity",
         "a.yaml:15": "spec.typ",
     }
-    assert not api.list(SERVICE, "shop").items, "nothing was stored"
+    assert not api.list(Request(SERVICE, "shop")).items, "nothing was stored"

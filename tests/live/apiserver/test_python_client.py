@@ -22,11 +22,12 @@ from kubernetes.watch import Watch
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 CoreV1: TypeAlias = Any  # the package says of nearly everything that it may be None
@@ -48,9 +49,17 @@ class Server:
     async def _serve(self) -> None:
         self.ended = asyncio.Event()
         store = Store(history_commits=HISTORY)
-        registry = Registry(ClusterConfig(), lambda _: 0)
-        self.api = Api(store, registry, time.time, lambda: f"uid-{next(self._uids)}", lambda: f"{next(self._uids)}")
-        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+        self.api = Api(
+            Registry(
+                store,
+                ClusterConfig(),
+                lambda _: 0,
+                time.time,
+                lambda: f"uid-{next(self._uids)}",
+                lambda: f"{next(self._uids)}",
+            )
+        )
+        self.api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
         self.server = await rest.start(self.api, RestConfig(port=0, bookmark_interval_s=0.1))
         self.port = self.server.address[1]
         self._listening.set()
@@ -66,8 +75,8 @@ class Server:
                 subscription.close()
             for number in range(writes):
                 patch = {"metadata": {"annotations": {"n": str(number)}}}
-                self.api.patch(SERVICE, "default", "a", MERGE_PATCH, patch)
-            self.api.delete(SERVICE, "default", "b")
+                self.api.patch(Request(SERVICE, "default", "a"), MERGE_PATCH, patch)
+            self.api.delete(Request(SERVICE, "default", "b"))
             done.set()
 
         self.loop.call_soon_threadsafe(cut)

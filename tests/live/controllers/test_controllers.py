@@ -16,9 +16,12 @@ from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import StoredObject
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -35,13 +38,12 @@ class Cluster:
 
     def __post_init__(self) -> None:
         numbers = count(1)
-        self.registry = Registry(self.config, choose)
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Api(Store(), self.registry, time, uid, suffix)
+        self.api = Api(Registry(Store(), self.config, choose, time, uid, suffix))
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
         establish(self.api, objects)
         self.controllers = ControllerManager(
-            self.api, lambda: controllers_of(self.config, choose, self.registry.services)
+            self.api, lambda: controllers_of(self.config, choose, self.api.registry.services)
         )
 
     async def settled(self) -> None:
@@ -50,11 +52,11 @@ class Cluster:
             await self.controllers.idle.wait()
 
     def make(self, kind: Kind, obj: Json) -> Json:
-        return self.api.create(kind, "default" if kind.namespaced else "", obj)
+        return self.api.create(Request(kind, "default" if kind.namespaced else ""), obj).copy()
 
     def slices(self, service: str) -> list[Json]:
         selector = f"kubernetes.io/service-name={service}"
-        return self.api.list(ENDPOINT_SLICE, "default", label_selector=selector).items
+        return self.api.list(Request(ENDPOINT_SLICE, "default"), ListOptions(label_selector=selector)).items
 
     def addresses(self, service: str) -> list[str]:
         """Addresses of ready endpoints in the Service's slices."""
@@ -67,7 +69,7 @@ class Cluster:
         )
 
     def subsets(self, service: str) -> list[Json]:
-        found: list[Json] = self.api.get(ENDPOINTS, "default", service).get("subsets", [])
+        found: list[Json] = self.api.get(Request(ENDPOINTS, "default", service)).get("subsets", [])
         return found
 
     def exists(self, kind: Kind, name: str) -> bool:
@@ -98,14 +100,14 @@ def ready(value: str) -> Json:
 
 
 async def test_a_fresh_cluster_has_namespaces_node_api_and_dns(cluster: Cluster) -> None:
-    names = {each["metadata"]["name"] for each in cluster.api.list(NAMESPACE, None).items}
+    names = {each["metadata"]["name"] for each in cluster.api.list(Request(NAMESPACE)).items}
     assert names == {"default", "kube-system", "kube-public", "kube-node-lease"}
-    assert cluster.api.get(NODE, "", "kdns")["status"]["addresses"][0] == {
+    assert cluster.api.get(Request(NODE, "", "kdns"))["status"]["addresses"][0] == {
         "type": "InternalIP",
         "address": "10.244.0.1",
     }
-    assert cluster.api.get(SERVICE, "default", "kubernetes")["spec"]["clusterIP"] == "10.96.0.1"
-    assert cluster.api.get(SERVICE, "kube-system", "kube-dns")["spec"]["clusterIP"] == "10.96.0.10"
+    assert cluster.api.get(Request(SERVICE, "default", "kubernetes"))["spec"]["clusterIP"] == "10.96.0.1"
+    assert cluster.api.get(Request(SERVICE, "kube-system", "kube-dns"))["spec"]["clusterIP"] == "10.96.0.10"
     assert cluster.addresses("kubernetes") == ["127.0.0.1"]
     assert len(cluster.slices("kubernetes")) == 1
 
@@ -115,7 +117,7 @@ async def test_pods_become_ready_and_endpoints_follow(cluster: Cluster) -> None:
     cluster.make(POD, pod("web-1"))
     cluster.make(POD, pod("web-2"))
     await cluster.settled()
-    pods = cluster.api.list(POD, "default").items
+    pods = cluster.api.list(Request(POD, "default")).items
     ips = sorted(each["status"]["podIP"] for each in pods)
     assert {each["status"]["phase"] for each in pods} == {"Running"}
     assert {each["spec"]["nodeName"] for each in pods} == {"kdns"}
@@ -132,7 +134,7 @@ async def test_readiness_patched_by_a_client_stays(cluster: Cluster) -> None:
     for value, count_ready in (("False", 0), ("True", 1), ("False", 0)):
         patch = {"status": ready(value)}
         cluster.api.patch(
-            POD, "default", "web-1", "application/strategic-merge-patch+json", patch, subresource="status"
+            Request(POD, "default", "web-1", subresource="status"), "application/strategic-merge-patch+json", patch
         )
         await cluster.settled()
         assert len(cluster.addresses("web")) == count_ready
@@ -156,7 +158,7 @@ async def test_a_status_in_the_manifest_is_kept(cluster: Cluster, status: Json, 
     cluster.make(SERVICE, service())
     cluster.make(POD, pod(status=status))
     await cluster.settled()
-    made = cluster.api.get(POD, "default", "web-1")
+    made = cluster.api.get(Request(POD, "default", "web-1"))
     assert made["status"]["podIP"] == (ip or made["status"]["podIPs"][0]["ip"])
     conditions = {row["type"]: row["status"] for row in made["status"]["conditions"]}
     assert conditions["Ready"] == ("True" if is_ready else "False")
@@ -169,7 +171,7 @@ async def test_a_status_in_the_manifest_is_kept(cluster: Cluster, status: Json, 
 async def test_host_network_pods_have_the_nodes_address(cluster: Cluster) -> None:
     cluster.make(POD, pod(hostNetwork=True))
     await cluster.settled()
-    assert cluster.api.get(POD, "default", "web-1")["status"]["podIP"] == "10.244.0.1"
+    assert cluster.api.get(Request(POD, "default", "web-1"))["status"]["podIP"] == "10.244.0.1"
 
 
 async def test_without_simulation_pods_stay_pending() -> None:
@@ -178,7 +180,7 @@ async def test_without_simulation_pods_stay_pending() -> None:
     cluster.make(POD, pod())
     await cluster.settled()
     cluster.controllers.close()
-    assert cluster.api.get(POD, "default", "web-1")["status"]["phase"] == "Pending"
+    assert cluster.api.get(Request(POD, "default", "web-1"))["status"]["phase"] == "Pending"
 
 
 async def test_deleting(cluster: Cluster) -> None:
@@ -186,11 +188,11 @@ async def test_deleting(cluster: Cluster) -> None:
     cluster.make(POD, pod())
     await cluster.settled()
     assert cluster.addresses("web")
-    cluster.api.delete(POD, "default", "web-1")
+    cluster.api.delete(Request(POD, "default", "web-1"))
     await cluster.settled()
     assert cluster.addresses("web") == []
     assert len(cluster.slices("web")) == 1
-    cluster.api.delete(SERVICE, "default", "web")
+    cluster.api.delete(Request(SERVICE, "default", "web"))
     await cluster.settled()
     assert not cluster.exists(ENDPOINTS, "web")
     assert cluster.slices("web") == []
@@ -200,7 +202,7 @@ async def test_a_service_made_again_at_once_gets_its_own_endpoints(cluster: Clus
     cluster.make(SERVICE, service())
     cluster.make(POD, pod())
     await cluster.settled()
-    cluster.api.delete(SERVICE, "default", "web")
+    cluster.api.delete(Request(SERVICE, "default", "web"))
     again = cluster.make(SERVICE, service())
     await cluster.settled()
     assert len(cluster.addresses("web")) == 1
@@ -217,14 +219,14 @@ async def test_hand_written_endpoints_reach_slices(cluster: Cluster) -> None:
     cluster.make(ENDPOINTS, {"metadata": {"name": "db"}, "subsets": subsets})
     await cluster.settled()
     assert cluster.addresses("db") == ["192.0.2.42"]
-    stored = cluster.api.get(ENDPOINTS, "default", "db")
+    stored = cluster.api.get(Request(ENDPOINTS, "default", "db"))
     subsets[0]["addresses"] = [{"ip": "192.0.2.43"}, {"ip": "2001:db8::1"}]
-    cluster.api.update(ENDPOINTS, "default", "db", {**stored, "subsets": subsets})
+    cluster.api.update(Request(ENDPOINTS, "default", "db"), {**stored, "subsets": subsets})
     await cluster.settled()
     assert cluster.addresses("db") == ["192.0.2.43", "2001:db8::1"]
     assert sorted(each["addressType"] for each in cluster.slices("db")) == ["IPv4", "IPv6"]
     assert not any("annotations" in each["metadata"] for each in cluster.slices("db"))
-    cluster.api.delete(ENDPOINTS, "default", "db")
+    cluster.api.delete(Request(ENDPOINTS, "default", "db"))
     await cluster.settled()
     assert cluster.slices("db") == []
 
@@ -235,7 +237,7 @@ async def test_what_others_delete_is_made_again(cluster: Cluster, kind: Kind) ->
     cluster.make(POD, pod())
     await cluster.settled()
     name = "web" if kind == ENDPOINTS else cluster.slices("web")[0]["metadata"]["name"]
-    cluster.api.delete(kind, "default", name)
+    cluster.api.delete(Request(kind, "default", name))
     await cluster.settled()
     assert len(cluster.addresses("web")) == len(cluster.subsets("web")) == 1
 
@@ -245,7 +247,7 @@ async def test_losing_the_selector_ends_the_slices(cluster: Cluster) -> None:
     cluster.make(POD, pod())
     await cluster.settled()
     spec = {key: value for key, value in made["spec"].items() if key != "selector"}
-    cluster.api.update(SERVICE, "default", "web", {**made, "spec": spec})
+    cluster.api.update(Request(SERVICE, "default", "web"), {**made, "spec": spec})
     await cluster.settled()
     managers = {each["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] for each in cluster.slices("web")}
     assert managers == {"endpointslicemirroring-controller.k8s.io"}
@@ -262,7 +264,7 @@ async def test_dual_stack() -> None:
     cluster.make(POD, pod())
     await cluster.settled()
     cluster.controllers.close()
-    ips = [row["ip"] for row in cluster.api.get(POD, "default", "web-1")["status"]["podIPs"]]
+    ips = [row["ip"] for row in cluster.api.get(Request(POD, "default", "web-1"))["status"]["podIPs"]]
     assert cluster.addresses("web") == sorted(ips)
     assert len(ips) == 2
 
@@ -292,7 +294,7 @@ async def test_a_conflict_is_tried_again(cluster: Cluster, monkeypatch: pytest.M
     await cluster.settled()
     real, failures = cluster.api.update, [0]
 
-    def refuse(*args: object, **kwargs: object) -> Json:
+    def refuse(*args: object, **kwargs: object) -> StoredObject:
         if failures[0] < 3:
             failures[0] += 1
             raise StatusError(409, "Conflict", "somebody was faster")
@@ -315,24 +317,24 @@ async def test_servers_that_move_are_found_after_a_restart(cluster: Cluster) -> 
     establish(cluster.api, objects)
     assert cluster.addresses("kubernetes") == ["127.0.0.2"]
     assert cluster.subsets("kubernetes")[0]["ports"][0]["port"] == 9001
-    dns = cluster.api.get(ENDPOINT_SLICE, "kube-system", "kube-dns")
+    dns = cluster.api.get(Request(ENDPOINT_SLICE, "kube-system", "kube-dns"))
     assert (dns["addressType"], dns["endpoints"][0]["addresses"]) == ("IPv6", ["::1"])
 
 
 async def test_others_have_their_turns_while_a_large_namespace_goes(cluster: Cluster) -> None:
-    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "large"}})
+    cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "large"}})
     for number in range(400):
-        cluster.api.create(SERVICE, "large", service(f"s{number}"))
+        cluster.api.create(Request(SERVICE, "large"), service(f"s{number}"))
     await cluster.settled()
-    cluster.api.delete(NAMESPACE, "", "large")
-    left = [len(cluster.api.list(SERVICE, "large").stored)]
+    cluster.api.delete(Request(NAMESPACE, "", "large"))
+    left = [len(cluster.api.list(Request(SERVICE, "large")).stored)]
     async with asyncio.timeout(240):
         while left[-1]:
             await asyncio.sleep(0)
-            left.append(len(cluster.api.list(SERVICE, "large").stored))
+            left.append(len(cluster.api.list(Request(SERVICE, "large")).stored))
     assert 300 <= left[0] < 400, "the request itself does a little of it"
     assert len(set(left)) > 3, "and the rest takes several turns"
     await cluster.settled()
     with pytest.raises(StatusError, match="not found"):
-        cluster.api.get(NAMESPACE, "", "large")
-    assert not cluster.api.list(ENDPOINT_SLICE, "large").stored
+        cluster.api.get(Request(NAMESPACE, "", "large"))
+    assert not cluster.api.list(Request(ENDPOINT_SLICE, "large")).stored

@@ -29,9 +29,10 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.server.subresources import evict
 
 T = TypeVar("T")
@@ -67,8 +68,8 @@ async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
             cluster.make(NODE, {"metadata": {"name": "odd"}})
         cluster.make(POD, POD_ON_IT)
         await cluster.settled()
-        assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
-        evict(cluster.api, "default", "p", {"metadata": {"name": "p"}}, dry_run=True)
+        assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
+        evict(cluster.api, ApiRequest(POD, "default", "p", dry_run=True), {"metadata": {"name": "p"}})
     assert logs == []
 
 
@@ -106,9 +107,9 @@ async def test_odd_statuses(cluster: Cluster, kind: Kind, obj: Json, status: Jso
         cluster.make(DAEMON_SET, {"metadata": {"name": "on-each-node"}, **SETS})
         made = cluster.make(kind, {"metadata": {"name": "odd"}, **obj})
         space = made["metadata"].get("namespace", "")
-        cluster.api.patch(kind, space, "odd", MERGE_PATCH, {"status": status}, subresource="status")
+        cluster.api.patch(ApiRequest(kind, space, "odd", subresource="status"), MERGE_PATCH, {"status": status})
         await cluster.settled()
-        cluster.api.delete(kind, space, "odd")
+        cluster.api.delete(ApiRequest(kind, space, "odd"))
         await cluster.settled()
     assert logs == []
     assert not cluster.exists(kind, "odd")
@@ -165,7 +166,7 @@ async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) 
     cluster.controllers.close()
     held = {"metadata": {"name": "held", "finalizers": ["example.com/a"]}}
     cluster.make(NAMESPACE, held)
-    cluster.api.delete(NAMESPACE, "", "held")
+    cluster.api.delete(ApiRequest(NAMESPACE, "", "held"))
     maker = Maker()
     cluster.controllers = ControllerManager(cluster.api, lambda: [maker])
     with capture_logs() as logs:
@@ -190,10 +191,12 @@ async def test_a_time_slice_ends_in_the_middle_of_an_outcome(cluster: Cluster, m
     cluster.controllers.start()
     written: list[int] = []
     while not cluster.controllers.idle.is_set():
-        written.append(len(cluster.api.list(CONFIG_MAP, None).items))
+        written.append(len(cluster.api.list(ApiRequest(CONFIG_MAP)).items))
         await asyncio.sleep(0)
     assert max(after - before for before, after in pairwise(written)) == 1
-    assert len(cluster.api.list(CONFIG_MAP, None).items) == 50 * len(cluster.api.list(NAMESPACE, None).items)
+    assert len(cluster.api.list(ApiRequest(CONFIG_MAP)).items) == 50 * len(
+        cluster.api.list(ApiRequest(NAMESPACE)).items
+    )
 
 
 async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +209,7 @@ async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypat
     cluster.controllers.start()
     told: list[tuple[int, int]] = []
     await cluster.controllers.finished(lambda done, left: told.append((done, left)))
-    spaces = len(cluster.api.list(NAMESPACE, None).items)
+    spaces = len(cluster.api.list(ApiRequest(NAMESPACE)).items)
     done, left = zip(*told, strict=True)
     assert list(done) == sorted(done)
     assert {*range(spaces)} <= {*done}
@@ -234,13 +237,13 @@ async def test_a_large_object_is_made_beside_the_loop_of_a_shared_api(
     begun, goes_on, threads, prepare = asyncio.Event(), threading.Event(), list[bool](), Registry.create
     loop = asyncio.get_running_loop()
 
-    def prepared(registry: Registry, kind: Kind, obj: Json, **options: Any) -> Any:
+    def prepared(registry: Registry, request: ApiRequest, obj: Json) -> Any:
         if obj["metadata"]["name"] == "large":
             threads.append(threading.current_thread() is threading.main_thread())
             loop.call_soon_threadsafe(begun.set)
             if is_shared:
                 assert goes_on.wait(60)
-        return prepare(registry, kind, obj, **options)
+        return prepare(registry, request, obj)
 
     monkeypatch.setattr(Registry, "create", prepared)
     if is_shared:
@@ -278,7 +281,9 @@ async def test_a_large_object_is_made_again_where_another_write_came_between(clu
     cluster.controllers.close()
     cluster.make(CONFIG_MAP, {"metadata": {"name": "large"}})
     turns = turns_of_loop()
-    left = [lambda: cluster.api.patch(CONFIG_MAP, "default", "large", MERGE_PATCH, {"data": {"between": "1"}})]
+    left = [
+        lambda: cluster.api.patch(ApiRequest(CONFIG_MAP, "default", "large"), MERGE_PATCH, {"data": {"between": "1"}})
+    ]
 
     def in_turn(work: Callable[[], T], /) -> T:
         if threading.current_thread() is threading.main_thread():
@@ -291,7 +296,7 @@ async def test_a_large_object_is_made_again_where_another_write_came_between(clu
         cluster.controllers.start()
         await cluster.settled()
     assert not left
-    assert cluster.api.get(CONFIG_MAP, "default", "large")["metadata"]["labels"] == {"a": "b"}
+    assert cluster.api.get(ApiRequest(CONFIG_MAP, "default", "large"))["metadata"]["labels"] == {"a": "b"}
     assert not logs
 
 

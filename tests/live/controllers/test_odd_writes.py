@@ -18,6 +18,7 @@ from yaml_file import yaml_file
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
+from kdns.controlplane.server.request import Request
 
 OBJECTS: Final = yaml_file(Path(__file__).parents[2] / "golden/odd_objects.yaml")
 BY_TYPE: Final = {(kind.api_version, kind.kind): kind for kind in KINDS}
@@ -64,16 +65,16 @@ def write(cluster: Cluster, kind: Kind, name: str, obj: Json, random: Random) ->
     what = random.choice(["create", "create", "update", "status", "status", "delete"])
     try:
         if what == "delete":
-            cluster.api.delete(kind, space, name)
+            cluster.api.delete(Request(kind, space, name))
             return
         obj = FieldValidator(kind, "Ignore")(obj)
         meta = obj.get("metadata") or {}
         obj["metadata"] = {**meta, "name": name}
         if what == "create":
-            cluster.api.create(kind, space, obj, field_manager="test")
+            cluster.api.create(Request(kind, space, manager="test"), obj)
         else:
             below = "status" if what == "status" and "status" in kind.subresources else ""
-            cluster.api.update(kind, space, name, obj, subresource=below, field_manager="test")
+            cluster.api.update(Request(kind, space, name, subresource=below, manager="test"), obj)
     except StatusError as error:
         if error.code >= 500 and not any(word in error.message for word in MEANT):
             raise

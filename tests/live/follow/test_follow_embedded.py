@@ -17,10 +17,11 @@ from kdns.cluster.state import State
 from kdns.cluster.watch import Timing
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, SERVICE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)
@@ -29,28 +30,30 @@ TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)
 def new_api(history_commits: int = 4096) -> Api:
     counter = itertools.count(1)
     api = Api(
-        Store(history_commits=history_commits),
-        Registry(ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)), lambda n: next(counter) % n),
-        now_s=lambda: 1_714_564_800.0,
-        new_uid=lambda: f"uid-{next(counter)}",
-        random_suffix=lambda: f"{next(counter):05}",
+        Registry(
+            Store(history_commits=history_commits),
+            ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
+            lambda n: next(counter) % n,
+            lambda: 1_714_564_800.0,
+            lambda: f"uid-{next(counter)}",
+            lambda: f"{next(counter):05}",
+        )
     )
-    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     return api
 
 
 def create_service(api: Api, name: str) -> Json:
     spec = {"ports": [{"port": 80}]}
     return api.create(
-        SERVICE, "default", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
-    )
+        Request(SERVICE, "default"), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+    ).copy()
 
 
 def create_slice(api: Api, name: str) -> None:
     labels = {"kubernetes.io/service-name": name}
     api.create(
-        ENDPOINT_SLICE,
-        "default",
+        Request(ENDPOINT_SLICE, "default"),
         {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -98,8 +101,8 @@ async def test_objects_come_change_and_go() -> None:
         assert all(service.virtual_ips for service in state.services.values())
         await all_connected(stats)
         create_service(api, "late")
-        api.delete(SERVICE, "default", "s0")
-        api.delete(ENDPOINT_SLICE, "default", "s0")
+        api.delete(Request(SERVICE, "default", "s0"))
+        api.delete(Request(ENDPOINT_SLICE, "default", "s0"))
         await until(lambda: ("default", "late") in state.services and ("default", "s0") not in state.slices)
         assert ("default", "s0") not in state.services
         assert [one.lists for one in stats.kinds.values()] == [1, 1, 1]

@@ -19,10 +19,11 @@ from kdns_process import WITHOUT_COLLECTION
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 KUBECTL = shutil.which("kubectl")
@@ -86,7 +87,7 @@ class Kubectl:
         return done.out
 
     def service(self) -> Json:
-        return self.api.get(SERVICE, "default", "my-service")
+        return self.api.get(Request(SERVICE, "default", "my-service"))
 
     def edit_with(self, script: str) -> None:
         """Let `kubectl edit` change its file by a shell script that finds it as $1."""
@@ -98,14 +99,17 @@ class Kubectl:
 async def served(home: Path) -> AsyncIterator[Kubectl]:
     """A fresh API with two namespaces, on loopback."""
     api = Api(
-        Store(),
-        Registry(ClusterConfig(), random.randrange),
-        time.time,
-        lambda: str(uuid.uuid4()),
-        lambda: "".join(random.choices(string.ascii_lowercase, k=5)),
+        Registry(
+            Store(),
+            ClusterConfig(),
+            random.randrange,
+            time.time,
+            lambda: str(uuid.uuid4()),
+            lambda: "".join(random.choices(string.ascii_lowercase, k=5)),
+        )
     )
     for name in ("default", "kube-system"):
-        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     server = await rest.start(api, RestConfig(port=0))
     host, port = server.address
     yield Kubectl(api, f"http://{host}:{port}", home)

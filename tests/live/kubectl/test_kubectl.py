@@ -15,6 +15,7 @@ from kubectl_api import KUBECTL, Kubectl, served
 from served_kinds import REVIEWS, SERVED
 
 from kdns.controlplane.meta.kinds import NODE, POD, SERVICE
+from kdns.controlplane.server.request import Request
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
@@ -70,7 +71,7 @@ async def test_create_in_protobuf(kubectl: Kubectl) -> None:
     await kubectl("create service nodeport b --tcp=5678:http -n team")
     await kubectl("create service externalname c --external-name=example.com -n team")
     await kubectl("create service clusterip d --clusterip=None -n team")
-    found = {obj["metadata"]["name"]: obj["spec"] for obj in kubectl.api.list(SERVICE, "team").items}
+    found = {obj["metadata"]["name"]: obj["spec"] for obj in kubectl.api.list(Request(SERVICE, "team")).items}
     assert found["a"]["ports"] == [{"name": "80-8080", "protocol": "TCP", "port": 80, "targetPort": 8080}]
     assert found["a"]["selector"] == {"app": "a"}
     assert found["b"]["ports"][0]["targetPort"] == "http"
@@ -81,7 +82,7 @@ async def test_create_in_protobuf(kubectl: Kubectl) -> None:
         'Error from server (AlreadyExists): namespaces "team" already exists\n'
     )
     assert await kubectl("delete namespace team") == 'namespace "team" deleted\n'
-    assert kubectl.api.list(SERVICE, "team").items == []
+    assert kubectl.api.list(Request(SERVICE, "team")).items == []
 
 
 async def test_get(kubectl: Kubectl) -> None:
@@ -164,14 +165,14 @@ async def test_refusals_are_readable(kubectl: Kubectl) -> None:
 
 
 async def test_describe(kubectl: Kubectl) -> None:
-    kubectl.api.create(NODE, "", {"metadata": {"name": "node-1"}})
+    kubectl.api.create(Request(NODE), {"metadata": {"name": "node-1"}})
     await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
     assert "TargetPort:               9376/TCP" in await kubectl("describe svc my-service")
     assert "web:\n    Image:" in await kubectl("describe pod web-0")
     node = await kubectl("describe node node-1")
     assert "web-0" in node, "pods of a node are found by a field selector"
     assert "Status:       Active" in await kubectl("describe ns default")
-    pod = kubectl.api.get(POD, "default", "web-0")
+    pod = kubectl.api.get(Request(POD, "default", "web-0"))
     involved = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -248,7 +249,7 @@ async def _after(kubectl: Kubectl, process: asyncio.subprocess.Process) -> bytes
 async def test_run_and_expose(kubectl: Kubectl) -> None:
     await kubectl("run web --image=nginx --port=80 --labels=app=web")
     await kubectl("expose pod web --port=8080 --target-port=80 --name=web-svc")
-    found = kubectl.api.get(SERVICE, "default", "web-svc")["spec"]
+    found = kubectl.api.get(Request(SERVICE, "default", "web-svc"))["spec"]
     assert (found["ports"][0]["port"], found["ports"][0]["targetPort"], found["selector"]) == (8080, 80, {"app": "web"})
     assert "force deleted" in await kubectl("delete pod web --force --grace-period=0")
     assert await kubectl("delete svc --all --cascade=foreground") == 'service "web-svc" deleted\n'

@@ -9,6 +9,7 @@ import pytest
 from kubectl_api import KUBECTL, Kubectl, served
 
 from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
+from kdns.controlplane.server.request import Request
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
@@ -158,7 +159,7 @@ async def test_prune(kubectl: Kubectl) -> None:
     await kubectl("apply -f -", f"{WEB}\n---\n{other}")
     pruned = await kubectl("apply --prune -l app=web --prune-allowlist=core/v1/Service -f -", WEB)
     assert pruned == "service/my-service unchanged\nservice/other pruned\n"
-    assert [obj["metadata"]["name"] for obj in kubectl.api.list(SERVICE, "default").items] == ["my-service"]
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(Request(SERVICE, "default")).items] == ["my-service"]
 
 
 async def test_apply_sets(kubectl: Kubectl) -> None:
@@ -167,7 +168,7 @@ async def test_apply_sets(kubectl: Kubectl) -> None:
     flags = "-n default --prune --applyset=configmaps/mine --server-side -f -"
     assert await kubectl(f"apply {flags}", f"{WEB}\n---\n{other}") == f"{SERVERSIDE}service/other serverside-applied\n"
     assert await kubectl(f"apply {flags}", WEB) == f"{SERVERSIDE}service/other pruned\n"
-    assert [obj["metadata"]["name"] for obj in kubectl.api.list(SERVICE, "default").items] == ["my-service"]
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(Request(SERVICE, "default")).items] == ["my-service"]
 
 
 async def test_a_status_is_applied_through_its_subresource(kubectl: Kubectl) -> None:
@@ -185,7 +186,7 @@ async def test_a_status_is_applied_through_its_subresource(kubectl: Kubectl) -> 
 async def test_dry_runs_and_edits_that_change_nothing(kubectl: Kubectl) -> None:
     assert await kubectl("create --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
     assert await kubectl("apply --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
-    assert not kubectl.api.list(SERVICE, "default").items
+    assert not kubectl.api.list(Request(SERVICE, "default")).items
     await kubectl("apply -f -", WEB)
     kubectl.edit_with("true")
     assert (await kubectl.run("edit svc my-service")).err == "Edit cancelled, no changes made.\n"
@@ -201,7 +202,7 @@ async def test_scale(kubectl: Kubectl) -> None:
     assert await kubectl("get deployment web --subresource=scale -o jsonpath={.kind}/{.spec.replicas}") == "Scale/5"
     patch = '{"spec":{"replicas":4}}'
     await kubectl(f"patch deployment web --subresource=scale --type=merge -p {patch}")
-    assert kubectl.api.get(DEPLOYMENT, "default", "web")["spec"]["replicas"] == 4
+    assert kubectl.api.get(Request(DEPLOYMENT, "default", "web"))["spec"]["replicas"] == 4
     refused = await kubectl.run("scale deployment web --replicas=1 --current-replicas=3")
     assert "Expected replicas to be 3, was 4" in refused.err
 
@@ -211,9 +212,9 @@ async def test_delete_cascades(kubectl: Kubectl, cascade: str, left: list[str]) 
     await kubectl("apply -f -", WEB)
     owner = {"apiVersion": "v1", "kind": "Service", "name": "my-service", "uid": kubectl.service()["metadata"]["uid"]}
     mine = {"metadata": {"name": "mine", "ownerReferences": [owner]}, "addressType": "IPv4", "endpoints": []}
-    kubectl.api.create(ENDPOINT_SLICE, "default", mine)
+    kubectl.api.create(Request(ENDPOINT_SLICE, "default"), mine)
     await kubectl(f"delete svc my-service --cascade={cascade}")
-    assert [obj["metadata"]["name"] for obj in kubectl.api.list(ENDPOINT_SLICE, "default").items] == left
+    assert [obj["metadata"]["name"] for obj in kubectl.api.list(Request(ENDPOINT_SLICE, "default")).items] == left
 
 
 async def test_explain_tells_all(kubectl: Kubectl) -> None:

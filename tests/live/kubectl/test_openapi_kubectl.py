@@ -19,10 +19,11 @@ from served_kinds import KINDS
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import NAMESPACE, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -58,13 +59,16 @@ async def served(home: Path) -> AsyncIterator[Run]:
     """Runs kubectl against a server of its own; returns the exit code and the output."""
     counter = itertools.count(1)
     api = Api(
-        Store(),
-        Registry(ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)), lambda n: next(counter) % n),
-        now_s=lambda: NOW_S,
-        new_uid=lambda: f"uid-{next(counter)}",
-        random_suffix=lambda: f"{next(counter):05}",
+        Registry(
+            Store(),
+            ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
+            lambda n: next(counter) % n,
+            lambda: NOW_S,
+            lambda: f"uid-{next(counter)}",
+            lambda: f"{next(counter):05}",
+        )
     )
-    api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     server = await rest.start(api, RestConfig(port=0))
 
     async def run(*arguments: str, stdin: str = "") -> tuple[int, str]:

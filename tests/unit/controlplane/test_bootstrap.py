@@ -11,8 +11,9 @@ from kdns.controlplane.bootstrap import Listening, establish, initial_objects, m
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINTS, SERVICE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 NOW = "2023-11-14T22:13:20Z"
@@ -23,9 +24,17 @@ class Cluster:
 
     def __init__(self, service_cidr: str = "10.96.0.0/16") -> None:
         self.config = ClusterConfig(service_cidrs=(ip_network(service_cidr),))
-        self.registry = Registry(self.config, lambda upper: upper - 1)
         numbers = count(1)
-        self.api = Api(Store(), self.registry, lambda: 1.7e9, lambda: f"uid-{next(numbers)}", lambda: "suffix")
+        self.api = Api(
+            Registry(
+                Store(),
+                self.config,
+                lambda upper: upper - 1,
+                lambda: 1.7e9,
+                lambda: f"uid-{next(numbers)}",
+                lambda: "suffix",
+            )
+        )
 
     def begin(self) -> list[str]:
         """What is written before manifests are applied."""
@@ -39,10 +48,10 @@ class Cluster:
         return establish(self.api, objects)
 
     def create(self, name: str, address: str) -> None:
-        self.api.create(SERVICE, "default", service(name, address))
+        self.api.create(Request(SERVICE, "default"), service(name, address))
 
     def address(self, namespace: str, name: str) -> str:
-        return str(self.api.get(SERVICE, namespace, name)["spec"]["clusterIP"])
+        return str(self.api.get(Request(SERVICE, namespace, name))["spec"]["clusterIP"])
 
 
 def service(name: str, address: str) -> Json:
@@ -69,7 +78,7 @@ def test_the_clusters_own_services_have_their_addresses_before_others_ask(
     assert cluster.listen() == []
     assert cluster.address("default", "kubernetes") == kubernetes
     assert cluster.address("kube-system", "kube-dns") == kube_dns
-    ports = cluster.api.get(SERVICE, "kube-system", "kube-dns")["spec"]["ports"]
+    ports = cluster.api.get(Request(SERVICE, "kube-system", "kube-dns"))["spec"]["ports"]
     assert [(port["name"], port["targetPort"]) for port in ports] == [("dns", 1053), ("dns-tcp", 1053)]
 
 
@@ -94,4 +103,4 @@ def test_what_cannot_be_written_is_said_and_the_rest_is_there() -> None:
     cluster.create("second", "10.96.0.2")
     names = [problem.partition(" could not be reconciled: ")[0] for problem in cluster.begin()]
     assert names == ["Service default/kubernetes", "Service kube-system/kube-dns"]
-    assert cluster.api.get(ENDPOINTS, "default", "kubernetes")["subsets"]
+    assert cluster.api.get(Request(ENDPOINTS, "default", "kubernetes"))["subsets"]

@@ -29,6 +29,7 @@ from kdns.controlplane.meta.kinds import EVENT, Json, Kind
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread
 from kdns.controlplane.server.namespaces import is_namespace_terminating
+from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.storage.watch import Subscription, WatchEvent
 from kdns.errors import KdnsError
 
@@ -84,7 +85,7 @@ class ControllerManager:
             for kind in controller.watches:
                 self._followers.setdefault(kind, []).append((index, controller))
         for kind in self._followers:
-            subscription = self._api.watch(kind, None)
+            subscription = self._api.watch(ApiRequest(kind))
             self._subscriptions[kind] = subscription
             subscription.wake = self._on_event
         self._api.backlog.wake = self._wake
@@ -312,7 +313,7 @@ class ControllerManager:
             namespace = meta.get("namespace", "")
             stored = self._api.store.get(action.kind, (namespace, meta["name"]))
             if stored and stored.obj["metadata"]["uid"] == meta.get("uid"):
-                self._api.delete(action.kind, namespace, meta["name"], options=action.options)
+                self._api.delete(ApiRequest(action.kind, namespace, meta["name"]), options=action.options)
             return
         self._note_own(index, action, self._stored(index, action))
 
@@ -320,10 +321,9 @@ class ControllerManager:
         meta = action.obj["metadata"]
         namespace, manager = meta.get("namespace", ""), self._controllers[index].name
         if action.verb == "create":
-            return self._api.create(action.kind, namespace, action.obj, field_manager=manager)
-        return self._api.update(
-            action.kind, namespace, meta["name"], action.obj, subresource=action.subresource, field_manager=manager
-        )
+            return self._api.create(ApiRequest(action.kind, namespace, manager=manager), action.obj).obj
+        request = ApiRequest(action.kind, namespace, meta["name"], action.subresource, manager=manager)
+        return self._api.update(request, action.obj).obj
 
     def _note_own(self, index: int, action: Action, made: Json) -> None:
         written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
@@ -336,11 +336,11 @@ class ControllerManager:
         try:
             if stored:
                 again = repeated(stored.obj, self._now_s())
-                self._api.update(EVENT, *stored.key, again, field_manager=controller.name)
+                self._api.update(ApiRequest(EVENT, *stored.key, manager=controller.name), again)
                 return
             first = new_event(event, controller.name, self._now_s())
             namespace = first["metadata"]["namespace"]
-            meta = self._api.create(EVENT, namespace, first, field_manager=controller.name)["metadata"]
+            meta = self._api.create(ApiRequest(EVENT, namespace, manager=controller.name), first).metadata
         except StatusError as error:
             log.debug("event not written", reason=str(error), message=event.message)
         else:

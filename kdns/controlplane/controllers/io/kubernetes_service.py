@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.watch import Subscription
 
 KEY = "default", "kubernetes"
@@ -33,7 +35,9 @@ class KubernetesServiceKeeper:
         self.close()
         namespace, name = KEY
         selector = f"metadata.name={name}"
-        self._subscriptions = [self._api.watch(kind, namespace, field_selector=selector) for kind in _KINDS]
+        self._subscriptions = [
+            self._api.watch(Request(kind, namespace), ListOptions(field_selector=selector)) for kind in _KINDS
+        ]
         for subscription in self._subscriptions:
             subscription.wake = self._wake
 

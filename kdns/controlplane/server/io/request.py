@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from aiohttp import web
 
@@ -15,27 +16,28 @@ from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.io.body import Body, decoded_body, read_body
-from kdns.controlplane.server.options import WriteOptions, checked_dry_run, write_options
+from kdns.controlplane.server.options import checked_dry_run, with_write_options
 from kdns.controlplane.server.patch import APPLY_PATCH
 from kdns.controlplane.server.protobuf.encoding import is_encodable
 from kdns.controlplane.server.representation import IncludeObject, Renderer
-from kdns.controlplane.server.routes import Target
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import listing
+from kdns.controlplane.storage.listing import ListOptions
 
 INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Metadata": "Metadata", "Object": "Object"}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")  # Python refuses to read thousands of digits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResourceRequest:
     """A request whose path names a resource."""
 
     request: web.BaseRequest
-    target: Target
+    target: Request
     user: User
     kinds: Catalogue
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         """The kind of the bodies: the served version, else the kind of the resource or subresource."""
         return kind_at(self.target.served_version or self.target.kind, self.target.subresource)
@@ -56,17 +58,17 @@ class ResourceRequest:
             return int(text)
         raise bad_request(f"{name}: {expected('an integer of 64 bits', text)}")
 
-    @property
+    @cached_property
     def watches(self) -> bool:
         """Whether the request is a watch: `watch=true` on a collection, or a deprecated path below `/watch/`."""
-        watch = self.target.watch or (not self.target.name and self.flag("watch"))
+        watch = self.target.is_watch or (not self.target.name and self.flag("watch"))
         return self.request.method == "GET" and bool(watch)
 
     @property
     def field_selector(self) -> str:
         """The field selector, with the object that a deprecated watch path names; 400 if they contradict."""
         selector, name = self.text("fieldSelector"), self.target.name
-        if not (self.target.watch and name):
+        if not (self.target.is_watch and name):
             return selector
         by_name = f"metadata.name={name}"
         if selector and by_name not in selector.replace("==", "=").split(","):
@@ -77,18 +79,26 @@ class ResourceRequest:
         """Checks ListOptions: 422 for a combination that is not allowed, 400 for a number that cannot be parsed."""
         for name in ("limit", "timeoutSeconds"):
             self.number(name)
-        listing.check_options(
-            watch=self.watches,
-            match=self.text("resourceVersionMatch"),
-            resource_version=self.text("resourceVersion"),
+        listing.check_options(self.list_options, watch=self.watches)
+
+    @cached_property
+    def list_options(self) -> ListOptions:
+        """The parameters of a list or watch. Raises 400 for values that cannot be parsed, and for a wrong selector."""
+        return ListOptions(
+            label_selector=self.text("labelSelector"),
+            field_selector=self.field_selector,
+            limit=self.number("limit"),
             continue_token=self.text("continue"),
+            resource_version=self.text("resourceVersion"),
+            resource_version_match=self.text("resourceVersionMatch"),
             send_initial=self.flag("sendInitialEvents"),
         )
 
-    @property
-    def write_options(self) -> WriteOptions:
-        """Field manager, dry run, field validation and force. Raises 422 for values that these cannot have."""
-        return write_options(
+    @cached_property
+    def write(self) -> Request:
+        """The target with the options of a write. Raises 422 for values that these cannot have."""
+        return with_write_options(
+            self.target,
             self.request.method,
             manager=self.text("fieldManager"),
             user_agent=self.request.headers.get("User-Agent", ""),
@@ -98,10 +108,10 @@ class ResourceRequest:
             applies=self.media_type == APPLY_PATCH,
         )
 
-    def dry_run(self, options: Json) -> bool:
-        """Returns whether query or DeleteOptions make a DELETE a dry run. Raises 422 for invalid values of dryRun."""
+    def deletion(self, options: Json) -> Request:
+        """Returns the target, as a dry run if query or DeleteOptions say so. Raises 422 for other values."""
         values = [*self.request.query.getall("dryRun", []), *(options.get("dryRun") or [])]
-        return checked_dry_run(self.request.method, values)
+        return replace(self.target, dry_run=checked_dry_run(self.request.method, values))
 
     async def body(self, *, strictly: bool = False) -> Body:
         """Returns the decoded body. Raises 400 if it cannot be decoded."""
@@ -113,7 +123,7 @@ class ResourceRequest:
         """The media type of the body without parameters, "" without a Content-Type."""
         return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
-    @property
+    @cached_property
     def renderer(self) -> Renderer:
         """The renderer of the representation that the client accepts. Raises 400 for a wrong includeObject."""
         include = INCLUDE_OBJECT.get(self.text("includeObject"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from aiohttp import hdrs, web
@@ -41,7 +41,7 @@ def response_to(
     *,
     status: int = 200,
     shape: Representation | None = None,
-    warnings: list[str] | None = None,
+    warnings: Sequence[str] = (),
 ) -> web.Response:
     """Returns a response with this JSON, or protobuf if `shape` says so, in the indentation and compression of the
     request.
@@ -52,7 +52,7 @@ def response_to(
     elif media_type == JSON and _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type, headers=NOT_CACHED)
-    add_warnings(response, warnings or [])
+    add_warnings(response, warnings)
     if len(body) >= _COMPRESSED_FROM_BYTES and accepts_gzip(request.headers.get("Accept-Encoding", "")):
         compressor = zlib.compressobj(level=1, wbits=31)
         response.body = compressor.compress(body) + compressor.flush()
@@ -74,7 +74,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def object_response(
-    request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: list[str] | None = None
+    request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
     """Returns a response with an object without other forms, such as a Status, or raises 406."""
     shape = plain_representation(request.headers.get("Accept", ""), obj)
@@ -103,7 +103,7 @@ async def send(request: web.BaseRequest, response: web.Response, body: bytes) ->
     await web.StreamResponse.write_eof(response)
 
 
-def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
+def add_warnings(response: web.StreamResponse, warnings: Sequence[str]) -> None:
     """Adds Warning headers (code 299), which kubectl prints and other clients log, in front of existing ones."""
     others = response.headers.popall(hdrs.WARNING, [])
     for warning in _truncated(warnings):
@@ -113,7 +113,7 @@ def add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
         response.headers.add(hdrs.WARNING, other)
 
 
-def _truncated(warnings: list[str]) -> Iterator[str]:
+def _truncated(warnings: Sequence[str]) -> Iterator[str]:
     """Yields warnings within the limits of headers that clients accept, without control characters."""
     room = _WARNINGS_CHARACTERS
     for warning in warnings[:_WARNINGS_MAX]:

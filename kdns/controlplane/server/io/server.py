@@ -99,8 +99,9 @@ class _Handler:
             response = await nonresource.response_at(request, self.documents, self.address, self.metrics)
             if response is not None:
                 return response
-            subresources.refuse(request.path, self.verbs.api)
-            target = routes.target(request.path, self.verbs.api.kinds)
+            path = routes.parsed(request.path)
+            subresources.refuse(path, self.verbs.api)
+            target = routes.target(path, self.verbs.api.kinds)
             deprecations = deprecations_of(self.verbs.api.kinds, target.kind)
             return await self.verbs.run(request, target, user)
         except StatusError as error:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.server.writes import InTurn
+from kdns.controlplane.server.registry import InTurn
 from kdns.controlplane.storage.watch import StoredObject
 
 LARGE_BYTES: Final = 32 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import uniform
 from time import monotonic
@@ -32,13 +32,13 @@ from kdns.controlplane.server.io.request import ResourceRequest
 from kdns.controlplane.server.io.response import add_warnings, object_response, response_to, send
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread, made_in_thread
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
-from kdns.controlplane.server.options import WriteOptions, checked_policy
+from kdns.controlplane.server.options import checked_policy
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, patch_types
-from kdns.controlplane.server.routes import Target
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.object_meta import is_terminating, timestamp
+from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.watch import StoredObject, Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
@@ -59,13 +59,13 @@ class Verbs:
     watches: dict[Subscription, None]
     unsent_bytes: int = 0
 
-    async def run(self, request: web.BaseRequest, target: Target, user: User) -> web.StreamResponse:
+    async def run(self, request: web.BaseRequest, target: Request, user: User) -> web.StreamResponse:
         """Returns the response to a request. Raises StatusError for one that is refused."""
         call = ResourceRequest(request, target, user, self.api.kinds)
         if target.kind.is_review:
             return await self._review(call)
         method = _METHODS.get((request.method, bool(target.name)))
-        if target.watch and request.method != "GET":
+        if target.is_watch and request.method != "GET":
             raise method_not_allowed()
         has_scope = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method in {"POST", "DELETE"} and not has_scope):
@@ -104,25 +104,10 @@ class Verbs:
 
     async def get(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles GET of one object."""
-        target, renderer = call.target, call.renderer
         listing.check_present(self.api.store, call.text("resourceVersion"))
-        if call.kind != target.kind:
-            shown = self.api.get(
-                target.kind,
-                target.space,
-                target.name,
-                subresource=target.subresource,
-                served_version=target.served_version,
-            )
-            return self._object(call, _Result(shown, []))
-        version = self.api.find(target.kind, target.space, target.name)
-        now_s = self.api.now_s()
-
-        def response() -> web.Response:
-            body = version.encoded if renderer.sends_stored else renderer.one(version.obj, now_s)
-            return response_to(call.request, body, shape=renderer.shape)
-
-        return await in_thread(response, len(version.encoded))
+        _ = call.renderer  # 406 comes first
+        size_bytes = len(self.api.find(call.target).encoded)
+        return await in_thread(lambda: self._object(call, _Result(self.api.shown(call.target))), size_bytes)
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles GET of a collection."""
@@ -132,30 +117,12 @@ class Verbs:
     async def _listed(self, call: ResourceRequest) -> ListResult:
         call.check_options()
         await self._read_ahead(call)
-        return self.api.list(
-            call.target.kind,
-            call.target.namespace,
-            label_selector=call.text("labelSelector"),
-            field_selector=call.text("fieldSelector"),
-            limit=call.number("limit"),
-            continue_token=call.text("continue"),
-            resource_version=call.text("resourceVersion"),
-            resource_version_match=call.text("resourceVersionMatch"),
-            served_version=call.target.served_version,
-        )
+        return self.api.list(call.target, call.list_options)
 
     async def _read_ahead(self, call: ResourceRequest) -> None:
         """Decodes the objects that selectors read, a few milliseconds at a time: after a restart none is decoded."""
-        looked_at = self.api.looked_at(
-            call.target.kind,
-            call.target.namespace,
-            label_selector=call.text("labelSelector"),
-            field_selector=call.field_selector,
-            limit=call.number("limit"),
-            served_version=call.target.served_version,
-        )
         until_s = monotonic() + TURN_S
-        for version in looked_at:
+        for version in self.api.looked_at(call.target, call.list_options):
             _ = version.obj
             if monotonic() >= until_s:
                 await asyncio.sleep(0)
@@ -171,27 +138,17 @@ class Verbs:
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a collection."""
-        target, options = call.target, call.write_options
-        sent = await _reviewed(call, options)
+        request, sent = call.write, await _reviewed(call)
 
         def write() -> _Result:
-            created = self.api.create(
-                target.kind,
-                target.space,
-                _authored(call, sent.obj),
-                dry_run=options.dry_run,
-                field_manager=options.manager,
-                served_version=target.served_version,
-            )
-            return _Result(created, sent.warnings, 201)
+            return _Result(self.api.create(request, _authored(call, sent.obj)), sent.warnings, 201)
 
         return await self._written(call, sent.size_bytes, write)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a subresource such as pods/eviction; the response is a Status."""
-        target, options = call.target, call.write_options
-        sent = await _reviewed(call, options)
-        POSTS[target.subresource](self.api, target.space, target.name, sent.obj, dry_run=options.dry_run)
+        request, sent = call.write, await _reviewed(call)
+        POSTS[request.subresource](self.api, request, sent.obj)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return object_response(call.request, status, status=201, warnings=sent.warnings)
 
@@ -200,135 +157,87 @@ class Verbs:
         if call.request.method != "POST":
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
-        options = call.write_options
-        review = await _reviewed(call, options)
+        request, review = call.write, await _reviewed(call)
         audience = f"https://kubernetes.default.svc.{self.api.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
-        writer = Writer(options.manager, time=timestamp(self.api.now_s()))
-        answered = reviewer.answered(call.target.kind, call.target.space, review.obj, call.user, writer)
-        body = call.renderer.one(answered, self.api.now_s())
+        writer = Writer(request.manager, time=timestamp(self.api.now_s()))
+        answered = reviewer.answered(request.kind, request.space, review.obj, call.user, writer)
+        body = representation.encoded_as(answered, call.renderer.shape.media_type)
         return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=review.warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PUT on an object: 201 if this creates it."""
-        target, options = call.target, call.write_options
-        sent = await _reviewed(call, options)
+        request, sent = call.write, await _reviewed(call)
 
         def write() -> _Result:
-            status = 200 if self._exists(target) else 201
-            updated = self.api.update(
-                target.kind,
-                target.space,
-                target.name,
-                sent.obj,
-                subresource=target.subresource,
-                dry_run=options.dry_run,
-                field_manager=options.manager,
-                served_version=target.served_version,
-            )
-            return _Result(updated, sent.warnings, status)
+            status = 200 if self._exists(request) else 201
+            return _Result(self.api.update(request, sent.obj), sent.warnings, status)
 
         return await self._written(call, sent.size_bytes, write)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PATCH on an object; server-side apply also creates objects."""
-        target, options = call.target, call.write_options
-        if call.media_type == APPLY_PATCH:
-            return await self._apply(call, options)
-        if call.media_type not in (supported := patch_types(call.kind)):
+        request = call.write
+        if call.media_type != APPLY_PATCH and call.media_type not in (supported := patch_types(call.kind)):
             raise _unsupported_patch(supported)
-        body = await call.body(strictly=options.policy != "Ignore")
+        body = await call.body(strictly=request.policy != "Ignore")
         in_json_patch = tuple(f"json patch {each}" for each in body.duplicates)
         duplicates = in_json_patch if call.media_type == JSON_PATCH else body.duplicates
 
         def write() -> _Result:
-            validator = FieldValidator(call.kind, options.policy, duplicates, is_patch=True)
-            changed = self.api.patch(
-                target.kind,
-                target.space,
-                target.name,
-                call.media_type,
-                body.value,
-                subresource=target.subresource,
-                dry_run=options.dry_run,
-                field_manager=options.manager,
-                served_version=target.served_version,
-                validate=validator,
-            )
+            if call.media_type == APPLY_PATCH:
+                validator = FieldValidator(request.kind, request.policy, body.duplicates)
+                status = 200 if self._exists(request) else 201
+                applied = self.api.apply(request, _authored(call, body.obj), validator)
+                return _Result(applied, validator.warnings, status)
+            validator = FieldValidator(call.kind, request.policy, duplicates, is_patch=True)
+            changed = self.api.patch(request, call.media_type, body.value, validator)
             return _Result(changed, validator.warnings)
 
         return await self._written(call, body.size_bytes, write)
 
-    async def _apply(self, call: ResourceRequest, options: WriteOptions) -> web.StreamResponse:
-        target, body = call.target, await call.body(strictly=options.policy != "Ignore")
-
-        def write() -> _Result:
-            validator = FieldValidator(target.kind, options.policy, body.duplicates)
-            status = 200 if self._exists(target) else 201
-            made = self.api.apply(
-                target.kind,
-                target.space,
-                target.name,
-                _authored(call, body.obj),
-                field_manager=options.manager,
-                force=options.force,
-                subresource=target.subresource,
-                dry_run=options.dry_run,
-                served_version=target.served_version,
-                validate=validator,
-            )
-            return _Result(made, validator.warnings, status)
-
-        return await self._written(call, body.size_bytes, write)
-
-    def _exists(self, target: Target) -> bool:
-        return self.api.store.get(target.kind, (target.space, target.name)) is not None
+    def _exists(self, request: Request) -> bool:
+        return self.api.store.get(request.kind, request.key) is not None
 
     async def delete(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles DELETE of one object."""
-        target, options = call.target, await self._delete_options(call)
-        dry_run, before = call.dry_run(options), self.api.store.get(target.kind, (target.space, target.name))
-        last = self.api.delete(target.kind, target.space, target.name, options=options, dry_run=dry_run)
-        warnings = _deletion_warnings(self.api.kinds[target.kind], options)
-        remains = self.api.store.get(target.kind, (target.space, target.name)) is not None
-        shows_object = self.api.kinds[target.kind].return_deleted_object
-        if shows_object or is_terminating(last) or (remains and not dry_run):
-            shown, size_bytes = _Result(call.renderer.shown(last), warnings), len(before.encoded) if before else 0
-            return await in_thread(lambda: self._object(call, shown), size_bytes)
+        options = await self._delete_options(call)
+        request, strategy = call.deletion(options), self.api.kinds[call.target.kind]
+        last = self.api.delete(request, options)
+        warnings, remains = _deletion_warnings(strategy, options), self._exists(request)
+        if (
+            strategy.return_deleted_object
+            or last.metadata.get("deletionTimestamp")
+            or (remains and not request.dry_run)
+        ):
+            result = _Result(last, warnings)
+            return await in_thread(lambda: self._object(call, result), len(last.encoded))
         shape = call.renderer.shape
-        body = representation.encoded_as(representation.deleted(call.kind, last), shape.media_type)
+        body = representation.encoded_as(representation.deleted(call.kind, last.metadata), shape.media_type)
         return response_to(call.request, body, shape=shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles DELETE of a collection, a few objects at a time, so that other requests are served in between."""
-        options, kind = await self._delete_options(call), call.target.kind
-        dry_run = call.dry_run(options)
+        options = await self._delete_options(call)
+        request = call.deletion(options)
         listed = await self._listed(call)
         for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
-            self.api.delete_all(kind, listed.stored[start : start + _DELETED_AT_ONCE], options=options, dry_run=dry_run)
+            self.api.delete_all(request, listed.stored[start : start + _DELETED_AT_ONCE], options)
             await asyncio.sleep(0)
         response = await self._page(call, listed)
-        add_warnings(response, _deletion_warnings(self.api.kinds[kind], options))
+        add_warnings(response, _deletion_warnings(self.api.kinds[request.kind], options))
         return response
 
     async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
         if len(self.watches) >= self.config.watches_max:
             raise StatusError(429, "TooManyRequests", f"no more than {self.config.watches_max} watches at a time")
         call.check_options()
-        renderer, initial = call.renderer, call.flag("sendInitialEvents")
+        renderer, initial = call.renderer, call.list_options.send_initial
         bookmarks = bool(call.flag("allowWatchBookmarks"))
         await self._read_ahead(call)
         timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s * uniform(0.6, 1.2)
         try:
-            subscription = self.api.watch(
-                call.target.kind,
-                call.target.namespace,
-                resource_version=call.text("resourceVersion"),
-                label_selector=call.text("labelSelector"),
-                field_selector=call.field_selector,
-                send_initial=initial,
-                served_version=call.target.served_version,
-            )
+            subscription = self.api.watch(call.target, call.list_options)
         except StatusError as error:
             if error.code != 410:
                 raise
@@ -373,29 +282,28 @@ class Verbs:
         self, call: ResourceRequest, size_bytes: int, write: Callable[[], _Result]
     ) -> web.StreamResponse:
         """The response to a write. Where the object, or what is sent, is large, it is made aside."""
-        key = call.target.space, call.target.name
 
         def latest() -> StoredObject | None:
-            return self.api.store.get(call.target.kind, key)
+            return self.api.store.get(call.target.kind, call.target.key)
 
         if version := latest():
             size_bytes = max(size_bytes, len(version.encoded))
         return await made_in_thread(lambda: self._object(call, write()), size_bytes, latest)
 
     def _object(self, call: ResourceRequest, result: _Result) -> web.StreamResponse:
-        renderer, obj, warnings = call.renderer, result.obj, result.warnings
-        body = renderer.one(obj, self.api.now_s())
+        renderer, version, warnings = call.renderer, result.version, result.warnings
+        body = renderer.one(version, self.api.now_s())
         if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
-            warnings = [*warnings, *self.api.kinds[call.target.kind].warnings(obj)]
+            warnings = (*warnings, *self.api.kinds[call.target.kind].warnings(version.obj))
         return response_to(call.request, body, status=result.status, shape=renderer.shape, warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """The result of a write."""
+    """An object that a response shows."""
 
-    obj: Json
-    warnings: list[str]
+    version: StoredObject
+    warnings: Sequence[str] = ()
     status: int = 200
 
 
@@ -408,9 +316,10 @@ class _Sent:
     size_bytes: int
 
 
-async def _reviewed(call: ResourceRequest, options: WriteOptions) -> _Sent:
-    body = await call.body(strictly=options.policy != "Ignore")
-    validator = FieldValidator(call.kind, options.policy, body.duplicates, pairs=body.pairs)
+async def _reviewed(call: ResourceRequest) -> _Sent:
+    policy = call.write.policy
+    body = await call.body(strictly=policy != "Ignore")
+    validator = FieldValidator(call.kind, policy, body.duplicates, pairs=body.pairs)
     obj = await in_thread(lambda: validator(body.obj), body.size_bytes)
     return _Sent(obj, validator.warnings, body.size_bytes)
 

@@ -11,8 +11,9 @@ from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.controllers.reconciler import Change, Event, Reconciler, Request
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import SERVICE, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import StoredObject, Subscription
 
@@ -32,16 +33,17 @@ class Stepper:
 
     def __post_init__(self) -> None:
         numbers = count(self.revision)
-        self.registry = Registry(self.config, lambda _: 0)
         store = Store(self.objects, revision=self.revision)
-        self.api = Api(store, self.registry, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x")
+        self.api = Api(
+            Registry(store, self.config, lambda _: 0, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x")
+        )
         establish(self.api, initial_objects(self.config, "2023-11-14T22:13:20Z"))
         self._watched: list[tuple[Reconciler, Kind, Subscription]] = []
 
     def run(self, *controllers: Reconciler) -> None:
         """Let controllers learn of everything, and settle."""
         for controller in controllers:
-            self._watched += [(controller, kind, self.api.watch(kind, None)) for kind in controller.watches]
+            self._watched += [(controller, kind, self.api.watch(ApiRequest(kind))) for kind in controller.watches]
         self.settle()
 
     def settle(self) -> None:
@@ -68,23 +70,23 @@ class Stepper:
             meta = action.obj["metadata"]
             namespace, name = meta.get("namespace", ""), meta["name"]
             if action.verb == "create":
-                self.api.create(action.kind, namespace, action.obj)
+                self.api.create(ApiRequest(action.kind, namespace), action.obj)
             elif action.verb == "delete":
-                self.api.delete(action.kind, namespace, name)
+                self.api.delete(ApiRequest(action.kind, namespace, name))
             else:
-                self.api.update(action.kind, namespace, name, action.obj, subresource=action.subresource)
+                self.api.update(ApiRequest(action.kind, namespace, name, subresource=action.subresource), action.obj)
 
     def service(self, name: str, **spec: object) -> Json:
         """A new Service in `default`."""
         obj = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
-        return self.api.create(SERVICE, "default", obj)
+        return self.api.create(ApiRequest(SERVICE, "default"), obj).copy()
 
     def names(self, kind: Kind) -> list[str]:
         """The names of all objects of a kind."""
-        return [obj["metadata"]["name"] for obj in self.api.list(kind, None).items]
+        return [obj["metadata"]["name"] for obj in self.api.list(ApiRequest(kind)).items]
 
     def restarted(self, config: ClusterConfig | None = None) -> Stepper:
         """The same objects, learnt anew."""
         kinds = KINDS
-        objects = tuple(version for kind in kinds for version in self.api.list(kind, None).stored)
+        objects = tuple(version for kind in kinds for version in self.api.list(ApiRequest(kind)).stored)
         return Stepper(config or self.config, objects, self.api.store.revision, self.now_s)

@@ -9,6 +9,7 @@ from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.controllers.nodes.placement import daemon_tolerations, fits_node, untolerated
 from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
+from kdns.controlplane.server.request import Request
 
 
 def node(name: str = "n1", labels: Json | None = None, *taints: Json) -> Json:
@@ -100,9 +101,9 @@ def test_nodes_come_change_and_go() -> None:
     bench.run_pods()
     assert sorted(where(bench)) == ["a", "b"]
     bench.node("d", {"disk": "ssd"})
-    other = bench.api.get(NODE, "", "a")
+    other = bench.api.get(Request(NODE, "", "a"))
     labelled = {**other, "metadata": {**other["metadata"], "labels": {"disk": "hdd"}}}
-    bench.api.update(NODE, "", "a", labelled)
+    bench.api.update(Request(NODE, "", "a"), labelled)
     bench.run_pods()
     assert sorted(where(bench)) == ["b", "d"]
     counts = bench.get(DAEMON_SET, "web")["status"]
@@ -112,8 +113,8 @@ def test_nodes_come_change_and_go() -> None:
 @pytest.mark.parametrize(("effect", "keeps"), [("NoSchedule", True), ("NoExecute", False), ("PreferNoSchedule", True)])
 def test_a_taint_that_comes_later(effect: str, keeps: bool) -> None:
     bench = made("a")
-    stored = bench.api.get(NODE, "", "a")
-    bench.api.update(NODE, "", "a", {**stored, "spec": {"taints": [{"key": "x", "effect": effect}]}})
+    stored = bench.api.get(Request(NODE, "", "a"))
+    bench.api.update(Request(NODE, "", "a"), {**stored, "spec": {"taints": [{"key": "x", "effect": effect}]}})
     bench.run_pods()
     assert (len(bench.pods()) == 1) is keeps
     misplaced = bench.get(DAEMON_SET, "web")["status"]["numberMisscheduled"]
@@ -194,6 +195,6 @@ def test_a_pod_that_ended_is_replaced(phase: str, reason: str, words: str) -> No
 
 def test_everything_goes_with_the_set() -> None:
     bench = made("a", "b")
-    bench.api.delete(DAEMON_SET, "default", "web")
+    bench.api.delete(Request(DAEMON_SET, "default", "web"))
     bench.run_pods()
     assert bench.names() + bench.names(CONTROLLER_REVISION) == []

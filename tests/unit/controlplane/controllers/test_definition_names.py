@@ -8,20 +8,21 @@ from widgets import definition
 from kdns.controlplane.controllers.definition_names import DefinitionNames
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import DEFINITION
+from kdns.controlplane.server.request import Request
 
 
 def test_names_are_accepted_once_the_other_definition_is_gone() -> None:
     cluster = Stepper(ClusterConfig())
     cluster.run(DefinitionNames())
-    cluster.api.create(DEFINITION, "", definition())
-    cluster.api.create(DEFINITION, "", definition(names={"plural": "gadgets", "kind": "Gadget"}))
+    cluster.api.create(Request(DEFINITION), definition())
+    cluster.api.create(Request(DEFINITION), definition(names={"plural": "gadgets", "kind": "Gadget"}))
     cluster.settle()
     kinds = cluster.api.kinds
     assert kinds.by_type("example.com/v1", "Gadget") is None  # both want the short name wd
-    cluster.api.delete(DEFINITION, "", "widgets.example.com")
+    cluster.api.delete(Request(DEFINITION, "", "widgets.example.com"))
     cluster.settle()
     assert kinds.by_type("example.com/v1", "Gadget")
-    status = cluster.api.get(DEFINITION, "", "gadgets.example.com")["status"]
+    status = cluster.api.get(Request(DEFINITION, "", "gadgets.example.com"))["status"]
     assert {row["type"]: row["status"] for row in status["conditions"]} == {
         "NamesAccepted": "True",
         "Established": "True",

@@ -13,6 +13,8 @@ from kdns.controlplane.controllers.workloads.replicas import desired_replicas
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.watch import StoredObject
 
 HASH = "pod-template-hash"
 
@@ -218,7 +220,7 @@ def test_annotations_are_handed_on_but_not_what_ties_an_object_to_its_manifest()
 def test_replica_sets_without_an_owner_are_adopted() -> None:
     bench = made(replicas=2)
     pods = bench.names()
-    bench.api.delete(DEPLOYMENT, "default", "web", options={"propagationPolicy": "Orphan"})
+    bench.api.delete(Request(DEPLOYMENT, "default", "web"), options={"propagationPolicy": "Orphan"})
     bench.settle()
     assert bench.names() == pods
     bench.make(DEPLOYMENT, workload(replicas=2))
@@ -230,7 +232,7 @@ def test_replica_sets_without_an_owner_are_adopted() -> None:
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_everything_goes_with_the_deployment(policy: str) -> None:
     bench = made(replicas=2)
-    bench.api.delete(DEPLOYMENT, "default", "web", options={"propagationPolicy": policy})
+    bench.api.delete(Request(DEPLOYMENT, "default", "web"), options={"propagationPolicy": policy})
     bench.run_pods()
     assert bench.names() + bench.names(REPLICA_SET) + bench.names(DEPLOYMENT) == []
 
@@ -255,10 +257,10 @@ def test_a_replica_set_that_cannot_be_made_is_told_of(monkeypatch: pytest.Monkey
     bench = Workbench()
     real, allowed = bench.api.create, [False]
 
-    def create(kind: Any, namespace: str, obj: Json, **options: Any) -> Json:
-        if kind == REPLICA_SET and not allowed[0]:
+    def create(request: Request, obj: Json) -> StoredObject:
+        if request.kind == REPLICA_SET and not allowed[0]:
             raise forbidden(REPLICA_SET, obj["metadata"]["name"], "no more today")
-        return real(kind, namespace, obj, **options)
+        return real(request, obj)
 
     monkeypatch.setattr(bench.api, "create", create)
     bench.make(DEPLOYMENT, workload(replicas=1))

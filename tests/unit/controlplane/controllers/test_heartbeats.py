@@ -11,6 +11,7 @@ from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.inert import LEASE
 from kdns.controlplane.meta.kinds import NODE, Json
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.object_meta import timestamp
 
 UNKNOWN = {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.", "status": "Unknown"}
@@ -26,27 +27,27 @@ class Nodes:
     def pass_s(self, seconds: int) -> None:
         for _ in range(seconds):
             self.cluster.now_s += 1
-            for node in self.cluster.api.list(NODE, None).items:
+            for node in self.cluster.api.list(Request(NODE)).items:
                 self.cluster.look(self.heartbeats, node["metadata"]["name"])
             self.cluster.settle()
 
     def make(self, name: str, **status: object) -> None:
-        self.cluster.api.create(NODE, "", {"metadata": {"name": name}, "status": status})
+        self.cluster.api.create(Request(NODE), {"metadata": {"name": name}, "status": status})
         self.cluster.settle()
 
     def revision(self, name: str) -> int:
-        return int(self.cluster.api.get(LEASE, "kube-node-lease", name)["metadata"]["resourceVersion"])
+        return int(self.cluster.api.get(Request(LEASE, "kube-node-lease", name))["metadata"]["resourceVersion"])
 
     def conditions(self, name: str) -> dict[str, Json]:
-        return {row["type"]: row for row in self.cluster.api.get(NODE, "", name)["status"]["conditions"]}
+        return {row["type"]: row for row in self.cluster.api.get(Request(NODE, "", name))["status"]["conditions"]}
 
     def report(self, name: str, **ready: str) -> None:
         """Change the condition Ready, as somebody else."""
-        node = self.cluster.api.get(NODE, "", name)
+        node = self.cluster.api.get(Request(NODE, "", name))
         for row in node["status"]["conditions"]:
             if row["type"] == "Ready":
                 row.update(ready)
-        self.cluster.api.update(NODE, "", name, node, subresource="status")
+        self.cluster.api.update(Request(NODE, "", name, subresource="status"), node)
         self.cluster.settle()
 
 
@@ -62,7 +63,7 @@ def test_a_node_made_by_hand_has_conditions_and_a_lease() -> None:
         "Ready": ("True", "KubeletReady"),
     }
     assert rows["Ready"]["message"] == "kubelet is posting ready status"
-    lease = nodes.cluster.api.get(LEASE, "kube-node-lease", "a")
+    lease = nodes.cluster.api.get(Request(LEASE, "kube-node-lease", "a"))
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("a", 40)
     assert [owner["kind"] for owner in lease["metadata"]["ownerReferences"]] == ["Node"]
 
@@ -110,7 +111,7 @@ def test_a_clock_that_is_set_back_stops_no_heartbeat() -> None:
         nodes.pass_s(10)
         assert nodes.revision("a") > renewed
     assert nodes.conditions("a")["Ready"]["lastHeartbeatTime"] <= reported
-    assert nodes.cluster.api.get(LEASE, "kube-node-lease", "a")["spec"]["renewTime"][:19] <= timestamp(
+    assert nodes.cluster.api.get(Request(LEASE, "kube-node-lease", "a"))["spec"]["renewTime"][:19] <= timestamp(
         nodes.cluster.now_s
     )
     assert nodes.conditions("a")["Ready"]["lastHeartbeatTime"] <= timestamp(nodes.cluster.now_s)
@@ -118,8 +119,8 @@ def test_a_clock_that_is_set_back_stops_no_heartbeat() -> None:
 
 def test_a_lease_that_is_deleted_is_made_again() -> None:
     nodes = Nodes()
-    nodes.cluster.api.delete(LEASE, "kube-node-lease", "kdns")
+    nodes.cluster.api.delete(Request(LEASE, "kube-node-lease", "kdns"))
     nodes.cluster.settle()
     assert nodes.revision("kdns")
-    nodes.cluster.api.create(LEASE, "default", {"metadata": {"name": "kdns"}})
+    nodes.cluster.api.create(Request(LEASE, "default"), {"metadata": {"name": "kdns"}})
     nodes.cluster.settle()

@@ -18,10 +18,11 @@ from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.server.subresources import bind, evict
 from kdns.controlplane.storage.store import Store
 
@@ -34,7 +35,7 @@ class Cluster:
         numbers, config = count(1), ClusterConfig()
         choose = random.Random(1).randrange
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Api(Store(), Registry(config, choose), lambda: self.now_s, uid, suffix, grace_period_s)
+        self.api = Api(Registry(Store(), config, choose, lambda: self.now_s, uid, suffix, grace_period_s))
         controllers: tuple[Reconciler, ...] = (
             Scheduler(),
             Kubelet(config, choose),
@@ -43,11 +44,11 @@ class Cluster:
             Disruptions(),
             NodeLifecycle(),
         )
-        followed = {kind: self.api.watch(kind, None) for each in controllers for kind in each.watches}
+        followed = {kind: self.api.watch(ApiRequest(kind)) for each in controllers for kind in each.watches}
         self._controllers, self._followed = controllers, followed
         self.told: list[str] = []
         self._later: list[tuple[Reconciler, tuple[str, ...]]] = []
-        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+        self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})
 
     def settle(self) -> None:
         queue, self._later = dict.fromkeys(self._later), []
@@ -75,24 +76,26 @@ class Cluster:
             meta = action.obj["metadata"]
             key: Key = (meta.get("namespace", ""), meta["name"])
             if action.verb == "delete":
-                self.api.delete(action.kind, *key, options=action.options)
+                self.api.delete(ApiRequest(action.kind, *key), options=action.options)
             elif action.verb == "create":
-                self.api.create(action.kind, key[0], action.obj)
+                self.api.create(ApiRequest(action.kind, key[0]), action.obj)
             else:
-                self.api.update(action.kind, *key, action.obj, subresource=action.subresource)
+                self.api.update(ApiRequest(action.kind, *key, subresource=action.subresource), action.obj)
 
     def node(self, name: str, **fields: object) -> None:
-        self.api.create(NODE, "", {"metadata": {"name": name}, **fields})
+        self.api.create(ApiRequest(NODE), {"metadata": {"name": name}, **fields})
         self.settle()
 
     def pod(self, name: str, **fields: object) -> Json:
         spec = {"containers": [{"name": "c", "image": "i"}], **(fields.pop("spec", None) or {})}  # type: ignore[dict-item]
-        self.api.create(POD, "default", {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, **fields})
+        self.api.create(
+            ApiRequest(POD, "default"), {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, **fields}
+        )
         self.settle()
-        return self.api.get(POD, "default", name)
+        return self.api.get(ApiRequest(POD, "default", name))
 
     def names(self, kind: Kind) -> list[str]:
-        return [obj["metadata"]["name"] for obj in self.api.list(kind, None).items]
+        return [obj["metadata"]["name"] for obj in self.api.list(ApiRequest(kind)).items]
 
 
 @pytest.fixture
@@ -108,13 +111,13 @@ def condition(obj: Json, name: str) -> str:
 
 
 def test_a_node_from_a_manifest_reports_itself(cluster: Cluster) -> None:
-    node = cluster.api.get(NODE, "", "a")
+    node = cluster.api.get(ApiRequest(NODE, "", "a"))
     assert condition(node, "Ready") == "True"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "a"
     addresses = {row["type"]: row["address"] for row in node["status"]["addresses"]}
     assert addresses["Hostname"] == "a"
     cluster.node("b")
-    others = cluster.api.get(NODE, "", "b")["status"]["addresses"]
+    others = cluster.api.get(ApiRequest(NODE, "", "b"))["status"]["addresses"]
     assert others[0]["address"] != addresses["InternalIP"], "each node has an address of its own"
     hosted = cluster.pod("p", spec={"hostNetwork": True, "nodeName": "a"})
     assert hosted["status"]["podIP"] == hosted["status"]["hostIP"] == addresses["InternalIP"]
@@ -129,9 +132,9 @@ def test_a_node_that_is_down_runs_nothing(cluster: Cluster) -> None:
     assert cluster.pod("p", spec={"nodeName": "down"})["status"]["phase"] == "Pending"
     assert cluster.pod("q")["spec"]["nodeName"] == "a"
     patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    cluster.api.patch(NODE, "", "down", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    cluster.api.patch(ApiRequest(NODE, "", "down", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
     cluster.settle()
-    assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
+    assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
 
 
 def test_a_pod_is_scheduled_started_and_told_of(cluster: Cluster) -> None:
@@ -145,9 +148,9 @@ def test_readiness_gates_open_and_close(cluster: Cluster) -> None:
     assert (condition(pod, "ContainersReady"), condition(pod, "Ready")) == ("True", "False")
     for status in ("True", "False"):
         patch = {"status": {"conditions": [{"type": "example.com/open", "status": status}]}}
-        cluster.api.patch(POD, "default", "p", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+        cluster.api.patch(ApiRequest(POD, "default", "p", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
         cluster.settle()
-        assert condition(cluster.api.get(POD, "default", "p"), "Ready") == status
+        assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == status
 
 
 def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
@@ -155,12 +158,12 @@ def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
     cluster.pod("p", spec={"containers": [sleeps]})
     cluster.pod("q")
     for name in "pq":
-        cluster.api.delete(POD, "default", name)
+        cluster.api.delete(ApiRequest(POD, "default", name))
     cluster.settle()
     assert cluster.names(POD) == ["p"]
     cluster.now_s += 4
     cluster.settle()
-    assert condition(cluster.api.get(POD, "default", "p"), "Ready") == "True", "it serves while it drains"
+    assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == "True", "it serves while it drains"
     cluster.now_s += 2
     cluster.settle()
     assert cluster.names(POD) == []
@@ -171,8 +174,10 @@ def test_a_clock_that_is_set_back_holds_no_pod(cluster: Cluster) -> None:
     sleeps = {"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}
     cluster.pod("drains", spec={"containers": [sleeps]})
     cluster.pod("tolerates", spec={"tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]})
-    cluster.api.delete(POD, "default", "drains")
-    cluster.api.patch(NODE, "", "a", STRATEGIC_MERGE_PATCH, {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})
+    cluster.api.delete(ApiRequest(POD, "default", "drains"))
+    cluster.api.patch(
+        ApiRequest(NODE, "", "a"), STRATEGIC_MERGE_PATCH, {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
+    )
     cluster.settle()
     cluster.now_s -= 3 * 3600
     cluster.settle()
@@ -185,17 +190,17 @@ def test_a_clock_that_is_set_back_holds_no_pod(cluster: Cluster) -> None:
 def test_pods_go_with_their_node(cluster: Cluster) -> None:
     cluster.pod("p")
     cluster.pod("never", spec={"nodeName": "unknown"})
-    cluster.api.delete(NODE, "", "a")
+    cluster.api.delete(ApiRequest(NODE, "", "a"))
     cluster.settle()
     assert cluster.names(POD) == ["never"]
-    cluster.api.delete(POD, "default", "never")
+    cluster.api.delete(ApiRequest(POD, "default", "never"))
     cluster.settle()
     assert cluster.names(POD) == [], "nobody else could end it"
 
 
 def set_ready(cluster: Cluster, node: str, status: str) -> None:
     patch = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-    cluster.api.patch(NODE, "", node, STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    cluster.api.patch(ApiRequest(NODE, "", node, subresource="status"), STRATEGIC_MERGE_PATCH, patch)
     cluster.settle()
 
 
@@ -203,11 +208,13 @@ def test_pods_are_as_ready_as_their_node(cluster: Cluster) -> None:
     cluster.pod("p")
     cluster.pod("patched")
     patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    cluster.api.patch(POD, "default", "patched", STRATEGIC_MERGE_PATCH, patch, subresource="status")
+    cluster.api.patch(ApiRequest(POD, "default", "patched", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
     for status in ("False", "True", "Unknown", "True"):
         set_ready(cluster, "a", status)
-        assert condition(cluster.api.get(POD, "default", "p"), "Ready") == str(status == "True")
-    assert condition(cluster.api.get(POD, "default", "patched"), "Ready") == "False", "what a client said stays"
+        assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == str(status == "True")
+    assert condition(cluster.api.get(ApiRequest(POD, "default", "patched")), "Ready") == "False", (
+        "what a client said stays"
+    )
     assert "NodeNotReady" in cluster.told
 
 
@@ -219,7 +226,7 @@ def test_a_no_execute_taint_evicts(cluster: Cluster) -> None:
     ):
         cluster.pod(name, spec={"tolerations": toleration})
     taints = {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
-    cluster.api.patch(NODE, "", "a", STRATEGIC_MERGE_PATCH, taints)
+    cluster.api.patch(ApiRequest(NODE, "", "a"), STRATEGIC_MERGE_PATCH, taints)
     cluster.settle()
     assert cluster.names(POD) == ["later", "stays"]
     cluster.now_s += 59
@@ -232,21 +239,21 @@ def test_a_no_execute_taint_evicts(cluster: Cluster) -> None:
 
 
 def test_every_namespace_has_its_account(cluster: Cluster) -> None:
-    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
+    cluster.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "x"}})
     cluster.settle()
-    cluster.api.delete(SERVICE_ACCOUNT, "x", "default")
+    cluster.api.delete(ApiRequest(SERVICE_ACCOUNT, "x", "default"))
     cluster.settle()
     assert cluster.names(SERVICE_ACCOUNT) == ["default", "default"]
-    cluster.api.delete(NAMESPACE, "", "x")
+    cluster.api.delete(ApiRequest(NAMESPACE, "", "x"))
     cluster.settle()
     assert cluster.names(NAMESPACE) == ["default"]
 
 
 def budget(cluster: Cluster, **limits: int | str) -> Json:
     spec = {"selector": {"matchLabels": {"app": "web"}}, **limits}
-    cluster.api.create(DISRUPTION_BUDGET, "default", {"metadata": {"name": "web"}, "spec": spec})
+    cluster.api.create(ApiRequest(DISRUPTION_BUDGET, "default"), {"metadata": {"name": "web"}, "spec": spec})
     cluster.settle()
-    found: Json = cluster.api.get(DISRUPTION_BUDGET, "default", "web")["status"]
+    found: Json = cluster.api.get(ApiRequest(DISRUPTION_BUDGET, "default", "web"))["status"]
     return found
 
 
@@ -277,36 +284,36 @@ def test_an_eviction_asks_the_budget(cluster: Cluster) -> None:
     for name in "pq":
         cluster.pod(name)
     budget(cluster, minAvailable=1)
-    evict(cluster.api, "default", "p", NAMED, dry_run=True)
-    evict(cluster.api, "default", "p", NAMED, dry_run=False)
-    going = cluster.api.get(POD, "default", "p")
+    evict(cluster.api, ApiRequest(POD, "default", "p", dry_run=True), NAMED)
+    evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
+    going = cluster.api.get(ApiRequest(POD, "default", "p"))
     assert condition(going, "DisruptionTarget") == "True"
     assert going["metadata"]["deletionTimestamp"]
     with pytest.raises(StatusError, match="would violate the pod's disruption budget") as caught:
-        evict(cluster.api, "default", "q", {"metadata": {"name": "q"}}, dry_run=False)
+        evict(cluster.api, ApiRequest(POD, "default", "q"), {"metadata": {"name": "q"}})
     assert caught.value.code == 429
-    evict(cluster.api, "default", "p", NAMED, dry_run=False)
+    evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
     cluster.settle()
     assert cluster.names(POD) == ["q"]
     with pytest.raises(StatusError) as caught:
-        evict(cluster.api, "default", "q", {"metadata": {"name": "q"}}, dry_run=False)
+        evict(cluster.api, ApiRequest(POD, "default", "q"), {"metadata": {"name": "q"}})
     assert "The disruption budget web needs 1 healthy pods and has 1 currently" in str(caught.value.details)
 
 
 def test_binding(cluster: Cluster) -> None:
     cluster.pod("p", spec={"schedulerName": "mine"})
-    bind(cluster.api, "default", "p", {**NAMED, "target": {"kind": "Node", "name": "a"}}, dry_run=True)
-    assert "nodeName" not in cluster.api.get(POD, "default", "p")["spec"]
-    bind(cluster.api, "default", "p", {**NAMED, "target": {"kind": "Node", "name": "a"}}, dry_run=False)
+    bind(cluster.api, ApiRequest(POD, "default", "p", dry_run=True), {**NAMED, "target": {"kind": "Node", "name": "a"}})
+    assert "nodeName" not in cluster.api.get(ApiRequest(POD, "default", "p"))["spec"]
+    bind(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "target": {"kind": "Node", "name": "a"}})
     cluster.settle()
-    assert cluster.api.get(POD, "default", "p")["status"]["phase"] == "Running"
+    assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
     for target, code, message in (
         ({"name": "b"}, 409, 'pods/binding "p": pod p is already assigned to node "a"'),
         ({"kind": "Pod", "name": "b"}, 500, 'target.kind: Unsupported value: "Pod"'),
         ({}, 500, "target.name: Required value"),
     ):
         with pytest.raises(StatusError) as caught:
-            bind(cluster.api, "default", "p", {**NAMED, "target": target}, dry_run=False)
+            bind(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "target": target})
         assert caught.value.code == code
         assert message in caught.value.message
 
@@ -317,12 +324,12 @@ def test_binding(cluster: Cluster) -> None:
 )
 def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, what: str, why: str) -> None:
     cluster.pod("p")
-    found = cluster.api.get(POD, "default", "p")["metadata"][field]
+    found = cluster.api.get(ApiRequest(POD, "default", "p"))["metadata"][field]
     with pytest.raises(StatusError) as refused:
-        evict(cluster.api, "default", "p", {**NAMED, "deleteOptions": {"preconditions": {field: "1"}}}, dry_run=False)
+        evict(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "deleteOptions": {"preconditions": {field: "1"}}})
     mismatch = f"the {what} in the precondition (1) does not match the {what} in record ({found})"
     wanted = f'Operation cannot be fulfilled on Pod "p": {mismatch}. The object might have been {why}'
     assert (refused.value.code, refused.value.message) == (409, wanted)
-    evict(cluster.api, "default", "p", {**NAMED, "deleteOptions": {"preconditions": {field: found}}}, dry_run=False)
+    evict(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "deleteOptions": {"preconditions": {field: found}}})
     cluster.settle()
     assert cluster.names(POD) == []

@@ -10,7 +10,9 @@ from workload_cluster import START_S, Workbench, template, workload
 from kdns.controlplane.controllers.workloads.replicaset import DELETION_COST, deletion_cost, rank
 from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.kinds import POD, REPLICA_SET, REPLICATION_CONTROLLER, Json
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.object_meta import timestamp
+from kdns.controlplane.storage.watch import StoredObject
 
 REPLICAS = (REPLICA_SET, REPLICATION_CONTROLLER)
 
@@ -118,7 +120,9 @@ def test_orphans_are_adopted_and_pods_with_other_labels_released() -> None:
     assert len(bench.pods()) == 3
     stray = bench.get(POD, "stray")
     assert stray["metadata"]["ownerReferences"][0]["name"] == "web"
-    bench.api.update(POD, "default", "stray", {**stray, "metadata": {**stray["metadata"], "labels": {"app": "me"}}})
+    bench.api.update(
+        Request(POD, "default", "stray"), {**stray, "metadata": {**stray["metadata"], "labels": {"app": "me"}}}
+    )
     bench.settle()
     assert "ownerReferences" not in bench.get(POD, "stray")["metadata"]
     assert len(bench.pods()) == 4
@@ -137,7 +141,7 @@ def test_pods_that_are_leaving_are_replaced_at_once_and_counted() -> None:
     bench = Workbench(graceful=True)
     replicas(bench, REPLICA_SET, replicas=2)
     bench.run_pods()
-    bench.api.delete(POD, "default", bench.pods()[0]["metadata"]["name"])
+    bench.api.delete(Request(POD, "default", bench.pods()[0]["metadata"]["name"]))
     bench.settle()
     status = bench.get(REPLICA_SET, "web")["status"]
     assert (len(bench.pods()), status["replicas"], status["terminatingReplicas"]) == (2, 2, 1)
@@ -168,11 +172,11 @@ def test_pods_that_cannot_be_made_are_told_of_and_tried_again(monkeypatch: pytes
     made = replicas(bench, REPLICA_SET, replicas=1)
     real, refusals = bench.api.create, [3]
 
-    def create(kind: Any, namespace: str, obj: Json, **options: Any) -> Json:
-        if kind == POD and refusals[0]:
+    def create(request: Request, obj: Json) -> StoredObject:
+        if request.kind == POD and refusals[0]:
             refusals[0] -= 1
             raise forbidden(POD, "web-x", "no more Pods today")
-        return real(kind, namespace, obj, **options)
+        return real(request, obj)
 
     monkeypatch.setattr(bench.api, "create", create)
     bench.settle()

@@ -12,6 +12,8 @@ from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.server.io.secure_serving import certificates
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 DATA = {"ca.crt": PEM}
@@ -27,36 +29,36 @@ def cluster() -> Stepper:
 def published(cluster: Stepper) -> dict[str, Json]:
     return {
         obj["metadata"]["namespace"]: obj["data"]
-        for obj in cluster.api.list(CONFIG_MAP, None, field_selector=f"metadata.name={NAME}").items
+        for obj in cluster.api.list(Request(CONFIG_MAP), ListOptions(field_selector=f"metadata.name={NAME}")).items
     }
 
 
 def test_every_namespace_gets_it_and_gets_it_back(cluster: Stepper) -> None:
     first = published(cluster)
     assert first["default"] == first["kube-system"] == DATA
-    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "shop"}})
+    cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "shop"}})
     cluster.settle()
     assert published(cluster) == {**first, "shop": DATA}
-    cluster.api.delete(CONFIG_MAP, "shop", NAME)
+    cluster.api.delete(Request(CONFIG_MAP, "shop", NAME))
     cluster.settle()
     assert published(cluster) == {**first, "shop": DATA}
 
 
 def test_other_data_is_mended_and_the_rest_stays(cluster: Stepper) -> None:
-    changed = cluster.api.get(CONFIG_MAP, "default", NAME)
+    changed = cluster.api.get(Request(CONFIG_MAP, "default", NAME))
     changed["metadata"]["labels"] = {"by": "hand"}
-    cluster.api.update(CONFIG_MAP, "default", NAME, {**changed, "data": {"ca.crt": "other", "more": "x"}})
-    cluster.api.create(CONFIG_MAP, "default", {"metadata": {"name": "mine"}, "data": {"ca.crt": "mine"}})
+    cluster.api.update(Request(CONFIG_MAP, "default", NAME), {**changed, "data": {"ca.crt": "other", "more": "x"}})
+    cluster.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "mine"}, "data": {"ca.crt": "mine"}})
     cluster.settle()
-    mended = cluster.api.get(CONFIG_MAP, "default", NAME)
+    mended = cluster.api.get(Request(CONFIG_MAP, "default", NAME))
     assert (mended["data"], mended["metadata"]["labels"]) == (DATA, {"by": "hand"})
-    assert cluster.api.get(CONFIG_MAP, "default", "mine")["data"] == {"ca.crt": "mine"}
+    assert cluster.api.get(Request(CONFIG_MAP, "default", "mine"))["data"] == {"ca.crt": "mine"}
 
 
 def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
-    cluster.api.create(NAMESPACE, "", {"metadata": {"name": "shop", "finalizers": ["a/b"]}})
+    cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "shop", "finalizers": ["a/b"]}})
     cluster.settle()
-    cluster.api.delete(NAMESPACE, "", "shop")
+    cluster.api.delete(Request(NAMESPACE, "", "shop"))
     cluster.settle()
     assert "shop" not in published(cluster)
 
@@ -64,7 +66,7 @@ def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
 @pytest.mark.parametrize(("root_ca", "there"), [(PEM, True), ("", False)])
 def test_it_runs_where_the_api_has_certificates(root_ca: str, there: bool) -> None:
     config = ClusterConfig(root_ca=root_ca)
-    numbers = Stepper(config).registry.services
+    numbers = Stepper(config).api.registry.services
     assert any(isinstance(each, RootCa) for each in controllers_of(config, lambda _: 0, numbers)) is there
 
 

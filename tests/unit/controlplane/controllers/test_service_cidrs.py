@@ -16,6 +16,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE, SERVICE_CIDR, Json
 from kdns.controlplane.resources.service.service_cidr import ip_address_of
+from kdns.controlplane.server.request import Request as ApiRequest
 
 READY = ("True", "", "Kubernetes Service CIDR is ready")
 GOING = ("False", "Terminating", BLOCKED)
@@ -32,25 +33,25 @@ def cluster(*cidrs: str) -> Stepper:
 
 
 def add(made: Stepper, name: str, *cidrs: str) -> None:
-    made.api.create(SERVICE_CIDR, "", {"metadata": {"name": name}, "spec": {"cidrs": list(cidrs)}})
+    made.api.create(ApiRequest(SERVICE_CIDR), {"metadata": {"name": name}, "spec": {"cidrs": list(cidrs)}})
     made.settle()
 
 
 def condition(made: Stepper, name: str) -> tuple[str, str, str]:
-    (ready,) = made.api.get(SERVICE_CIDR, "", name)["status"]["conditions"]
+    (ready,) = made.api.get(ApiRequest(SERVICE_CIDR, "", name))["status"]["conditions"]
     assert ready["type"] == "Ready"
     assert ready["lastTransitionTime"] == "2023-11-14T22:13:20Z"
     return ready["status"], ready["reason"], ready["message"]
 
 
 def delete(made: Stepper, name: str) -> None:
-    made.api.delete(SERVICE_CIDR, "", name)
+    made.api.delete(ApiRequest(SERVICE_CIDR, "", name))
     made.settle()
 
 
 def test_the_default_one_is_there_and_ready() -> None:
     made = cluster("10.0.0.0/28", "fd00::/120")
-    found = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    found = made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))
     assert found["spec"] == {"cidrs": ["10.0.0.0/28", "fd00::/120"]}
     assert found["metadata"]["finalizers"] == [FINALIZER]
     assert condition(made, "kubernetes") == READY
@@ -77,18 +78,18 @@ def test_every_address_is_an_object() -> None:
     made = cluster("10.0.0.0/28", "fd00::/120")
     made.service("web", ipFamilyPolicy="RequireDualStack", clusterIP="10.0.0.9", clusterIPs=["10.0.0.9", "FD00::0A"])
     assert made.names(IP_ADDRESS) == ["10.0.0.9", "fd00::a"]
-    obj = made.api.get(IP_ADDRESS, "", "fd00::a")
+    obj = made.api.get(ApiRequest(IP_ADDRESS, "", "fd00::a"))
     assert obj["spec"] == {"parentRef": {"resource": "services", "namespace": "default", "name": "web"}}
     assert obj["metadata"]["labels"] == {
         "ipaddress.kubernetes.io/ip-family": "IPv6",
         "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
     }
-    service = made.api.get(SERVICE, "default", "web")
+    service = made.api.get(ApiRequest(SERVICE, "default", "web"))
     single = {**service, "spec": {**service["spec"], "ipFamilyPolicy": "SingleStack"}}
-    made.api.update(SERVICE, "default", "web", single)
+    made.api.update(ApiRequest(SERVICE, "default", "web"), single)
     assert made.names(IP_ADDRESS) == ["10.0.0.9"]
     alias = {**service, "metadata": {"name": "web"}, "spec": {"type": "ExternalName", "externalName": "x.example"}}
-    made.api.update(SERVICE, "default", "web", alias)
+    made.api.update(ApiRequest(SERVICE, "default", "web"), alias)
     assert made.names(IP_ADDRESS) == []
 
 
@@ -96,18 +97,20 @@ def test_every_address_is_an_object() -> None:
 def test_services_without_addresses_have_no_objects(spec: Json) -> None:
     made = cluster()
     made.service("web", **spec)
-    made.api.create(SERVICE, "default", {"metadata": {"name": "no"}, "spec": {"ports": [{"port": 80}]}}, dry_run=True)
+    made.api.create(
+        ApiRequest(SERVICE, "default", dry_run=True), {"metadata": {"name": "no"}, "spec": {"ports": [{"port": 80}]}}
+    )
     assert made.names(IP_ADDRESS) == []
 
 
 def test_hand_made_objects_reserve_their_address() -> None:
     made = cluster()
     mine = ip_address_of(("default", "later"), "10.0.0.1")
-    made.api.create(IP_ADDRESS, "", mine)
+    made.api.create(ApiRequest(IP_ADDRESS), mine)
     with pytest.raises(StatusError, match="provided IP is already allocated"):
         made.service("later", clusterIP="10.0.0.1")
     assert made.service("web")["spec"]["clusterIP"] == "10.0.0.2"
-    made.api.delete(IP_ADDRESS, "", "10.0.0.1")
+    made.api.delete(ApiRequest(IP_ADDRESS, "", "10.0.0.1"))
     assert made.service("later", clusterIP="10.0.0.1")["spec"]["clusterIP"] == "10.0.0.1"
 
 
@@ -116,27 +119,29 @@ def test_the_object_of_a_services_address_cannot_be_deleted() -> None:
     web = made.service("web")
     why = 'ipaddresses.networking.k8s.io "10.0.0.1" is forbidden: Service default/web has this IPAddress; '
     with pytest.raises(StatusError) as refused:
-        made.api.delete(IP_ADDRESS, "", "10.0.0.1")
+        made.api.delete(ApiRequest(IP_ADDRESS, "", "10.0.0.1"))
     assert (refused.value.code, refused.value.message) == (403, f"{why}delete the Service instead")
     named: Json = {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "gone"}]}
-    obj = made.api.get(IP_ADDRESS, "", "10.0.0.1")
-    made.api.update(IP_ADDRESS, "", "10.0.0.1", {**obj, "metadata": {**obj["metadata"], **named}})
+    obj = made.api.get(ApiRequest(IP_ADDRESS, "", "10.0.0.1"))
+    made.api.update(ApiRequest(IP_ADDRESS, "", "10.0.0.1"), {**obj, "metadata": {**obj["metadata"], **named}})
     assert made.names(IP_ADDRESS) == ["10.0.0.1"]
-    made.api.delete(SERVICE, "default", web["metadata"]["name"])
+    made.api.delete(ApiRequest(SERVICE, "default", web["metadata"]["name"]))
     assert made.names(IP_ADDRESS) == []
 
 
 def test_an_object_that_a_finalizer_holds_can_be_deleted_after_its_service() -> None:
     made = cluster()
     made.service("web")
-    obj = made.api.get(IP_ADDRESS, "", "10.0.0.1")
+    obj = made.api.get(ApiRequest(IP_ADDRESS, "", "10.0.0.1"))
     held = {**obj, "metadata": {**obj["metadata"], "finalizers": ["example.com/held"]}}
-    held = made.api.update(IP_ADDRESS, "", "10.0.0.1", held)
-    made.api.delete(SERVICE, "default", "web")
+    held = made.api.update(ApiRequest(IP_ADDRESS, "", "10.0.0.1"), held).copy()
+    made.api.delete(ApiRequest(SERVICE, "default", "web"))
     assert made.service("next")["spec"]["clusterIP"] == "10.0.0.2"
-    made.api.delete(IP_ADDRESS, "", "10.0.0.1")
-    left = made.api.get(IP_ADDRESS, "", "10.0.0.1")
-    made.api.update(IP_ADDRESS, "", "10.0.0.1", {**left, "metadata": {**left["metadata"], "finalizers": []}})
+    made.api.delete(ApiRequest(IP_ADDRESS, "", "10.0.0.1"))
+    left = made.api.get(ApiRequest(IP_ADDRESS, "", "10.0.0.1"))
+    made.api.update(
+        ApiRequest(IP_ADDRESS, "", "10.0.0.1"), {**left, "metadata": {**left["metadata"], "finalizers": []}}
+    )
     assert made.names(IP_ADDRESS) == ["10.0.0.2"]
     assert made.service("again", clusterIP="10.0.0.1")
 
@@ -161,7 +166,7 @@ def test_one_in_use_stays_until_its_last_address_is_gone() -> None:
     assert condition(made, "more") == GOING
     with pytest.raises(StatusError, match="not in the valid range"):
         made.service("late", clusterIP="10.0.1.4")
-    made.api.delete(SERVICE, "default", "web")
+    made.api.delete(ApiRequest(SERVICE, "default", "web"))
     made.settle()
     assert made.names(SERVICE_CIDR) == ["kubernetes"]
 
@@ -204,8 +209,8 @@ def test_an_overlapping_one_that_comes_later_lets_it_go() -> None:
 def test_ranges_that_give_nothing(cidr: str) -> None:
     made = cluster("10.0.0.0/28", "fd01::/120")
     add(made, "more", cidr)
-    found = {family: list(pool.ranges) for family, pool in made.registry.services.addresses.items()}
-    size = sum(each.size for pool in made.registry.services.addresses.values() for each in pool.ranges.values())
+    found = {family: list(pool.ranges) for family, pool in made.api.registry.services.addresses.items()}
+    size = sum(each.size for pool in made.api.registry.services.addresses.values() for each in pool.ranges.values())
     assert size == 14 + 255, found
     made.service("web", ipFamilyPolicy="RequireDualStack")
 
@@ -219,9 +224,9 @@ def test_a_range_of_one() -> None:
 
 def test_the_default_one_is_made_again() -> None:
     made = cluster()
-    uid = made.api.get(SERVICE_CIDR, "", "kubernetes")["metadata"]["uid"]
+    uid = made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))["metadata"]["uid"]
     delete(made, "kubernetes")
-    assert made.api.get(SERVICE_CIDR, "", "kubernetes")["metadata"]["uid"] != uid
+    assert made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))["metadata"]["uid"] != uid
     assert condition(made, "kubernetes") == READY
 
 
@@ -245,7 +250,7 @@ def test_a_second_family_by_flag_extends_the_default_one() -> None:
     made = before.restarted(config("10.0.0.0/28", "fd00::/120"))
     made.run(DefaultServiceCidr(made.config), ServiceCidrs())
     assert made.told == []
-    assert made.api.get(SERVICE_CIDR, "", "kubernetes")["spec"]["cidrs"] == ["10.0.0.0/28", "fd00::/120"]
+    assert made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))["spec"]["cidrs"] == ["10.0.0.0/28", "fd00::/120"]
     both = made.service("both", ipFamilyPolicy="RequireDualStack")
     assert both["spec"]["clusterIPs"] == ["10.0.0.2", "fd00::11"]
 
@@ -253,17 +258,22 @@ def test_a_second_family_by_flag_extends_the_default_one() -> None:
 def test_data_of_older_versions_gets_its_objects() -> None:
     before = cluster()
     before.service("web")
-    made = Stepper(before.config, tuple(before.api.list(SERVICE, None).stored), 100)
+    made = Stepper(before.config, tuple(before.api.list(ApiRequest(SERVICE)).stored), 100)
     assert made.names(IP_ADDRESS) == ["10.0.0.1"]
 
 
 def test_going_through_status_is_not_going_through_spec() -> None:
     made = cluster()
-    stored = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    stored = made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))
     sent = {**stored, "spec": {"cidrs": ["10.0.0.0/28", "fd00::/64"]}, "status": {}}
-    assert made.api.update(SERVICE_CIDR, "", "kubernetes", sent, subresource="status")["spec"] == stored["spec"]
+    assert (
+        made.api.update(ApiRequest(SERVICE_CIDR, "", "kubernetes", subresource="status"), sent).copy()["spec"]
+        == stored["spec"]
+    )
     made.settle()
-    again = made.api.update(SERVICE_CIDR, "", "kubernetes", {**sent, "metadata": {"name": "kubernetes"}})
+    again = made.api.update(
+        ApiRequest(SERVICE_CIDR, "", "kubernetes"), {**sent, "metadata": {"name": "kubernetes"}}
+    ).copy()
     assert again["status"]["conditions"], "status is not changed through the object itself"
 
 
@@ -271,7 +281,7 @@ def test_writes_that_are_refused_are_told_unless_somebody_else_wrote() -> None:
     made = cluster("10.0.0.0/28", "fd00::/120")
     default, cidrs = DefaultServiceCidr(made.config), ServiceCidrs()
     broken, outdated = StatusError(500, "InternalError", "no"), StatusError(409, "Conflict", "changed")
-    stored = made.api.get(SERVICE_CIDR, "", "kubernetes")
+    stored = made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))
     told = default.failed(Request(("kubernetes",), 0), broken)
     assert told
     assert told.message == "The default ServiceCIDR can not be created"

@@ -10,6 +10,7 @@ from workload_cluster import Workbench, template, workload
 from kdns.controlplane.controllers.workloads.revisions import REVISION_HASH
 from kdns.controlplane.meta.inert import CLAIM
 from kdns.controlplane.meta.kinds import CONTROLLER_REVISION, POD, STATEFUL_SET, Json
+from kdns.controlplane.server.request import Request
 
 CLAIM_TEMPLATE = {
     "metadata": {"name": "www"},
@@ -200,7 +201,7 @@ def test_claims_stay_unless_the_policy_says_otherwise(
     bench.change(STATEFUL_SET, "web", replicas=1)
     bench.run_pods()
     assert bench.names(CLAIM) == after_scaling
-    bench.api.delete(STATEFUL_SET, "default", "web")
+    bench.api.delete(Request(STATEFUL_SET, "default", "web"))
     bench.run_pods()
     assert (bench.names(), bench.names(CLAIM), bench.names(CONTROLLER_REVISION)) == ([], after_deletion, [])
 

@@ -18,9 +18,10 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.inert import CLAIM, CRON_JOB, LEASE
 from kdns.controlplane.meta.kinds import DEPLOYMENT, NAMESPACE, POD, SERVICE, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 WEB = """
@@ -63,30 +64,32 @@ class Cluster:
     def __init__(self) -> None:
         uids, self.second = count(1), 0
         self.api = Api(
-            Store(), Registry(ClusterConfig(), lambda _: 0), self.now_s, lambda: f"uid-{next(uids)}", lambda: "xxxxx"
+            Registry(Store(), ClusterConfig(), lambda _: 0, self.now_s, lambda: f"uid-{next(uids)}", lambda: "xxxxx")
         )
-        self.api.create(NAMESPACE, "", {"metadata": {"name": "default"}})
+        self.api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
 
     def now_s(self) -> float:
         return float(self.second)
 
     def create(self, manager: str, text: str = WEB, kind: Kind = SERVICE) -> Json:
         self.second += 1
-        return self.api.create(kind, "default", yaml.safe_load(text), field_manager=manager)
+        return self.api.create(Request(kind, "default", manager=manager), yaml.safe_load(text)).copy()
 
     def apply(self, manager: str, text: str = WEB, kind: Kind = SERVICE, **options: Any) -> Json:
         self.second += 1
         config = yaml.safe_load(text)
         name = config["metadata"]["name"]
-        return self.api.apply(kind, "default", name, config, field_manager=manager, **options)
+        return self.api.apply(Request(kind, "default", name, manager=manager, **options), config).copy()
 
     def merge(self, manager: str, patch: Json, kind: Kind = SERVICE, name: str = "web", subresource: str = "") -> Json:
         self.second += 1
-        return self.api.patch(kind, "default", name, MERGE_PATCH, patch, field_manager=manager, subresource=subresource)
+        return self.api.patch(
+            Request(kind, "default", name, manager=manager, subresource=subresource), MERGE_PATCH, patch
+        ).copy()
 
     def owners(self, kind: Kind = SERVICE, name: str = "web") -> dict[str, list[str]]:
         """Manager, operation and subresource → the paths of the entry."""
-        obj = self.api.get(kind, "default", name)
+        obj = self.api.get(Request(kind, "default", name))
         return {
             " ".join(filter(None, (each["manager"], each["operation"], each.get("subresource")))): [
                 path_text(path) for path in paths(each["fieldsV1"])
@@ -95,7 +98,7 @@ class Cluster:
         }
 
     def times(self) -> dict[str, str]:
-        entries = self.api.get(SERVICE, "default", "web")["metadata"]["managedFields"]
+        entries = self.api.get(Request(SERVICE, "default", "web"))["metadata"]["managedFields"]
         return {each["manager"]: each["time"] for each in entries}
 
 
@@ -165,7 +168,7 @@ def test_a_writer_takes_over_what_it_changes(cluster: Cluster) -> None:
 def test_an_update_without_changes_is_no_write(cluster: Cluster) -> None:
     before = cluster.create("me")
     assert cluster.merge("you", {"spec": {"type": "ClusterIP"}}) == before
-    assert cluster.api.update(SERVICE, "default", "web", before, field_manager="you") == before
+    assert cluster.api.update(Request(SERVICE, "default", "web", manager="you"), before).copy() == before
     applied = cluster.apply("other")
     assert cluster.apply("other") == applied, "not even the time changes"
 
@@ -212,7 +215,7 @@ def test_entries_can_be_rewritten_but_not_broken(cluster: Cluster) -> None:
         assert kept["metadata"]["managedFields"] == [entry]
     moved = {**entry, "manager": "kubectl", "operation": "Apply"}
     patch = [{"op": "replace", "path": "/metadata/managedFields", "value": [moved]}]
-    changed = cluster.api.patch(SERVICE, "default", "web", JSON_PATCH, patch, field_manager="me")
+    changed = cluster.api.patch(Request(SERVICE, "default", "web", manager="me"), JSON_PATCH, patch).copy()
     assert changed["metadata"]["managedFields"] == [moved]
 
 
@@ -281,7 +284,7 @@ def test_conflicts_name_managers_and_fields(cluster: Cluster) -> None:
     cluster.create("me")
     cluster.merge("you", {"spec": {"selector": {"app": "x"}}})
     wanted = WEB.replace("9376", "80").replace("selector: {app: web}", "selector: {app: y}")
-    before = cluster.api.get(SERVICE, "default", "web")
+    before = cluster.api.get(Request(SERVICE, "default", "web"))
     error = refused(409, "Apply failed with 2 conflicts", lambda: cluster.apply("other", wanted))
     assert error.message == (
         'Apply failed with 2 conflicts: conflicts with "me" using v1:\n'
@@ -291,7 +294,7 @@ def test_conflicts_name_managers_and_fields(cluster: Cluster) -> None:
         {"reason": "FieldManagerConflict", "message": 'conflict with "me" using v1', "field": f"{PORT}.targetPort"},
         {"reason": "FieldManagerConflict", "message": 'conflict with "you" using v1', "field": ".spec.selector"},
     ]
-    assert cluster.api.get(SERVICE, "default", "web") == before
+    assert cluster.api.get(Request(SERVICE, "default", "web")) == before
     forced = cluster.apply("other", wanted, force=True)
     assert (forced["spec"]["selector"], forced["spec"]["ports"][0]["targetPort"]) == ({"app": "y"}, 80)
     assert "you Update" not in cluster.owners(), "who has nothing left is gone"
@@ -394,20 +397,20 @@ def test_order_of_merged_lists(cluster: Cluster) -> None:
 def test_configurations_that_are_refused(cluster: Cluster, text: str, code: int, message: str) -> None:
     before = cluster.create("me")
     refused(code, message, lambda: cluster.apply("other", text))
-    assert cluster.api.get(SERVICE, "default", "web") == before
+    assert cluster.api.get(Request(SERVICE, "default", "web")) == before
 
 
 def test_an_object_that_is_not_there_cannot_be_meant(cluster: Cluster) -> None:
     refused(404, 'services "web" not found', lambda: cluster.apply("me", subresource="status"))
-    assert not cluster.api.list(SERVICE, None).items
+    assert not cluster.api.list(Request(SERVICE)).items
 
 
 def test_a_dry_run_applies_nothing(cluster: Cluster) -> None:
     assert cluster.apply("me", dry_run=True)["metadata"]["managedFields"]
-    assert not cluster.api.list(SERVICE, None).items
+    assert not cluster.api.list(Request(SERVICE)).items
     made = cluster.apply("me")
     assert cluster.apply("me", WEB.replace("9376", "80"), dry_run=True)["spec"]["ports"][0]["targetPort"] == 80
-    assert cluster.api.get(SERVICE, "default", "web") == made
+    assert cluster.api.get(Request(SERVICE, "default", "web")) == made
 
 
 def test_scale_is_applied_like_the_object(cluster: Cluster) -> None:
@@ -420,7 +423,7 @@ def test_scale_is_applied_like_the_object(cluster: Cluster) -> None:
     assert cluster.owners(DEPLOYMENT)["hpa Apply scale"] == [".spec.replicas"]
     cluster.merge("kubectl", {"spec": {"replicas": 4}}, DEPLOYMENT, subresource="scale")
     assert cluster.owners(DEPLOYMENT)["kubectl Update scale"] == [".spec.replicas"]
-    assert cluster.api.get(DEPLOYMENT, "default", "web")["spec"]["replicas"] == 4
+    assert cluster.api.get(Request(DEPLOYMENT, "default", "web"))["spec"]["replicas"] == 4
 
 
 @pytest.mark.parametrize("field", ["metadata", "spec"])
@@ -431,7 +434,7 @@ def test_a_scale_of_the_wrong_shape_is_refused(cluster: Cluster, field: str) -> 
     refused(
         500,
         text,
-        lambda: cluster.api.apply(DEPLOYMENT, "default", "web", scale, field_manager="hpa", subresource="scale"),
+        lambda: cluster.api.apply(Request(DEPLOYMENT, "default", "web", manager="hpa", subresource="scale"), scale),
     )
 
 

@@ -12,6 +12,7 @@ from kdns.controlplane.meta.kinds import DEPLOYMENT, SERVICE, STATEFUL_SET, Json
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.request import Request
 
 POD: Json = {"containers": [{"name": "c", "image": "i"}]}
 WORKLOAD: Json = {
@@ -29,9 +30,9 @@ SILENT: Json = {"hostNetwork": False, "hostPID": False, "priorityClassName": "",
 @pytest.fixture
 def api() -> Api:
     made = new_api()
-    made.create(DEPLOYMENT, "default", FieldValidator(DEPLOYMENT, "Strict")(WORKLOAD), field_manager="maker")
-    made.create(STATEFUL_SET, "default", {**WORKLOAD, "kind": "StatefulSet"}, field_manager="maker")
-    made.create(SERVICE, "default", {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
+    made.create(Request(DEPLOYMENT, "default", manager="maker"), FieldValidator(DEPLOYMENT, "Strict")(WORKLOAD))
+    made.create(Request(STATEFUL_SET, "default", manager="maker"), {**WORKLOAD, "kind": "StatefulSet"})
+    made.create(Request(SERVICE, "default"), {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
     return made
 
 
@@ -58,10 +59,10 @@ PATCHES: list[tuple[str, Kind, str, Any, bool]] = [
     ("kind", "patch_type", "patch", "changes"), [row[1:] for row in PATCHES], ids=[r[0] for r in PATCHES]
 )
 def test_patches(api: Api, kind: Kind, patch_type: str, patch: Any, *, changes: bool) -> None:
-    before = api.get(kind, "default", "web")
+    before = api.get(Request(kind, "default", "web"))
     after = api.patch(
-        kind, "default", "web", patch_type, patch, validate=FieldValidator(kind, "Strict"), field_manager="me"
-    )
+        Request(kind, "default", "web", manager="me"), patch_type, patch, validate=FieldValidator(kind, "Strict")
+    ).copy()
     assert (after != before) == changes
     assert (after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]) == changes
 
@@ -69,8 +70,10 @@ def test_patches(api: Api, kind: Kind, patch_type: str, patch: Any, *, changes: 
 def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Api) -> None:
     sent = {**WORKLOAD, "spec": {**WORKLOAD["spec"], "paused": False, "revisionHistoryLimit": 0}}
     validator = FieldValidator(DEPLOYMENT, "Strict")
-    api.update(DEPLOYMENT, "default", "web", validator(sent), field_manager="writer")
-    applied = api.apply(DEPLOYMENT, "default", "web", sent, field_manager="applier", validate=validator, force=True)
+    api.update(Request(DEPLOYMENT, "default", "web", manager="writer"), validator(sent))
+    applied = api.apply(
+        Request(DEPLOYMENT, "default", "web", manager="applier", force=True), sent, validate=validator
+    ).copy()
     owned = {
         entry["manager"]: {path_text(path) for path in paths(entry["fieldsV1"])}
         for entry in applied["metadata"]["managedFields"]
@@ -78,5 +81,5 @@ def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Api) -
     assert ("paused" in applied["spec"], applied["spec"]["revisionHistoryLimit"]) == (False, 0)
     assert {".spec.paused", ".spec.revisionHistoryLimit"} <= owned["applier"]
     assert [path for path in owned["writer"] if "paused" in path] == []
-    again = api.apply(DEPLOYMENT, "default", "web", sent, field_manager="applier", validate=validator)
+    again = api.apply(Request(DEPLOYMENT, "default", "web", manager="applier"), sent, validate=validator).copy()
     assert again["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]

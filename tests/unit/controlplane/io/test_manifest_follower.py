@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 from served_kinds import CATALOGUE
 from structlog.testing import capture_logs
@@ -17,6 +19,9 @@ from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.errors import Cause, StatusError, already_exists, invalid, not_found
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind, Kinds
+from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.watch import StoredObject
 from kdns.errors import ManifestError
 
 
@@ -34,45 +39,35 @@ class DictApi:
     calls: list[str] = field(default_factory=list)
     kinds: Kinds = CATALOGUE
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        if (kind, namespace, name) not in self.objects:
-            raise not_found(kind, name)
-        return copy.deepcopy(self.objects[kind, namespace, name])
+    def get(self, request: Request) -> Json:
+        if _key(request) not in self.objects:
+            raise not_found(request.kind, request.name)
+        return copy.deepcopy(self.objects[_key(request)])
 
-    def list(self, kind: Kind, namespace: str | None) -> Listed:
-        assert namespace is None
-        return Listed([copy.deepcopy(obj) for key, obj in self.objects.items() if key[0] is kind])
+    def list(self, request: Request) -> Listed:
+        assert request.namespace is None
+        return Listed([copy.deepcopy(obj) for key, obj in self.objects.items() if key[0] is request.kind])
 
-    def create(self, kind: Kind, namespace: str, obj: Json, *, field_manager: str = "", dry_run: bool = False) -> Json:
-        assert field_manager
-        name = obj["metadata"]["name"]
-        self._check(kind, namespace, name)
-        if (kind, namespace, name) in self.objects:
-            raise already_exists(kind, name)
-        return obj if dry_run else self._put("create", kind, namespace, name, obj)
+    def create(self, request: Request, obj: Json) -> StoredObject:
+        assert request.manager
+        request = replace(request, name=obj["metadata"]["name"])
+        self._check(*_key(request))
+        if _key(request) in self.objects:
+            raise already_exists(request.kind, request.name)
+        return self._put("create", request, obj)
 
-    def update(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        obj: Json,
-        *,
-        subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
-    ) -> Json:
-        assert field_manager
-        self._check(kind, namespace, name)
-        old = self.objects[kind, namespace, name]
+    def update(self, request: Request, obj: Json) -> StoredObject:
+        assert request.manager
+        self._check(*_key(request))
+        old, subresource = self.objects[_key(request)], request.subresource
         new = old | {"status": obj["status"]} if subresource else obj | {"status": old.get("status", {})}
-        return obj if dry_run else self._put(f"update {subresource}".strip(), kind, namespace, name, new)
+        return self._put(f"update {subresource}".strip(), request, new)
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, options: Json | None = None) -> Json:
+    def delete(self, request: Request, options: Json | None = None) -> StoredObject:
         _ = options
-        self.get(kind, namespace, name)
-        self.calls.append(f"delete {name}")
-        return self.objects.pop((kind, namespace, name))
+        self.get(request)
+        self.calls.append(f"delete {request.name}")
+        return _version(request, self.objects.pop(_key(request)))
 
     def _check(self, kind: Kind, namespace: str, name: str) -> None:
         if kind.namespaced and namespace != "default" and (NAMESPACE, "", namespace) not in self.objects:
@@ -80,10 +75,19 @@ class DictApi:
         if name in self.refused:
             raise invalid(kind, name, [Cause(self.refused[name], "Invalid value", "no")])
 
-    def _put(self, verb: str, kind: Kind, namespace: str, name: str, obj: Json) -> Json:
-        self.calls.append(f"{verb} {name}")
-        self.objects[kind, namespace, name] = copy.deepcopy(obj)
-        return copy.deepcopy(obj)
+    def _put(self, verb: str, request: Request, obj: Json) -> StoredObject:
+        if not request.dry_run:
+            self.calls.append(f"{verb} {request.name}")
+            self.objects[_key(request)] = copy.deepcopy(obj)
+        return _version(request, obj)
+
+
+def _key(request: Request) -> tuple[Kind, str, str]:
+    return request.kind, *request.key
+
+
+def _version(request: Request, obj: Json) -> StoredObject:
+    return StoredObject(request.kind, request.key, 0, msgspec.json.encode(obj))
 
 
 @dataclass
@@ -101,7 +105,7 @@ class House:
 
     def newly_started(self) -> ManifestFollower:
         changes = ChangeLog(tell=lambda line: self.lines.append(line.replace(f"{self.folder}/", "")))
-        return ManifestFollower(self.api, [self.folder], report=self.report, changes=changes)
+        return ManifestFollower(cast("Api", self.api), [self.folder], report=self.report, changes=changes)
 
     def write(self, name: str, text: str) -> None:
         """Each time a little later: the clock of a file system may be slower than the test."""
@@ -154,7 +158,7 @@ async def test_start_applies_all_namespaces_first(house: House) -> None:
     assert await house.follower.start() == Applied(applied=3)
     assert house.api.calls == ["create shop", "create cart", "create p"]
     assert house.told() == []
-    metadata = house.api.get(SERVICE, "shop", "cart")["metadata"]
+    metadata = house.api.get(Request(SERVICE, "shop", "cart"))["metadata"]
     assert metadata["annotations"][MANIFEST] == str(house.folder / "a.yaml")
 
 
@@ -166,7 +170,7 @@ async def test_an_edit_is_believed_at_the_second_look_and_others_fields_stay(hou
     house.write("a.yaml", service("a", extra="  type: NodePort\n") + service("b"))
     assert await house.settle() == Applied(applied=1)
     assert house.api.calls == ["update a"]
-    stored = house.api.get(SERVICE, "default", "a")
+    stored = house.api.get(Request(SERVICE, "default", "a"))
     assert stored["spec"] == {"ports": [{"port": 80, "nodePort": 30080}], "type": "NodePort"}
     assert stored["metadata"]["labels"] == {"by": "hand"}
     assert await house.follower.scan() == Applied()
@@ -296,10 +300,10 @@ async def test_an_object_defined_twice_is_told_and_the_first_counts(house: House
     house.write("b.yaml", "\n" + service("a", port=2))
     await house.follower.start()
     assert house.told() == ["b.yaml:2: Service a is already defined at a.yaml:1; that definition is used"]
-    assert house.api.get(SERVICE, "default", "a")["spec"]["ports"] == [{"port": 1}]
+    assert house.api.get(Request(SERVICE, "default", "a"))["spec"]["ports"] == [{"port": 1}]
     (house.folder / "a.yaml").unlink()
     assert await house.settle() == Applied(applied=1)
-    assert house.api.get(SERVICE, "default", "a")["spec"]["ports"] == [{"port": 2}]
+    assert house.api.get(Request(SERVICE, "default", "a"))["spec"]["ports"] == [{"port": 2}]
 
 
 async def test_unknown_kinds_are_told_once(house: House) -> None:
@@ -322,24 +326,24 @@ async def test_a_status_in_a_manifest_is_written_through_its_subresource(house: 
     house.write("a.yaml", pod("status: {podIP: 10.0.0.2}"))
     assert await house.settle() == Applied(applied=1)
     assert house.api.calls == ["update p", "update status p"]
-    assert house.api.get(POD, "default", "p")["status"] == {"podIP": "10.0.0.2", "phase": "Running"}
+    assert house.api.get(Request(POD, "default", "p"))["status"] == {"podIP": "10.0.0.2", "phase": "Running"}
     house.write("a.yaml", pod(""))
     await house.settle()
-    assert house.api.get(POD, "default", "p")["status"] == {}  # like kubectl: a field goes with all below
+    assert house.api.get(Request(POD, "default", "p"))["status"] == {}  # like kubectl: a field goes with all below
 
 
 async def test_a_restart_knows_what_was_applied_and_deletes_what_is_left_behind(house: House) -> None:
     house.write("a.yaml", service("a", extra="  selector: {x: y}\n") + service("b"))
     house.write("c.yaml", service("c"))
     await house.follower.start()
-    house.api.create(SERVICE, "default", {"metadata": {"name": "by-hand"}}, field_manager="kubectl")
+    house.api.create(Request(SERVICE, "default", manager="kubectl"), {"metadata": {"name": "by-hand"}})
     elsewhere = {"metadata": {"name": "elsewhere", "annotations": {MANIFEST: "/elsewhere/x.yaml"}}}
-    house.api.create(SERVICE, "default", elsewhere, field_manager="kubectl")
+    house.api.create(Request(SERVICE, "default", manager="kubectl"), elsewhere)
     house.write("a.yaml", service("a"))
     house.write("c.yaml", "[")
     assert await house.newly_started().start() == Applied(applied=1, deleted=1)
     assert house.names() == {"a", "c", "by-hand", "elsewhere"}
-    assert house.api.get(SERVICE, "default", "a")["spec"] == {"ports": [{"port": 80}]}
+    assert house.api.get(Request(SERVICE, "default", "a"))["spec"] == {"ports": [{"port": 80}]}
 
 
 async def test_a_name_that_is_not_utf_8_is_followed_too(house: House) -> None:
@@ -348,7 +352,7 @@ async def test_a_name_that_is_not_utf_8_is_followed_too(house: House) -> None:
     await house.follower.start()
     house.write(name, service("a"))
     assert await house.newly_started().start() == Applied(applied=1, deleted=1)
-    source = house.api.get(SERVICE, "default", "a")["metadata"]["annotations"][MANIFEST]
+    source = house.api.get(Request(SERVICE, "default", "a"))["metadata"]["annotations"][MANIFEST]
     assert source == f"{house.folder}/\\xff.yaml"
 
 
@@ -358,7 +362,7 @@ async def test_what_is_being_deleted_is_awaited(house: House) -> None:
     house.api.objects[NAMESPACE, "", "shop"] = going
     assert await house.follower.start() == Applied(refused=1)
     assert "being deleted" in house.told()[0]
-    house.api.delete(NAMESPACE, "", "shop")
+    house.api.delete(Request(NAMESPACE, "", "shop"))
     assert await house.follower.scan() == Applied(applied=1)
 
 
@@ -366,8 +370,8 @@ async def test_a_deletion_that_is_refused_is_told(house: House, monkeypatch: pyt
     house.write("a.yaml", NAMESPACE_TEXT)
     await house.follower.start()
 
-    def refuse(kind: Kind, _namespace: str, name: str, **_: object) -> Json:
-        raise StatusError(403, "Forbidden", f"{kind.plural} {name} stays")
+    def refuse(request: Request, options: Json) -> StoredObject:
+        raise StatusError(403, "Forbidden", f"{request.kind.plural} {request.name} stays", options)
 
     monkeypatch.setattr(house.api, "delete", refuse)
     (house.folder / "a.yaml").unlink()
@@ -416,7 +420,7 @@ async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: H
     house.write(single.name, service("s"))
     house.write("man/a.yaml", service("a"))
     house.write("man/b.yaml", service("b"))
-    house.follower = ManifestFollower(house.api, [single, folder], report=house.report)
+    house.follower = ManifestFollower(cast("Api", house.api), [single, folder], report=house.report)
     await house.follower.start()
     single.rename(house.folder / "other")
     folder.rename(house.folder / "man2")
@@ -437,7 +441,7 @@ async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: H
 async def test_a_path_that_is_away_for_one_look_is_no_news(house: House) -> None:
     single = house.folder / "single.yaml"
     house.write(single.name, service("s"))
-    house.follower = ManifestFollower(house.api, [single], report=house.report)
+    house.follower = ManifestFollower(cast("Api", house.api), [single], report=house.report)
     await house.follower.start()
     for port in (81, 82):
         single.rename(house.folder / "single.yaml~")
@@ -466,17 +470,17 @@ async def test_what_an_earlier_run_made_stays_while_a_folder_cannot_be_looked_in
 
 async def test_a_path_that_leads_nowhere_stops_the_start(house: House) -> None:
     with pytest.raises(ManifestError, match="nowhere: no such file or folder"):
-        await ManifestFollower(house.api, [house.folder / "nowhere"], report=house.report).start()
+        await ManifestFollower(cast("Api", house.api), [house.folder / "nowhere"], report=house.report).start()
 
 
 async def test_unchanged_objects_are_left_alone_after_a_touch(house: House) -> None:
     house.write("a.yaml", service("a"))
     await house.follower.start()
-    last = house.api.get(SERVICE, "default", "a")["metadata"]["annotations"][LAST_APPLIED]
+    last = house.api.get(Request(SERVICE, "default", "a"))["metadata"]["annotations"][LAST_APPLIED]
     house.write("a.yaml", "# moved down by a comment\n" + service("a"))
     assert await house.settle() == Applied()
     assert house.api.calls == []
-    assert house.api.get(SERVICE, "default", "a")["metadata"]["annotations"][LAST_APPLIED] == last
+    assert house.api.get(Request(SERVICE, "default", "a"))["metadata"]["annotations"][LAST_APPLIED] == last
 
 
 async def test_nothing_ends_the_following(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,18 +489,18 @@ async def test_nothing_ends_the_following(house: House, monkeypatch: pytest.Monk
     await house.follower.start()
     put, failures, applied = house.api._put, 0, asyncio.Event()  # noqa: SLF001 - the store
 
-    def failing(verb: str, kind: Kind, namespace: str, name: str, obj: Json) -> Json:
+    def failing(verb: str, request: Request, obj: Json) -> StoredObject:
         nonlocal failures
         if failures < 3:
             failures += 1
             raise RuntimeError("a defect")
-        if name == "b":
+        if request.name == "b":
             applied.set()
-        return put(verb, kind, namespace, name, obj)
+        return put(verb, request, obj)
 
     monkeypatch.setattr(house.api, "_put", failing)
     house.write("a.yaml", service("a", port=81) + service("b", port=81))
-    follower = ManifestFollower(house.api, [house.folder], report=house.report, poll_s=0.001)
+    follower = ManifestFollower(cast("Api", house.api), [house.folder], report=house.report, poll_s=0.001)
     follower._applied = house.follower._applied  # noqa: SLF001 - it goes on where that one was
     with capture_logs() as logs:
         task = asyncio.create_task(follower.follow())

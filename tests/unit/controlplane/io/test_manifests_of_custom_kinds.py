@@ -11,6 +11,7 @@ from widgets import definition, version, widget
 from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.meta.kinds import DEFINITION, Json
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
 from kdns.errors import ManifestError
 
 OLD = {"apiVersion": "example.com/v1beta1"}
@@ -42,7 +43,7 @@ class House:
 
 def names_of(api: Api) -> list[str]:
     kind = api.kinds.by_type("example.com/v1", "Widget")
-    return [obj["metadata"]["name"] for obj in api.list(kind.stored_kind, None).items] if kind else []
+    return [obj["metadata"]["name"] for obj in api.list(Request(kind.stored_kind)).items] if kind else []
 
 
 async def test_objects_are_applied_after_the_definition_of_another_file(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ async def test_objects_of_kinds_that_are_not_served_wait_for_these(tmp_path: Pat
     house.write("a.yaml", widget("one"), widget("bad", color="green"))
     await house.follower.start()
     assert house.problems == ["a.yaml:1: kind: skipped: example.com/v1 Widget is not served"]
-    house.api.create(DEFINITION, "", definition())  # by a client
+    house.api.create(Request(DEFINITION), definition())  # by a client
     await house.scanned()
     assert house.widgets == ["one"]
     assert house.problems[1:] == ['a.yaml:3: spec.color: Unsupported value: "green": supported values: "red", "blue"']
@@ -71,7 +72,7 @@ async def test_a_definition_that_leaves_its_file_takes_its_objects(tmp_path: Pat
     await house.follower.start()
     (tmp_path / "z.yaml").unlink()
     await house.scanned()
-    assert house.api.list(DEFINITION, None).items == []
+    assert house.api.list(Request(DEFINITION)).items == []
     house.write("z.yaml", definition())
     await house.scanned()
     await house.scanned()

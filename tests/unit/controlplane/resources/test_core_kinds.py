@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from base64 import b64encode
 from typing import Any
 
 import pytest
+from verbs_api import new_registry
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import (
     CONFIG_MAP,
@@ -19,12 +18,23 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.resources.registry import Registry
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.watch import StoredObject
 
-REGISTRY = Registry(ClusterConfig(), random.Random(1).randrange)
+REGISTRY = new_registry(new_uid=lambda: "u")
 TLS, DOCKER, LOGIN = "kubernetes.io/tls", "kubernetes.io/dockerconfigjson", "kubernetes.io/basic-auth"
 SEALED = "field is immutable when `immutable` is set"
 KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+
+
+def created(kind: Kind, obj: Json) -> StoredObject:
+    """A new object, in a dry run."""
+    return REGISTRY.create(Request(kind, obj["metadata"].get("namespace"), dry_run=True), obj)
+
+
+def updated(kind: Kind, version: StoredObject, obj: Json) -> StoredObject:
+    """Its replacement."""
+    return REGISTRY.update(Request(kind, *version.key, dry_run=True), version, obj)
 
 
 def named(kind: Kind, name: str = "x", **fields: Any) -> Json:
@@ -49,9 +59,9 @@ def causes(kind: Kind, obj: Json, old: Json | None = None) -> list[str]:
     """The causes of a create or update, each as `field: message`."""
     try:
         if old is None:
-            REGISTRY.create(kind, obj)
+            created(kind, obj)
         else:
-            REGISTRY.update(kind, REGISTRY.create(kind, old).obj, obj)
+            updated(kind, created(kind, old), obj)
     except StatusError as error:
         return [f"{cause['field']}: {cause['message']}" for cause in (error.details or {})["causes"]]
     return []
@@ -170,7 +180,7 @@ def test_changes(kind: Kind, old: Json, new: Json, expected: list[str]) -> None:
 
 
 def made_job(**spec: Any) -> Json:
-    return REGISTRY.create(JOB, job(**spec)).obj
+    return created(JOB, job(**spec)).copy()
 
 
 @pytest.mark.parametrize(
@@ -188,13 +198,14 @@ def made_job(**spec: Any) -> Json:
     ],
 )
 def test_what_of_a_job_may_change(change: Json, field: str) -> None:
-    old = made_job(completions=1)
+    version = created(JOB, job(completions=1))
+    old = version.obj
     new = {**old, "spec": {**old["spec"], **change}}
     if not field:
-        REGISTRY.update(JOB, old, new)
+        updated(JOB, version, new)
         return
     with pytest.raises(StatusError, match="field is immutable") as caught:
-        REGISTRY.update(JOB, old, new)
+        updated(JOB, version, new)
     assert f"{field}: Invalid value" in caught.value.message
 
 
@@ -217,6 +228,6 @@ def test_a_job_gets_its_defaults_selector_and_labels() -> None:
 
 
 def test_defaults() -> None:
-    secret = REGISTRY.create(SECRET, named(SECRET, data={"a": "AA\n==", "b": "AA=="}, stringData={"b": "x"})).obj
+    secret = created(SECRET, named(SECRET, data={"a": "AA\n==", "b": "AA=="}, stringData={"b": "x"})).obj
     assert (secret["type"], secret["data"]) == ("Opaque", {"a": "AA==", "b": b64("x")})
     assert "stringData" not in secret

@@ -15,6 +15,8 @@ from kdns.controlplane.resources.generic.strategy import generic
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 
 RBAC = "rbac.authorization.k8s.io"
 EACH = pytest.mark.parametrize("kind", GENERIC, ids=lambda kind: str(kind.kind))
@@ -27,22 +29,22 @@ def place(kind: Kind) -> str:
 @EACH
 def test_it_is_stored_changed_and_deleted(kind: Kind) -> None:
     api = new_api()
-    made = api.create(kind, place(kind), {"metadata": {"name": "a.b"}})
+    made = api.create(Request(kind, place(kind)), {"metadata": {"name": "a.b"}}).copy()
     assert (made["kind"], made["metadata"]["name"]) == (kind.kind, "a.b")
     patch: Json = {"metadata": {"labels": {"c": "d"}}}
-    changed = api.patch(kind, place(kind), "a.b", MERGE_PATCH, patch)["metadata"]
+    changed = api.patch(Request(kind, place(kind), "a.b"), MERGE_PATCH, patch).copy()["metadata"]
     assert changed["labels"] == {"c": "d"}
     assert changed.get("generation") == made["metadata"].get("generation")
-    (listed,) = api.list(kind, None, field_selector="metadata.name=a.b").items
+    (listed,) = api.list(Request(kind), ListOptions(field_selector="metadata.name=a.b")).items
     assert listed["metadata"]["uid"] == made["metadata"]["uid"]
-    api.delete(kind, place(kind), "a.b")
-    assert api.list(kind, None).items == []
+    api.delete(Request(kind, place(kind), "a.b"))
+    assert api.list(Request(kind)).items == []
 
 
 @EACH
 def test_its_metadata_is_checked(kind: Kind) -> None:
     with pytest.raises(StatusError) as caught:
-        new_api().create(kind, place(kind), {"metadata": {"name": "a/b", "labels": {"-": ""}}})
+        new_api().create(Request(kind, place(kind)), {"metadata": {"name": "a/b", "labels": {"-": ""}}})
     wrong = {cause["field"] for cause in (caught.value.details or {})["causes"]}
     assert wrong == {"metadata.name", "metadata.labels"}
 
@@ -69,19 +71,24 @@ def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
 
 def test_names_of_rbac_are_path_segments() -> None:
     (role,) = [kind for kind in GENERIC if kind.kind == "ClusterRole"]
-    assert new_api().create(role, "", {"metadata": {"name": "system:node"}})["metadata"]["name"] == "system:node"
+    assert (
+        new_api().create(Request(role), {"metadata": {"name": "system:node"}}).copy()["metadata"]["name"]
+        == "system:node"
+    )
 
 
 def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_know() -> None:
     api = new_api()
     target = {"kind": "Deployment", "name": "web"}
     spec: Json = {"scaleTargetRef": target, "maxReplicas": 3}
-    made = api.create(AUTOSCALER, "default", {"metadata": {"name": "a"}, "spec": spec}, served_version=AUTOSCALER_V1)
+    made = api.create(
+        Request(AUTOSCALER, "default", served_version=AUTOSCALER_V1), {"metadata": {"name": "a"}, "spec": spec}
+    ).copy()
     assert (made["apiVersion"], made["spec"]) == (
         "autoscaling/v1",
         {**spec, "minReplicas": 1, "targetCPUUtilizationPercentage": 80},
     )
-    stored = api.get(AUTOSCALER, "default", "a")
+    stored = api.get(Request(AUTOSCALER, "default", "a"))
     (cpu,) = stored["spec"]["metrics"]
     assert cpu == {
         "type": "Resource",
@@ -92,19 +99,20 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
         "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}},
     }
     more = {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 1}}, "metrics": [cpu, memory]}
-    api.update(AUTOSCALER, "default", "a", stored | {"spec": stored["spec"] | more})
+    api.update(Request(AUTOSCALER, "default", "a"), stored | {"spec": stored["spec"] | more})
     patch: Json = {"spec": {"targetCPUUtilizationPercentage": 50, "maxReplicas": 4}}
-    patched = api.patch(AUTOSCALER, "default", "a", MERGE_PATCH, patch, served_version=AUTOSCALER_V1)
+    patched = api.patch(Request(AUTOSCALER, "default", "a", served_version=AUTOSCALER_V1), MERGE_PATCH, patch).copy()
     assert patched["spec"] == {**made["spec"], "targetCPUUtilizationPercentage": 50, "maxReplicas": 4}
-    metrics = api.get(AUTOSCALER, "default", "a")["spec"]
+    metrics = api.get(Request(AUTOSCALER, "default", "a"))["spec"]
     assert metrics["behavior"] == more["behavior"]
     assert [each["resource"]["target"]["averageUtilization"] for each in metrics["metrics"]] == [5, 50]
     used: Json = {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}
     told = api.update(
-        AUTOSCALER, "default", "a", patched | {"status": used}, subresource="status", served_version=AUTOSCALER_V1
-    )
+        Request(AUTOSCALER, "default", "a", subresource="status", served_version=AUTOSCALER_V1),
+        patched | {"status": used},
+    ).copy()
     assert told["status"] == used
-    assert api.get(AUTOSCALER, "default", "a")["status"]["currentMetrics"] == [
+    assert api.get(Request(AUTOSCALER, "default", "a"))["status"]["currentMetrics"] == [
         {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}
     ]
 
@@ -145,7 +153,7 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
 )
 def test_defaults_that_clients_read_back(name: str, given: Json, expected: Json) -> None:
     (kind,) = [kind for kind in GENERIC if kind.kind == name]
-    made = new_api().create(kind, place(kind), {"metadata": {"name": "a"}, **given})
+    made = new_api().create(Request(kind, place(kind)), {"metadata": {"name": "a"}, **given}).copy()
     assert contains(made, expected), made
 
 

@@ -10,35 +10,44 @@ from ipaddress import ip_network
 
 import pytest
 from served_kinds import CATALOGUE, KINDS
+from verbs_api import new_registry, without_revision
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import Cause, StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.resources.catalogue import built_in
-from kdns.controlplane.resources.registry import Registry
-from kdns.controlplane.storage.watch import stored_object_of
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Filter, stored_object_of
 
 PORTS = [{"port": 80}]
 
 
 class Cluster:
-    """A registry and the objects that it prepared."""
+    """A registry and its objects."""
 
     def __init__(self, *cidrs: str) -> None:
         networks = tuple(ip_network(cidr) for cidr in cidrs or ("10.96.0.0/16",))
-        self.registry = Registry(ClusterConfig(service_cidrs=networks), lambda _: 0)
+        self.registry = new_registry(config=ClusterConfig(service_cidrs=networks))
 
     def make(self, name: str = "web", **spec: object) -> Json:
         obj = {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": PORTS, **spec}}
-        prepared = self.registry.create(SERVICE, obj)
-        prepared.commit()
-        return prepared.obj
+        return self.registry.create(Request(SERVICE, "default"), obj).copy()
 
     def change(self, old: Json, **spec: object) -> Json:
         wanted = {key: value for key, value in {**old["spec"], **spec}.items() if value is not None}
-        prepared = self.registry.update(SERVICE, old, {**old, "spec": wanted})
-        prepared.commit()
-        return prepared.obj
+        return self.update({**old, "spec": wanted})
+
+    def update(self, obj: Json, subresource: str = "", kind: Kind = SERVICE) -> Json:
+        request = Request(kind, "default", obj["metadata"]["name"], subresource)
+        version = self.registry.store.get(kind, request.key)
+        assert version
+        return self.registry.update(request, version, without_revision(obj)).copy()
+
+    def delete(self, obj: Json) -> None:
+        version = self.registry.store.get(SERVICE, ("default", obj["metadata"]["name"]))
+        assert version
+        self.registry.remove(version)
 
 
 def refused(error: StatusError) -> str:
@@ -62,7 +71,7 @@ def test_a_plain_service() -> None:
 
 def test_the_clients_object_is_not_changed() -> None:
     obj = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
-    Cluster().registry.create(SERVICE, obj)
+    Cluster().registry.create(Request(SERVICE, "default"), obj)
     assert obj == {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
 
 
@@ -148,7 +157,7 @@ def test_a_node_port_that_an_external_name_writes_down_is_not_its_own() -> None:
     alias = cluster.make("b", type="ExternalName", externalName="x.example", ports=real["spec"]["ports"])
     with pytest.raises(StatusError, match="provided port is already allocated"):
         cluster.change(alias, type="NodePort")
-    cluster.registry.deleted(SERVICE, alias)
+    cluster.delete(alias)
     with pytest.raises(StatusError, match="provided port is already allocated"):
         cluster.make("c", type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
 
@@ -173,7 +182,7 @@ def test_allocated_values_left_out_by_the_client_stay() -> None:
     cluster = Cluster()
     old = cluster.make(type="LoadBalancer", externalTrafficPolicy="Local")
     bare = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}
-    new = cluster.registry.update(SERVICE, old, {**old, "spec": bare}).obj
+    new = cluster.update({**old, "spec": bare})
     assert new["spec"] == old["spec"]
 
 
@@ -199,7 +208,7 @@ def test_type_transitions(before: str, after: str, gained: set[str], lost: set[s
     services = cluster.registry.services
     assert len(services.addresses["IPv4"].owners) == (after != "ExternalName")
     assert len(services.ports.owners) == (after in {"NodePort", "LoadBalancer"})
-    cluster.registry.deleted(SERVICE, new)
+    cluster.delete(new)
     assert not services.addresses["IPv4"].owners | services.ports.owners
 
 
@@ -282,45 +291,46 @@ def test_headless_families(spec: Json, expected: tuple[str, list[str]]) -> None:
 def test_old_objects_are_filled_when_read() -> None:
     registry = Cluster("10.96.0.0/16", "fd00::/112").registry
     old = {"metadata": {"name": "x"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.5"}}
-    filled = registry.on_read(SERVICE, old)["spec"]
+    filled = registry.draft(SERVICE, old).obj["spec"]
     assert (filled["clusterIPs"], filled["ipFamilies"]) == (["10.96.0.5"], ["IPv4"])
-    alias = {"metadata": {}, "spec": {"type": "ExternalName", "internalTrafficPolicy": "Cluster"}}
-    assert registry.on_read(SERVICE, alias)["spec"] == {"type": "ExternalName"}
+    alias = {"metadata": {"name": "y"}, "spec": {"type": "ExternalName", "internalTrafficPolicy": "Cluster"}}
+    assert registry.draft(SERVICE, alias).obj["spec"] == {"type": "ExternalName"}
 
 
 def test_restored_numbers_are_taken_and_conflicts_told() -> None:
     cluster, again = Cluster(), Cluster()
     made = cluster.make(type="NodePort")
-    twin = {**made, "metadata": {"name": "twin", "namespace": "default"}}
-    for obj in (made, twin):
-        again.registry.restore(stored_object_of(SERVICE, ("default", obj["metadata"]["name"]), obj, 1))
-    assert again.registry.lost == ["default/twin: clusterIP 10.96.1.1", "default/twin: nodePort 30086"]
-    assert again.make()["spec"]["clusterIP"] == "10.96.1.2"
+    twin = {**made, "metadata": {"name": "x-twin", "namespace": "default"}}
+    stored = [stored_object_of(SERVICE, ("default", obj["metadata"]["name"]), obj, 1) for obj in (made, twin)]
+    again.registry = new_registry(Store([*stored, *cluster.registry.store.page(NAMESPACE, Filter()).items]))
+    assert again.registry.lost == ["default/x-twin: clusterIP 10.96.1.1", "default/x-twin: nodePort 30086"]
+    assert again.make("new")["spec"]["clusterIP"] == "10.96.1.2"
 
 
 def test_load_balancer_status() -> None:
     cluster = Cluster()
     old = cluster.make(type="LoadBalancer")
     status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
-    new = cluster.registry.update(SERVICE, old, {**old, "status": status}, subresource="status").obj
+    new = cluster.update({**old, "status": status}, "status")
     assert new["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
-    back = cluster.registry.update(SERVICE, new, {**new, "spec": {**new["spec"], "type": "ClusterIP"}}).obj
+    back = cluster.update({**new, "spec": {**new["spec"], "type": "ClusterIP"}})
     assert back["status"] == {"loadBalancer": {}}
     plain = cluster.make("b")
     with pytest.raises(StatusError, match=r"may only be used when `spec\.type` is 'LoadBalancer'"):
-        cluster.registry.update(SERVICE, plain, {**plain, "status": status}, subresource="status")
+        cluster.update({**plain, "status": status}, "status")
 
 
 def test_trusted_objects_may_lead_to_loopback() -> None:
-    registry = Cluster().registry
+    cluster = Cluster()
+    registry = cluster.registry
     subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 6443}]}]
     obj = {"metadata": {"name": "kubernetes", "namespace": "default"}, "subsets": subsets}
     with pytest.raises(StatusError, match="may not be in the loopback range"):
-        registry.create(ENDPOINTS, obj)
+        registry.create(Request(ENDPOINTS, "default"), obj)
     with registry.without_validation():
-        stored = registry.create(ENDPOINTS, obj).obj
+        stored = registry.create(Request(ENDPOINTS, "default"), obj).obj
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
-    assert registry.update(ENDPOINTS, stored, labelled).obj["metadata"]["labels"] == {"a": "b"}
+    assert cluster.update(labelled, kind=ENDPOINTS)["metadata"]["labels"] == {"a": "b"}
 
 
 @pytest.mark.parametrize(
@@ -348,9 +358,8 @@ def test_trusted_objects_may_lead_to_loopback() -> None:
     ],
 )
 def test_defaults_of_other_kinds(kind: Kind, obj: Json, part: str, expected: object) -> None:
-    if kind.namespaced:
-        obj["metadata"]["namespace"] = "default"
-    assert Cluster().registry.create(kind, obj).obj[part] == expected
+    request = Request(kind, "default" if kind.namespaced else None)
+    assert Cluster().registry.create(request, obj).obj[part] == expected
 
 
 def test_whatever_goes_wrong_takes_back_what_was_allocated() -> None:

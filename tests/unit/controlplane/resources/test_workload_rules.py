@@ -19,6 +19,7 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
+from kdns.controlplane.server.request import Request
 
 BARE = {"selector": {"matchLabels": {"app": "web"}}, "template": template()}
 TEMPLATE = "spec.template.spec"
@@ -340,9 +341,14 @@ def test_what_a_revision_holds_is_for_life() -> None:
     bench = Workbench()
     bench.make(CONTROLLER_REVISION, {"metadata": {"name": "r"}, "data": {"a": 1}, "revision": 1})
     stored = bench.get(CONTROLLER_REVISION, "r")
-    assert bench.api.update(CONTROLLER_REVISION, "default", "r", {**stored, "revision": 2})["revision"] == 2
+    assert (
+        bench.api.update(Request(CONTROLLER_REVISION, "default", "r"), {**stored, "revision": 2}).copy()["revision"]
+        == 2
+    )
     with pytest.raises(StatusError, match=r'data: Invalid value: \{"a":2\}: field is immutable'):
-        bench.api.update(CONTROLLER_REVISION, "default", "r", {**bench.get(CONTROLLER_REVISION, "r"), "data": {"a": 2}})
+        bench.api.update(
+            Request(CONTROLLER_REVISION, "default", "r"), {**bench.get(CONTROLLER_REVISION, "r"), "data": {"a": 2}}
+        )
 
 
 @pytest.mark.parametrize(
@@ -352,12 +358,12 @@ def test_scale(kind: Kind) -> None:
     bench = Workbench()
     assert refused(kind, {"replicas": 2}, bench) == []
     bench.run_pods()
-    scale = bench.api.get(kind, "default", "web", subresource="scale")
+    scale = bench.api.get(Request(kind, "default", "web", subresource="scale"))
     assert (scale["apiVersion"], scale["kind"], scale["spec"]) == ("autoscaling/v1", "Scale", {"replicas": 2})
     assert scale["status"] == {"replicas": 2, "selector": "app=web"}
-    bench.api.update(kind, "default", "web", {**scale, "spec": {"replicas": 3}}, subresource="scale")
+    bench.api.update(Request(kind, "default", "web", subresource="scale"), {**scale, "spec": {"replicas": 3}})
     bench.run_pods()
     assert len(bench.pods()) == 3
     assert bench.get(kind, "web")["metadata"]["generation"] == 2
     with pytest.raises(StatusError, match="the object has been modified"):
-        bench.api.update(kind, "default", "web", {**scale, "spec": {"replicas": 4}}, subresource="scale")
+        bench.api.update(Request(kind, "default", "web", subresource="scale"), {**scale, "spec": {"replicas": 4}})

@@ -7,6 +7,8 @@ from verbs_api import HEADLESS, NOW, new_api, pod, refused, service
 
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store
 
 
@@ -16,12 +18,12 @@ def _with_ip(obj: Json, address: str) -> Json:
 
 def test_delete() -> None:
     api = new_api()
-    created = api.create(SERVICE, "default", service())
-    last = api.delete(SERVICE, "default", "web")
+    created = api.create(Request(SERVICE, "default"), service()).copy()
+    last = api.delete(Request(SERVICE, "default", "web")).copy()
     assert last["metadata"] == {**created["metadata"], "resourceVersion": "5"}
-    refused(404, 'services "web" not found', lambda: api.get(SERVICE, "default", "web"))
-    refused(404, 'services "web" not found', lambda: api.delete(SERVICE, "default", "web"))
-    again = api.create(SERVICE, "default", _with_ip(service(), created["spec"]["clusterIP"]))
+    refused(404, 'services "web" not found', lambda: api.get(Request(SERVICE, "default", "web")))
+    refused(404, 'services "web" not found', lambda: api.delete(Request(SERVICE, "default", "web")))
+    again = api.create(Request(SERVICE, "default"), _with_ip(service(), created["spec"]["clusterIP"])).copy()
     assert again["spec"]["clusterIP"] == created["spec"]["clusterIP"], "the address was released"
 
 
@@ -33,32 +35,32 @@ def test_delete() -> None:
 )
 def test_refused_deletes(options: Json, code: int, text: str) -> None:
     api = new_api()
-    api.create(SERVICE, "default", service())
-    refused(code, text, lambda: api.delete(SERVICE, "default", "web", options=options))
-    assert api.get(SERVICE, "default", "web")
+    api.create(Request(SERVICE, "default"), service())
+    refused(code, text, lambda: api.delete(Request(SERVICE, "default", "web"), options=options))
+    assert api.get(Request(SERVICE, "default", "web"))
 
 
 def test_finalizers_hold_an_object() -> None:
     api = new_api()
-    api.create(SERVICE, "default", service(finalizers=["example.com/a"]))
-    held = api.delete(SERVICE, "default", "web")
+    api.create(Request(SERVICE, "default"), service(finalizers=["example.com/a"]))
+    held = api.delete(Request(SERVICE, "default", "web")).copy()
     assert held["metadata"]["deletionTimestamp"] == NOW
-    assert api.delete(SERVICE, "default", "web") == held, "a second delete changes nothing"
-    api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"finalizers": None}})
-    refused(404, "not found", lambda: api.get(SERVICE, "default", "web"))
+    assert api.delete(Request(SERVICE, "default", "web")).copy() == held, "a second delete changes nothing"
+    api.patch(Request(SERVICE, "default", "web"), MERGE_PATCH, {"metadata": {"finalizers": None}})
+    refused(404, "not found", lambda: api.get(Request(SERVICE, "default", "web")))
 
 
 def test_a_grace_period_holds_an_object_until_it_is_forced() -> None:
     api = new_api(grace_s=lambda strategy, _, asked: (30 if asked is None else asked) if strategy.is_graceful else 0)
-    api.create(POD, "default", pod())
-    held = api.delete(POD, "default", "p")
+    api.create(Request(POD, "default"), pod())
+    held = api.delete(Request(POD, "default", "p")).copy()
     assert held["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:50Z"
     assert held["metadata"]["deletionGracePeriodSeconds"] == 30
-    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
-    api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
-    assert api.list(POD, None).items == []
-    api.create(POD, "default", pod())
-    last = api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})["metadata"]
+    api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
+    assert api.list(Request(POD)).items == []
+    api.create(Request(POD, "default"), pod())
+    last = api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0}).copy()["metadata"]
     assert (last["deletionTimestamp"], last["deletionGracePeriodSeconds"], last["generation"]) == (NOW, 0, 2)
 
 
@@ -77,29 +79,33 @@ def owned(name: str, *owners: Json) -> Json:
 )
 def test_dependents_go_with_their_last_owner(policy: str, left: list[str]) -> None:
     api = new_api()
-    a, b = (api.create(SERVICE, "default", service(name)) for name in "ab")
-    api.create(ENDPOINT_SLICE, "default", owned("one", a))
-    api.create(ENDPOINT_SLICE, "default", owned("both", a, b))
-    api.delete(SERVICE, "default", "a", options={"propagationPolicy": policy})
-    slices = {s["metadata"]["name"]: s["metadata"].get("ownerReferences") for s in api.list(ENDPOINT_SLICE, None).items}
+    a, b = (api.create(Request(SERVICE, "default"), service(name)).copy() for name in "ab")
+    api.create(Request(ENDPOINT_SLICE, "default"), owned("one", a))
+    api.create(Request(ENDPOINT_SLICE, "default"), owned("both", a, b))
+    api.delete(Request(SERVICE, "default", "a"), options={"propagationPolicy": policy})
+    slices = {
+        s["metadata"]["name"]: s["metadata"].get("ownerReferences") for s in api.list(Request(ENDPOINT_SLICE)).items
+    }
     assert list(slices) == left
     assert [owner["name"] for owner in slices["both"] or []] == ["b"]
-    api.delete(SERVICE, "default", "b")
-    assert [s["metadata"]["name"] for s in api.list(ENDPOINT_SLICE, None).items] == left[1:]
+    api.delete(Request(SERVICE, "default", "b"))
+    assert [s["metadata"]["name"] for s in api.list(Request(ENDPOINT_SLICE)).items] == left[1:]
 
 
 def test_a_long_chain_of_owners_goes_whole() -> None:
     api, references = new_api(), list[Json]()
     for number in range(1200):
         name = f"s{number}"
-        made = api.create(SERVICE, "default", {**service(name, ownerReferences=references), "spec": HEADLESS})
+        made = api.create(
+            Request(SERVICE, "default"), {**service(name, ownerReferences=references), "spec": HEADLESS}
+        ).copy()
         references = [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": made["metadata"]["uid"]}]
-    api.delete(SERVICE, "default", "s0")
-    assert api.list(SERVICE, None).items == []
+    api.delete(Request(SERVICE, "default", "s0"))
+    assert api.list(Request(SERVICE)).items == []
 
 
 def test_a_namespace_is_born_active() -> None:
-    created = new_api().get(NAMESPACE, "", "default")
+    created = new_api().get(Request(NAMESPACE, "", "default"))
     assert created["metadata"]["labels"] == {"kubernetes.io/metadata.name": "default"}
     assert created["spec"] == {"finalizers": ["kubernetes"]}
     assert created["status"] == {"phase": "Active"}
@@ -107,31 +113,31 @@ def test_a_namespace_is_born_active() -> None:
 
 def test_a_namespace_goes_with_its_content() -> None:
     api = new_api()
-    api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
-    api.create(SERVICE, "x", service())
-    api.create(POD, "x", pod())
-    api.create(SERVICE, "default", service())
-    events = api.watch(NAMESPACE, None, resource_version=str(api.store.revision))
-    assert api.delete(NAMESPACE, "", "x")["status"]["phase"] == "Terminating"
+    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
+    api.create(Request(SERVICE, "x"), service())
+    api.create(Request(POD, "x"), pod())
+    api.create(Request(SERVICE, "default"), service())
+    events = api.watch(Request(NAMESPACE), ListOptions(resource_version=str(api.store.revision)))
+    assert api.delete(Request(NAMESPACE, "", "x")).copy()["status"]["phase"] == "Terminating"
     assert [event.type for event in events.take()] == ["MODIFIED", "DELETED"]
-    assert [kept["metadata"]["namespace"] for kept in api.list(SERVICE, None).items] == ["default"]
-    assert api.list(POD, None).items == []
+    assert [kept["metadata"]["namespace"] for kept in api.list(Request(SERVICE)).items] == ["default"]
+    assert api.list(Request(POD)).items == []
 
 
 def test_a_namespace_waits_for_what_is_held() -> None:
     api = new_api()
-    api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
-    api.create(SERVICE, "x", service(finalizers=["example.com/a"]))
-    api.delete(NAMESPACE, "", "x")
-    assert api.get(NAMESPACE, "", "x")["status"]["phase"] == "Terminating"
+    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
+    api.create(Request(SERVICE, "x"), service(finalizers=["example.com/a"]))
+    api.delete(Request(NAMESPACE, "", "x"))
+    assert api.get(Request(NAMESPACE, "", "x"))["status"]["phase"] == "Terminating"
     error = refused(
         403,
         'services "late" is forbidden: unable to create new content in namespace x because it is being terminated',
-        lambda: api.create(SERVICE, "x", service("late")),
+        lambda: api.create(Request(SERVICE, "x"), service("late")),
     )
     assert error.body()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-    api.patch(SERVICE, "x", "web", MERGE_PATCH, {"metadata": {"finalizers": []}})
-    refused(404, 'namespaces "x" not found', lambda: api.get(NAMESPACE, "", "x"))
+    api.patch(Request(SERVICE, "x", "web"), MERGE_PATCH, {"metadata": {"finalizers": []}})
+    refused(404, 'namespaces "x" not found', lambda: api.get(Request(NAMESPACE, "", "x")))
 
 
 @pytest.mark.parametrize(
@@ -143,39 +149,40 @@ def test_a_namespace_waits_for_what_is_held() -> None:
 )
 def test_a_namespace_waits_for_its_own_finalizers(born_with: Json, subresource: str, freed: Json) -> None:
     api = new_api()
-    api.create(NAMESPACE, "", {**born_with, "metadata": {"name": "x", **born_with.get("metadata", {})}})
-    api.delete(NAMESPACE, "", "x")
-    terminating = api.get(NAMESPACE, "", "x")
+    api.create(Request(NAMESPACE), {**born_with, "metadata": {"name": "x", **born_with.get("metadata", {})}})
+    api.delete(Request(NAMESPACE, "", "x"))
+    terminating = api.get(Request(NAMESPACE, "", "x"))
     assert terminating["status"]["phase"] == "Terminating"
     changed = {**terminating, **freed, "metadata": {**terminating["metadata"], **freed.get("metadata", {})}}
-    api.update(NAMESPACE, "", "x", changed, subresource=subresource)
-    refused(404, 'namespaces "x" not found', lambda: api.get(NAMESPACE, "", "x"))
+    api.update(Request(NAMESPACE, "", "x", subresource=subresource), changed)
+    refused(404, 'namespaces "x" not found', lambda: api.get(Request(NAMESPACE, "", "x")))
 
 
 def test_some_namespaces_stay() -> None:
     api = new_api()
-    refused(403, "this namespace may not be deleted", lambda: api.delete(NAMESPACE, "", "default"))
+    refused(403, "this namespace may not be deleted", lambda: api.delete(Request(NAMESPACE, "", "default")))
 
 
 def test_what_was_listed_is_deleted_as_far_as_it_is_there() -> None:
     api = new_api()
     for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
-        api.create(SERVICE, "default", service(name, labels={"app": app}))
-    listed = api.list(SERVICE, "default", label_selector="app=x")
-    api.delete(SERVICE, "default", "c")
-    api.delete_all(SERVICE, listed.stored, dry_run=True)
-    assert len(api.list(SERVICE, None).items) == 2
-    api.delete_all(SERVICE, listed.stored)
-    assert [obj["metadata"]["name"] for obj in api.list(SERVICE, None).items] == ["b"]
+        api.create(Request(SERVICE, "default"), service(name, labels={"app": app}))
+    listed = api.list(Request(SERVICE, "default"), ListOptions(label_selector="app=x"))
+    api.delete(Request(SERVICE, "default", "c"))
+    api.delete_all(Request(SERVICE, dry_run=True), listed.stored)
+    assert len(api.list(Request(SERVICE)).items) == 2
+    api.delete_all(Request(SERVICE), listed.stored)
+    assert [obj["metadata"]["name"] for obj in api.list(Request(SERVICE)).items] == ["b"]
 
 
 def test_a_restart_knows_allocations_and_owners() -> None:
     first = new_api()
-    owner = first.create(SERVICE, "default", _with_ip(service(), "10.96.0.9"))
-    first.create(ENDPOINT_SLICE, "default", owned("one", owner))
-    stored = [*first.list(SERVICE, None).stored, *first.list(ENDPOINT_SLICE, None).stored]
-    stored += first.list(NAMESPACE, None).stored
+    owner = first.create(Request(SERVICE, "default"), _with_ip(service(), "10.96.0.9")).obj
+    first.create(Request(ENDPOINT_SLICE, "default"), owned("one", owner))
+    stored = [version for kind in (SERVICE, ENDPOINT_SLICE, NAMESPACE) for version in first.list(Request(kind)).stored]
     api = new_api(Store(stored, revision=first.store.revision))
-    refused(422, "already allocated", lambda: api.create(SERVICE, "default", _with_ip(service("b"), "10.96.0.9")))
-    api.delete(SERVICE, "default", "web")
-    assert api.list(ENDPOINT_SLICE, None).items == []
+    refused(
+        422, "already allocated", lambda: api.create(Request(SERVICE, "default"), _with_ip(service("b"), "10.96.0.9"))
+    )
+    api.delete(Request(SERVICE, "default", "web"))
+    assert api.list(Request(ENDPOINT_SLICE)).items == []

@@ -9,7 +9,8 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import Representation, representation, wants_aggregated_discovery
-from kdns.controlplane.server.routes import Target, target
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.routes import parsed, target
 
 SLICES = "/apis/discovery.k8s.io/v1"
 
@@ -17,24 +18,24 @@ SLICES = "/apis/discovery.k8s.io/v1"
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        ("/api/v1/services", Target(SERVICE)),
-        ("/api/v1/services/", Target(SERVICE)),
-        ("/api/v1/namespaces", Target(NAMESPACE)),
-        ("/api/v1/namespaces/x", Target(NAMESPACE, None, "x")),
-        ("/api/v1/namespaces/x/status", Target(NAMESPACE, None, "x", "status")),
-        ("/api/v1/namespaces/x/finalize", Target(NAMESPACE, None, "x", "finalize")),
-        ("/api/v1/namespaces/x/services", Target(SERVICE, "x")),
-        ("/api/v1/namespaces/x/services/web", Target(SERVICE, "x", "web")),
-        ("/api/v1/namespaces/services/services", Target(SERVICE, "services")),
-        ("/api/v1/namespaces/x/pods/p/status", Target(POD, "x", "p", "status")),
-        ("/api/v1/nodes/n/status", Target(NODE, None, "n", "status")),
-        (f"{SLICES}/endpointslices", Target(ENDPOINT_SLICE)),
-        (f"{SLICES}/namespaces/x/endpointslices/s", Target(ENDPOINT_SLICE, "x", "s")),
-        ("/api/v1/watch/namespaces/x/services", Target(SERVICE, "x", watch=True)),
+        ("/api/v1/services", Request(SERVICE)),
+        ("/api/v1/services/", Request(SERVICE)),
+        ("/api/v1/namespaces", Request(NAMESPACE)),
+        ("/api/v1/namespaces/x", Request(NAMESPACE, None, "x")),
+        ("/api/v1/namespaces/x/status", Request(NAMESPACE, None, "x", "status")),
+        ("/api/v1/namespaces/x/finalize", Request(NAMESPACE, None, "x", "finalize")),
+        ("/api/v1/namespaces/x/services", Request(SERVICE, "x")),
+        ("/api/v1/namespaces/x/services/web", Request(SERVICE, "x", "web")),
+        ("/api/v1/namespaces/services/services", Request(SERVICE, "services")),
+        ("/api/v1/namespaces/x/pods/p/status", Request(POD, "x", "p", "status")),
+        ("/api/v1/nodes/n/status", Request(NODE, None, "n", "status")),
+        (f"{SLICES}/endpointslices", Request(ENDPOINT_SLICE)),
+        (f"{SLICES}/namespaces/x/endpointslices/s", Request(ENDPOINT_SLICE, "x", "s")),
+        ("/api/v1/watch/namespaces/x/services", Request(SERVICE, "x", is_watch=True)),
     ],
 )
-def test_paths(path: str, wanted: Target) -> None:
-    assert target(path, CATALOGUE) == wanted
+def test_paths(path: str, wanted: Request) -> None:
+    assert target(parsed(path), CATALOGUE) == wanted
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_paths(path: str, wanted: Target) -> None:
 )  # fmt: skip
 def test_paths_of_nobody(path: str) -> None:
     with pytest.raises(StatusError) as caught:
-        target(path, CATALOGUE)
+        target(parsed(path), CATALOGUE)
     assert caught.value.code == 404
 
 

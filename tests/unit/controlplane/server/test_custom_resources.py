@@ -17,13 +17,15 @@ from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.openapi.documents import Documents
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH, patch_types
 from kdns.controlplane.server.representation import table
-from kdns.controlplane.server.routes import target
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.routes import parsed, target
+from kdns.controlplane.storage.listing import ListOptions
 
 
 @pytest.fixture
 def api() -> Api:
     found = new_api()
-    found.create(DEFINITION, "", definition())
+    found.create(Request(DEFINITION), definition())
     return found
 
 
@@ -34,7 +36,7 @@ def kind_of(api: Api, version: str = "v1") -> Kind:
 
 
 def conditions(api: Api, name: str = "widgets.example.com") -> dict[str, tuple[str, str]]:
-    status = api.get(DEFINITION, "", name)["status"]
+    status = api.get(Request(DEFINITION, "", name))["status"]
     return {row["type"]: (row["status"], row["reason"]) for row in status["conditions"]}
 
 
@@ -47,12 +49,12 @@ def refused(code: int, call: Any, *arguments: Any, **options: Any) -> StatusErro
 
 def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Api) -> None:
     kind = kind_of(api)
-    assert api.get(DEFINITION, "", "widgets.example.com")["metadata"]["finalizers"]
+    assert api.get(Request(DEFINITION, "", "widgets.example.com"))["metadata"]["finalizers"]
     assert conditions(api) == {
         "NamesAccepted": ("True", "NoConflicts"),
         "Established": ("True", "InitialNamesAccepted"),
     }
-    found = target("/apis/example.com/v1/namespaces/default/widgets/one/scale", api.kinds)
+    found = target(parsed("/apis/example.com/v1/namespaces/default/widgets/one/scale"), api.kinds)
     assert (found.kind, found.name, found.subresource) == (kind, "one", "scale")
     listed = discovery.resource_list(api.kinds, "example.com", "v1") or {}
     assert [row["name"] for row in listed["resources"]] == ["widgets", "widgets/scale", "widgets/status"]
@@ -69,14 +71,16 @@ def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Api) -> None:
 
 def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Api) -> None:
     kind = kind_of(api)
-    made = api.create(kind, "default", {**widget(extra=1), "status": {"replicas": 3}})
+    made = api.create(Request(kind, "default"), {**widget(extra=1), "status": {"replicas": 3}}).copy()
     assert made["spec"] == {"color": "red", "replicas": 1}
     assert "status" not in made
     assert made["metadata"]["generation"] == 1
-    changed = api.update(kind, "default", "one", {**made, "spec": {"color": "blue"}})
+    changed = api.update(Request(kind, "default", "one"), {**made, "spec": {"color": "blue"}}).copy()
     assert (changed["metadata"]["generation"], changed["spec"]["replicas"]) == (2, 1)
     status = {"replicas": 2, "conditions": [{"type": "Ready", "status": "True"}]}
-    shown = api.update(kind, "default", "one", {**changed, "spec": {}, "status": status}, subresource="status")
+    shown = api.update(
+        Request(kind, "default", "one", subresource="status"), {**changed, "spec": {}, "status": status}
+    ).copy()
     assert (shown["spec"], shown["status"], shown["metadata"]["generation"]) == (changed["spec"], status, 2)
     printed = table(api.kinds, kind, [shown], now_s=NOW_S)
     assert [each["name"] for each in printed["columnDefinitions"]] == ["Name", *(each["name"] for each in COLUMNS)]
@@ -86,7 +90,7 @@ def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Api) -
 
 def test_invalid_objects_are_refused_with_their_fields(api: Api) -> None:
     kind = kind_of(api)
-    error = refused(422, api.create, kind, "default", widget(color="green", replicas="x", name="ABCDEF"))
+    error = refused(422, api.create, Request(kind, "default"), widget(color="green", replicas="x", name="ABCDEF"))
     causes = (error.details or {})["causes"]
     assert [(row["field"], row["reason"]) for row in causes] == [
         ("spec.color", "FieldValueNotSupported"),
@@ -95,9 +99,9 @@ def test_invalid_objects_are_refused_with_their_fields(api: Api) -> None:
         ("spec.name", "FieldValueInvalid"),
     ]
     assert error.message.startswith('Widget.example.com "one" is invalid: [spec.color: Unsupported value: "green"')
-    api.create(kind, "default", widget())
-    refused(422, api.patch, kind, "default", "one", MERGE_PATCH, {"spec": {"replicas": 101}})
-    refused(422, api.update, kind, "default", "one", widget())  # without a resourceVersion
+    api.create(Request(kind, "default"), widget())
+    refused(422, api.patch, Request(kind, "default", "one"), MERGE_PATCH, {"spec": {"replicas": 101}})
+    refused(422, api.update, Request(kind, "default", "one"), widget())  # without a resourceVersion
 
 
 def test_unknown_fields_are_errors_of_strict_validation(api: Api) -> None:
@@ -119,107 +123,111 @@ def test_patches_are_merge_and_json_patches(api: Api) -> None:
 
 def test_the_scale_is_read_and_written_at_the_paths_of_the_definition(api: Api) -> None:
     kind = kind_of(api)
-    made = api.create(kind, "default", widget(replicas=3))
-    api.update(kind, "default", "one", {**made, "status": {"replicas": 2, "selector": "app=a"}}, subresource="status")
-    scale = api.get(kind, "default", "one", subresource="scale")
+    made = api.create(Request(kind, "default"), widget(replicas=3)).copy()
+    api.update(
+        Request(kind, "default", "one", subresource="status"), {**made, "status": {"replicas": 2, "selector": "app=a"}}
+    )
+    scale = api.get(Request(kind, "default", "one", subresource="scale"))
     assert (scale["spec"], scale["status"]) == ({"replicas": 3}, {"replicas": 2, "selector": "app=a"})
-    api.update(kind, "default", "one", {**scale, "spec": {"replicas": 7}}, subresource="scale")
-    found = api.get(kind, "default", "one")
+    api.update(Request(kind, "default", "one", subresource="scale"), {**scale, "spec": {"replicas": 7}})
+    found = api.get(Request(kind, "default", "one"))
     assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (7, 2)
-    scale = api.get(kind, "default", "one", subresource="scale")
-    refused(422, api.update, kind, "default", "one", {**scale, "spec": {"replicas": 101}}, subresource="scale")
+    scale = api.get(Request(kind, "default", "one", subresource="scale"))
+    refused(422, api.update, Request(kind, "default", "one", "scale"), {**scale, "spec": {"replicas": 101}})
 
 
 def test_server_side_apply_follows_the_list_types_of_the_schema(api: Api) -> None:
     kind = kind_of(api)
-    api.apply(kind, "default", "one", widget(rules=[{"name": "a", "value": "1"}]), field_manager="a")
-    api.apply(kind, "default", "one", widget(rules=[{"name": "b", "value": "2"}]), field_manager="b")
-    found = api.get(kind, "default", "one")["spec"]["rules"]
+    api.apply(Request(kind, "default", "one", manager="a"), widget(rules=[{"name": "a", "value": "1"}]))
+    api.apply(Request(kind, "default", "one", manager="b"), widget(rules=[{"name": "b", "value": "2"}]))
+    found = api.get(Request(kind, "default", "one"))["spec"]["rules"]
     assert found == [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]
     error = refused(
-        409, api.apply, kind, "default", "one", widget(rules=[{"name": "a", "value": "3"}]), field_manager="b"
+        409, api.apply, Request(kind, "default", "one", manager="b"), widget(rules=[{"name": "a", "value": "3"}])
     )
     assert '.spec.rules[name="a"].value' in error.message
-    api.apply(kind, "default", "one", widget(), field_manager="a")
-    assert [each["name"] for each in api.get(kind, "default", "one")["spec"]["rules"]] == ["b"]
+    api.apply(Request(kind, "default", "one", manager="a"), widget())
+    assert [each["name"] for each in api.get(Request(kind, "default", "one"))["spec"]["rules"]] == ["b"]
 
 
 def test_selectors_lists_and_watches(api: Api) -> None:
     kind = kind_of(api)
-    watch = api.watch(kind, None)
+    watch = api.watch(Request(kind))
     for name, color in (("one", "red"), ("two", "blue")):
-        api.create(kind, "default", widget(name, color=color))
+        api.create(Request(kind, "default"), widget(name, color=color))
     assert [event.stored.key[1] for event in watch.take()] == ["one", "two"]
-    found = api.list(kind, None, field_selector="spec.color=blue").items
+    found = api.list(Request(kind), ListOptions(field_selector="spec.color=blue")).items
     assert [obj["metadata"]["name"] for obj in found] == ["two"]
-    refused(400, api.list, kind, None, field_selector="spec.name=a")
+    refused(400, api.list, Request(kind), ListOptions(field_selector="spec.name=a"))
 
 
 def test_deleting_a_definition_takes_its_objects_and_ends_its_watches(api: Api) -> None:
     kind = kind_of(api)
-    made = api.create(kind, "default", {**widget(), "metadata": {"name": "one", "finalizers": ["held.example.com"]}})
-    api.create(kind, "default", widget("two"))
-    watch = api.watch(kind, None)
-    api.delete(DEFINITION, "", "widgets.example.com")
+    made = api.create(
+        Request(kind, "default"), {**widget(), "metadata": {"name": "one", "finalizers": ["held.example.com"]}}
+    ).copy()
+    api.create(Request(kind, "default"), widget("two"))
+    watch = api.watch(Request(kind))
+    api.delete(Request(DEFINITION, "", "widgets.example.com"))
     assert conditions(api)["Terminating"] == ("True", "InstanceDeletionInProgress")
-    refused(405, api.create, kind, "default", widget("three"))
-    latest = api.get(kind, "default", "one")
+    refused(405, api.create, Request(kind, "default"), widget("three"))
+    latest = api.get(Request(kind, "default", "one"))
     assert latest["metadata"]["uid"] == made["metadata"]["uid"]
-    api.update(kind, "default", "one", {**latest, "metadata": {**latest["metadata"], "finalizers": []}})
-    refused(404, api.get, DEFINITION, "", "widgets.example.com")
+    api.update(Request(kind, "default", "one"), {**latest, "metadata": {**latest["metadata"], "finalizers": []}})
+    refused(404, api.get, Request(DEFINITION, "", "widgets.example.com"))
     assert watch.closed
     assert api.kinds.by_plural("example.com/v1", "widgets") is None
     assert discovery.group(api.kinds, "example.com") is None
     with pytest.raises(KeyError):
         Documents(api.kinds).v3("apis/example.com/v1")
-    api.create(DEFINITION, "", definition())
+    api.create(Request(DEFINITION), definition())
     assert kind_of(api) is kind  # watches that resume see that the objects went
-    assert api.list(kind, None).items == []
+    assert api.list(Request(kind)).items == []
 
 
 def test_namespaces_and_owners_take_custom_resources(api: Api) -> None:
     kind = kind_of(api)
-    api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
-    api.create(kind, "x", widget())
-    owner = api.create(kind, "default", widget())
+    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
+    api.create(Request(kind, "x"), widget())
+    owner = api.create(Request(kind, "default"), widget()).copy()
     reference = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "one", "uid": owner["metadata"]["uid"]}
-    api.create(CONFIG_MAP, "default", {"metadata": {"name": "owned", "ownerReferences": [reference]}})
-    api.delete(NAMESPACE, "", "x")
-    api.delete(kind, "default", "one")
-    assert api.list(kind, None).items == []
-    assert api.list(CONFIG_MAP, None, field_selector="metadata.name=owned").items == []
+    api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owned", "ownerReferences": [reference]}})
+    api.delete(Request(NAMESPACE, "", "x"))
+    api.delete(Request(kind, "default", "one"))
+    assert api.list(Request(kind)).items == []
+    assert api.list(Request(CONFIG_MAP), ListOptions(field_selector="metadata.name=owned")).items == []
 
 
 def test_an_update_of_the_definition_changes_the_kind(api: Api) -> None:
     kind = kind_of(api)
-    api.create(kind, "default", widget())
-    found = api.get(DEFINITION, "", "widgets.example.com")
+    api.create(Request(kind, "default"), widget())
+    found = api.get(Request(DEFINITION, "", "widgets.example.com"))
     spec = {**found["spec"], "names": {**found["spec"]["names"], "shortNames": ["gizmo"]}}
     spec["versions"] = [{**version(), "subresources": {}, "additionalPrinterColumns": COLUMNS[:1]}]
-    api.update(DEFINITION, "", "widgets.example.com", {**found, "spec": spec})
+    api.update(Request(DEFINITION, "", "widgets.example.com"), {**found, "spec": spec})
     assert kind_of(api) is kind
     assert (kind.short_names, kind.subresources) == (("gizmo",), ())
-    assert table(api.kinds, kind, api.list(kind, None).items, now_s=NOW_S)["rows"][0]["cells"] == ["one", "red"]
+    assert table(api.kinds, kind, api.list(Request(kind)).items, now_s=NOW_S)["rows"][0]["cells"] == ["one", "red"]
 
 
 def test_names_in_conflict_are_not_accepted(api: Api) -> None:
     names = {"plural": "gadgets", "kind": "Gadget", "shortNames": ["wd"]}
-    api.create(DEFINITION, "", definition(names=names))
+    api.create(Request(DEFINITION), definition(names=names))
     assert conditions(api, "gadgets.example.com") == {
         "NamesAccepted": ("False", "ShortNamesConflict"),
         "Established": ("False", "NotAccepted"),
     }
     assert api.kinds.by_type("example.com/v1", "Gadget") is None
-    found = api.get(DEFINITION, "", "gadgets.example.com")
+    found = api.get(Request(DEFINITION, "", "gadgets.example.com"))
     found["spec"]["names"]["shortNames"] = ["gd"]
-    api.update(DEFINITION, "", "gadgets.example.com", found)
+    api.update(Request(DEFINITION, "", "gadgets.example.com"), found)
     assert conditions(api, "gadgets.example.com")["Established"][0] == "True"
     assert api.kinds.by_type("example.com/v1", "Gadget")
 
 
 def test_versions_differ_by_their_apiversion_alone() -> None:
     api = new_api()
-    api.create(DEFINITION, "", definition(version("v1alpha1", storage=False, deprecated=True), version("v1")))
+    api.create(Request(DEFINITION), definition(version("v1alpha1", storage=False, deprecated=True), version("v1")))
     stored, old = kind_of(api), kind_of(api, "v1alpha1")
     assert (old.stored_kind, stored.stored_as, old.deprecation) == (
         stored,
@@ -227,20 +235,20 @@ def test_versions_differ_by_their_apiversion_alone() -> None:
         "example.com/v1alpha1 Widget is deprecated",
     )
     sent = {**widget(), "apiVersion": "example.com/v1alpha1"}
-    made = api.create(stored, "default", sent, served_version=old)
+    made = api.create(Request(stored, "default", served_version=old), sent).copy()
     assert made["apiVersion"] == "example.com/v1alpha1"
-    assert api.get(stored, "default", "one")["apiVersion"] == "example.com/v1"
-    assert api.get(stored, "default", "one", served_version=old) == made
+    assert api.get(Request(stored, "default", "one"))["apiVersion"] == "example.com/v1"
+    assert api.get(Request(stored, "default", "one", served_version=old)) == made
     versions = [each["version"] for each in (discovery.group(api.kinds, "example.com") or {})["versions"]]
     assert versions == ["v1", "v1alpha1"]
-    definition_now = api.get(DEFINITION, "", "widgets.example.com")
+    definition_now = api.get(Request(DEFINITION, "", "widgets.example.com"))
     for each in definition_now["spec"]["versions"]:
         each["storage"] = each["name"] == "v1alpha1"
-    api.update(DEFINITION, "", "widgets.example.com", definition_now)
-    assert api.get(DEFINITION, "", "widgets.example.com")["status"]["storedVersions"] == ["v1", "v1alpha1"]
+    api.update(Request(DEFINITION, "", "widgets.example.com"), definition_now)
+    assert api.get(Request(DEFINITION, "", "widgets.example.com"))["status"]["storedVersions"] == ["v1", "v1alpha1"]
     shown = kind_of(api)
     assert (kind_of(api, "v1alpha1"), shown) == (old, stored)  # watches of both go on
-    assert api.get(shown.stored_kind, "default", "one", served_version=shown)["apiVersion"] == "example.com/v1"
+    assert api.get(Request(shown.stored_kind, "default", "one", served_version=shown))["apiVersion"] == "example.com/v1"
 
 
 def test_rules_in_cel_are_named_in_a_warning() -> None:
@@ -251,7 +259,7 @@ def test_protected_groups_say_who_approved() -> None:
     api = new_api()
     obj = definition(group="test.k8s.io")
     obj["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
-    api.create(DEFINITION, "", obj)
+    api.create(Request(DEFINITION), obj)
     assert conditions(api, "widgets.test.k8s.io")["KubernetesAPIApprovalPolicyConformant"] == (
         "False",
         "UnapprovedAnnotation",
@@ -261,7 +269,7 @@ def test_protected_groups_say_who_approved() -> None:
 def test_kinds_of_two_servers_are_their_own(api: Api) -> None:
     other = new_api()
     assert other.kinds.by_type("example.com/v1", "Widget") is None
-    other.create(DEFINITION, "", definition(version(schema={"type": "object"}, selectableFields=[])))
+    other.create(Request(DEFINITION), definition(version(schema={"type": "object"}, selectableFields=[])))
     assert kind_of(other) is not kind_of(api)
-    assert other.create(kind_of(other), "default", widget())["metadata"]["creationTimestamp"] == NOW
+    assert other.create(Request(kind_of(other), "default"), widget()).metadata["creationTimestamp"] == NOW
     assert kind_of(api).schema is not kind_of(other).schema

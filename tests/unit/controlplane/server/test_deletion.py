@@ -13,10 +13,11 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.inert import LEASE
 from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 
 START_S = 1_700_000_000
@@ -40,10 +41,19 @@ def clock() -> Clock:
 @pytest.fixture
 def api(clock: Clock) -> Api:
     numbers = iter(range(10**6))
-    registry = Registry(ClusterConfig(), random.Random(1).randrange)
-    api = Api(Store(), registry, clock, lambda: f"uid-{next(numbers)}", lambda: "abcde", grace_period_s)
+    api = Api(
+        Registry(
+            Store(),
+            ClusterConfig(),
+            random.Random(1).randrange,
+            clock,
+            lambda: f"uid-{next(numbers)}",
+            lambda: "abcde",
+            grace_period_s,
+        )
+    )
     for name in ("default", "x", "y"):
-        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     return api
 
 
@@ -69,12 +79,12 @@ def plain(name: str, *owners: Json, blocking: bool = False, **meta: object) -> J
 
 
 def names(api: Api, kind: Kind = CONFIG_MAP, namespace: str | None = None) -> list[str]:
-    return [obj["metadata"]["name"] for obj in api.list(kind, namespace).items]
+    return [obj["metadata"]["name"] for obj in api.list(Request(kind, namespace)).items]
 
 
 def gone(api: Api, kind: Kind, name: str) -> bool:
     try:
-        api.get(kind, "default", name)
+        api.get(Request(kind, "default", name))
     except StatusError as error:
         return error.code == 404
     return False
@@ -97,8 +107,10 @@ def gone(api: Api, kind: Kind, name: str) -> bool:
     ],
 )
 def test_grace(api: Api, obj: Json, asked_s: int | None, granted_s: int) -> None:
-    api.create(POD, "default", obj)
-    held = api.delete(POD, "default", "p", options={} if asked_s is None else {"gracePeriodSeconds": asked_s})
+    api.create(Request(POD, "default"), obj)
+    held = api.delete(
+        Request(POD, "default", "p"), options={} if asked_s is None else {"gracePeriodSeconds": asked_s}
+    ).copy()
     assert gone(api, POD, "p") == (granted_s == 0)
     if granted_s:
         assert held["metadata"]["deletionGracePeriodSeconds"] == granted_s
@@ -118,47 +130,51 @@ def test_grace(api: Api, obj: Json, asked_s: int | None, granted_s: int) -> None
 def test_grace_may_be_shortened_not_lengthened(
     api: Api, clock: Clock, asked_s: int | None, end: str, grace_s: int
 ) -> None:
-    api.create(POD, "default", pod())
-    api.delete(POD, "default", "p")
+    api.create(Request(POD, "default"), pod())
+    api.delete(Request(POD, "default", "p"))
     clock.now_s += 10
-    held = api.delete(POD, "default", "p", options={} if asked_s is None else {"gracePeriodSeconds": asked_s})
+    held = api.delete(
+        Request(POD, "default", "p"), options={} if asked_s is None else {"gracePeriodSeconds": asked_s}
+    ).copy()
     marks = held["metadata"]
     assert (marks["deletionTimestamp"], marks["deletionGracePeriodSeconds"]) == (end, grace_s)
-    api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
+    api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
     assert gone(api, POD, "p")
 
 
 def test_a_pod_with_a_finalizer_outlives_its_grace(api: Api) -> None:
-    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
-    api.delete(POD, "default", "p")
-    api.delete(POD, "default", "p", options={"gracePeriodSeconds": 0})
-    assert api.get(POD, "default", "p")["metadata"]["deletionGracePeriodSeconds"] == 0
-    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(Request(POD, "default", "p"))
+    api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
+    assert api.get(Request(POD, "default", "p"))["metadata"]["deletionGracePeriodSeconds"] == 0
+    api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
     assert gone(api, POD, "p")
 
 
 def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
-    api.create(CONFIG_MAP, "default", plain("a", finalizers=["example.com/a"]))
-    api.delete(CONFIG_MAP, "default", "a")
+    api.create(Request(CONFIG_MAP, "default"), plain("a", finalizers=["example.com/a"]))
+    api.delete(Request(CONFIG_MAP, "default", "a"))
     with pytest.raises(StatusError) as refused:
-        api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}})
+        api.patch(
+            Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}}
+        )
     assert refused.value.message == (
         'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
         'being deleted, found new finalizers "b.c/d"'
     )
-    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
-    api.delete(POD, "default", "p")
+    api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(Request(POD, "default", "p"))
     more = {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}}
     with pytest.raises(StatusError, match="no new finalizers can be added"):
-        api.patch(POD, "default", "p", MERGE_PATCH, more, subresource="status")
-    api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, {"metadata": {"finalizers": []}})
-    assert not api.list(CONFIG_MAP, "default").items
+        api.patch(Request(POD, "default", "p", subresource="status"), MERGE_PATCH, more)
+    api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, {"metadata": {"finalizers": []}})
+    assert not api.list(Request(CONFIG_MAP, "default")).items
 
 
 def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
-    api.create(POD, "default", {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
-    api.delete(POD, "default", "p")
-    api.patch(POD, "default", "p", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
+    api.delete(Request(POD, "default", "p"))
+    api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
     assert not gone(api, POD, "p")
 
 
@@ -174,91 +190,91 @@ def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
     ],
 )
 def test_refused(api: Api, options: Json, code: int, message: str) -> None:
-    api.create(CONFIG_MAP, "default", plain("a"))
+    api.create(Request(CONFIG_MAP, "default"), plain("a"))
     with pytest.raises(StatusError) as caught:
-        api.delete(CONFIG_MAP, "default", "a", options=options)
+        api.delete(Request(CONFIG_MAP, "default", "a"), options=options)
     assert caught.value.code == code
     assert message in caught.value.message
     assert names(api) == ["a"]
 
 
 def test_background_takes_dependents_and_theirs(api: Api) -> None:
-    a = api.create(CONFIG_MAP, "default", plain("a"))
-    b = api.create(CONFIG_MAP, "default", plain("b", a))
-    api.create(CONFIG_MAP, "default", plain("c", b))
-    api.delete(CONFIG_MAP, "default", "a")
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
+    b = api.create(Request(CONFIG_MAP, "default"), plain("b", a)).copy()
+    api.create(Request(CONFIG_MAP, "default"), plain("c", b))
+    api.delete(Request(CONFIG_MAP, "default", "a"))
     assert names(api) == []
 
 
 @pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
 def test_orphans_stay_and_forget_their_owner(api: Api, options: Json) -> None:
-    a = api.create(CONFIG_MAP, "default", plain("a"))
-    api.create(CONFIG_MAP, "default", plain("b", a))
-    api.delete(CONFIG_MAP, "default", "a", options=options)
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
+    api.create(Request(CONFIG_MAP, "default"), plain("b", a))
+    api.delete(Request(CONFIG_MAP, "default", "a"), options=options)
     assert names(api) == ["b"]
-    assert "ownerReferences" not in api.get(CONFIG_MAP, "default", "b")["metadata"]
+    assert "ownerReferences" not in api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]
 
 
 def test_an_orphan_finalizer_is_the_same_wish(api: Api) -> None:
-    a = api.create(CONFIG_MAP, "default", plain("a", finalizers=["orphan"]))
-    api.create(CONFIG_MAP, "default", plain("b", a))
-    api.delete(CONFIG_MAP, "default", "a")
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a", finalizers=["orphan"])).copy()
+    api.create(Request(CONFIG_MAP, "default"), plain("b", a))
+    api.delete(Request(CONFIG_MAP, "default", "a"))
     assert names(api) == ["b"]
 
 
 def test_foreground_waits_for_what_blocks(api: Api) -> None:
-    a = api.create(CONFIG_MAP, "default", plain("a"))
-    b = api.create(CONFIG_MAP, "default", plain("b", a, blocking=True))
-    api.create(CONFIG_MAP, "default", plain("c", b, blocking=True, finalizers=["example.com/a"]))
-    api.create(CONFIG_MAP, "default", plain("loose", a))
-    held = api.delete(CONFIG_MAP, "default", "a", options={"propagationPolicy": "Foreground"})
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
+    b = api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True)).copy()
+    api.create(Request(CONFIG_MAP, "default"), plain("c", b, blocking=True, finalizers=["example.com/a"]))
+    api.create(Request(CONFIG_MAP, "default"), plain("loose", a))
+    held = api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"}).copy()
     assert held["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert api.get(CONFIG_MAP, "default", "b")["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert names(api) == ["a", "b", "c", "loose"]
-    api.patch(CONFIG_MAP, "default", "c", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    api.patch(Request(CONFIG_MAP, "default", "c"), MERGE_PATCH, {"metadata": {"finalizers": None}})
     assert names(api) == []
 
 
 def test_foreground_ends_when_the_last_dependent_lets_go(api: Api) -> None:
-    a = api.create(CONFIG_MAP, "default", plain("a"))
-    api.create(CONFIG_MAP, "default", plain("b", a, blocking=True, finalizers=["example.com/a"]))
-    api.delete(CONFIG_MAP, "default", "a", options={"propagationPolicy": "Foreground"})
-    api.patch(CONFIG_MAP, "default", "b", MERGE_PATCH, {"metadata": {"ownerReferences": None}})
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
+    api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True, finalizers=["example.com/a"]))
+    api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
+    api.patch(Request(CONFIG_MAP, "default", "b"), MERGE_PATCH, {"metadata": {"ownerReferences": None}})
     assert names(api) == ["b"]
 
 
 def test_foreground_leaves_a_dependent_with_another_owner(api: Api) -> None:
-    a, other = (api.create(CONFIG_MAP, "default", plain(name)) for name in ("a", "other"))
-    api.create(CONFIG_MAP, "default", plain("b", a, other, blocking=True))
-    api.delete(CONFIG_MAP, "default", "a", options={"propagationPolicy": "Foreground"})
+    a, other = (api.create(Request(CONFIG_MAP, "default"), plain(name)).copy() for name in ("a", "other"))
+    api.create(Request(CONFIG_MAP, "default"), plain("b", a, other, blocking=True))
+    api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
     assert names(api) == ["b", "other"]
-    kept = api.get(CONFIG_MAP, "default", "b")["metadata"]["ownerReferences"]
+    kept = api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]["ownerReferences"]
     assert [reference["name"] for reference in kept] == ["other"]
 
 
 def test_an_owner_that_is_not_there_keeps_nothing(api: Api) -> None:
-    a = api.create(CONFIG_MAP, "default", plain("a"))
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
-    api.create(CONFIG_MAP, "default", plain("b", a, absent))
-    api.delete(CONFIG_MAP, "default", "a")
+    api.create(Request(CONFIG_MAP, "default"), plain("b", a, absent))
+    api.delete(Request(CONFIG_MAP, "default", "a"))
     assert names(api) == []
 
 
 def test_a_long_chain_goes_in_the_foreground_too(api: Api) -> None:
-    owner = api.create(CONFIG_MAP, "default", plain("c0"))
+    owner = api.create(Request(CONFIG_MAP, "default"), plain("c0")).copy()
     for number in range(1, 1200):
-        owner = api.create(CONFIG_MAP, "default", plain(f"c{number}", owner, blocking=True))
-    api.delete(CONFIG_MAP, "default", "c0", options={"propagationPolicy": "Foreground"})
+        owner = api.create(Request(CONFIG_MAP, "default"), plain(f"c{number}", owner, blocking=True)).copy()
+    api.delete(Request(CONFIG_MAP, "default", "c0"), options={"propagationPolicy": "Foreground"})
     assert names(api) == []
 
 
 def test_an_immortal_namespace_may_have_an_owner(api: Api) -> None:
-    owner = api.create(CONFIG_MAP, "x", plain("a"))
-    default = api.get(NAMESPACE, "", "default")
+    owner = api.create(Request(CONFIG_MAP, "x"), plain("a")).copy()
+    default = api.get(Request(NAMESPACE, "", "default"))
     default["metadata"] |= {"ownerReferences": plain("_", owner)["metadata"]["ownerReferences"]}
-    api.update(NAMESPACE, "", "default", default)
-    api.create(CONFIG_MAP, "x", plain("b", owner))
-    api.delete(CONFIG_MAP, "x", "a")
+    api.update(Request(NAMESPACE, "", "default"), default)
+    api.create(Request(CONFIG_MAP, "x"), plain("b", owner))
+    api.delete(Request(CONFIG_MAP, "x", "a"))
     assert names(api) == []
     assert "default" in names(api, NAMESPACE)
 
@@ -270,31 +286,31 @@ def job() -> Json:
 
 @pytest.mark.parametrize(("options", "left"), [({}, ["p"]), ({"propagationPolicy": "Background"}, [])])
 def test_the_pods_of_a_job_stay_unless_asked(api: Api, options: Json, left: list[str]) -> None:
-    owner = api.create(JOB, "default", job())
+    owner = api.create(Request(JOB, "default"), job()).copy()
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": owner["metadata"]["uid"]}
-    api.create(POD, "default", {**pod(node=""), "metadata": {"name": "p", "ownerReferences": [reference]}})
-    api.delete(JOB, "default", "j", options=options)
+    api.create(Request(POD, "default"), {**pod(node=""), "metadata": {"name": "p", "ownerReferences": [reference]}})
+    api.delete(Request(JOB, "default", "j"), options=options)
     assert names(api, POD) == left
 
 
 def conditions(api: Api, name: str) -> dict[str, str]:
-    rows = api.get(NAMESPACE, "", name)["status"]["conditions"]
+    rows = api.get(Request(NAMESPACE, "", name))["status"]["conditions"]
     return {row["type"]: f"{row['status']} {row['reason']}: {row['message']}" for row in rows}
 
 
 def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
-    api.create(CONFIG_MAP, "x", plain("a"))
-    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
+    api.create(Request(CONFIG_MAP, "x"), plain("a"))
+    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
     held = pod()
     held["metadata"]["finalizers"] = ["example.com/pod"]
-    api.create(POD, "x", held)
-    api.delete(NAMESPACE, "", "x")
+    api.create(Request(POD, "x"), held)
+    api.delete(Request(NAMESPACE, "", "x"))
     assert conditions(api, "x")["NamespaceContentRemaining"].endswith("are remaining: pods. has 1 resource instances")
     assert names(api, namespace="x") == ["a", "b"], "Pods go first"
-    api.delete(POD, "x", "p", options={"gracePeriodSeconds": 0})
+    api.delete(Request(POD, "x", "p"), options={"gracePeriodSeconds": 0})
     assert names(api, namespace="x") == ["a", "b"], "also those that a finalizer holds"
     assert conditions(api, "x")["NamespaceFinalizersRemaining"].endswith("example.com/pod in 1 resource instances")
-    api.patch(POD, "x", "p", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    api.patch(Request(POD, "x", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
     said = conditions(api, "x")
     assert list(said) == [
         "NamespaceDeletionDiscoveryFailure",
@@ -311,63 +327,69 @@ def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
         "Some content in the namespace has finalizers remaining: example.com/a in 1 resource instances"
     )
     assert names(api, namespace="x") == ["b"]
-    api.patch(CONFIG_MAP, "x", "b", MERGE_PATCH, {"metadata": {"finalizers": None}})
+    api.patch(Request(CONFIG_MAP, "x", "b"), MERGE_PATCH, {"metadata": {"finalizers": None}})
     assert "x" not in names(api, NAMESPACE)
 
 
 def test_an_empty_namespace_keeps_only_others_finalizers(api: Api) -> None:
-    api.create(NAMESPACE, "", {"metadata": {"name": "z"}, "spec": {"finalizers": ["example.com/a"]}})
-    api.delete(NAMESPACE, "", "z")
-    assert api.get(NAMESPACE, "", "z")["spec"]["finalizers"] == ["example.com/a"]
+    api.create(Request(NAMESPACE), {"metadata": {"name": "z"}, "spec": {"finalizers": ["example.com/a"]}})
+    api.delete(Request(NAMESPACE, "", "z"))
+    assert api.get(Request(NAMESPACE, "", "z"))["spec"]["finalizers"] == ["example.com/a"]
     assert conditions(api, "z")["NamespaceContentRemaining"].startswith("False ContentRemoved")
 
 
 def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
     more: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": ["example.com/a", "kubernetes"]}}
-    changed = api.patch(NAMESPACE, "", "x", MERGE_PATCH, more)
+    changed = api.patch(Request(NAMESPACE, "", "x"), MERGE_PATCH, more).copy()
     assert (changed["spec"], changed["metadata"]["labels"]["a"]) == ({"finalizers": ["kubernetes"]}, "b")
-    assert api.patch(NAMESPACE, "", "x", MERGE_PATCH, more, subresource="finalize")["spec"] == more["spec"]
+    assert (
+        api.patch(Request(NAMESPACE, "", "x", subresource="finalize"), MERGE_PATCH, more).copy()["spec"] == more["spec"]
+    )
 
 
 def test_finalizers_and_phases_of_a_namespace_are_validated(api: Api) -> None:
     why = 'Invalid value: "xyz": name is neither a standard finalizer name nor is it fully qualified'
     odd: Json = {"spec": {"finalizers": ["xyz"]}}
     new: Json = {"metadata": {"name": "odd"}, **odd}
-    refused(422, f"spec.finalizers: {why}", lambda: api.create(NAMESPACE, "", new))
+    refused(422, f"spec.finalizers: {why}", lambda: api.create(Request(NAMESPACE), new))
     numbered = f"spec.finalizers[0]: {why}"
-    refused(422, numbered, lambda: api.patch(NAMESPACE, "", "x", MERGE_PATCH, odd, subresource="finalize"))
+    refused(422, numbered, lambda: api.patch(Request(NAMESPACE, "", "x", subresource="finalize"), MERGE_PATCH, odd))
 
     def become(phase: str) -> Json:
-        return api.patch(NAMESPACE, "", "x", MERGE_PATCH, {"status": {"phase": phase}}, subresource="status")
+        return api.patch(
+            Request(NAMESPACE, "", "x", subresource="status"), MERGE_PATCH, {"status": {"phase": phase}}
+        ).copy()
 
     why = "status.Phase: Invalid value: \"{}\": may only be '{}' if `deletionTimestamp` is {}"
     become("Active")
     for phase in ("Terminating", "Odd"):
         refused(422, why.format(phase, "Active", "empty"), partial(become, phase))
-    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
-    api.delete(NAMESPACE, "", "x")
+    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
+    api.delete(Request(NAMESPACE, "", "x"))
     become("Terminating")
     refused(422, why.format("Active", "Terminating", "not empty"), partial(become, "Active"))
 
 
 def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
-    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
-    api.delete(NAMESPACE, "", "x")
-    api.update(NAMESPACE, "", "x", {**api.get(NAMESPACE, "", "x"), "spec": {}}, subresource="finalize")
+    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
+    api.delete(Request(NAMESPACE, "", "x"))
+    api.update(
+        Request(NAMESPACE, "", "x", subresource="finalize"), {**api.get(Request(NAMESPACE, "", "x")), "spec": {}}
+    )
     assert "x" not in names(api, NAMESPACE)
     assert names(api) == ["b"], "what was in it is left behind, as in Kubernetes"
 
 
 def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
-    api.create(CONFIG_MAP, "x", plain("b", finalizers=["example.com/a"]))
-    api.delete(NAMESPACE, "", "x")
+    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
+    api.delete(Request(NAMESPACE, "", "x"))
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
     creates: list[tuple[str, Callable[[], object]]] = [
-        ("late", lambda: api.create(CONFIG_MAP, "x", plain("late"))),
-        ("BAD_", lambda: api.create(CONFIG_MAP, "x", plain("BAD_"))),
-        ("late-", lambda: api.create(CONFIG_MAP, "x", {"metadata": {"generateName": "late-"}})),
-        ("late", lambda: api.apply(CONFIG_MAP, "x", "late", applied, field_manager="me")),
-        ("late", lambda: api.update(LEASE, "x", "late", {"metadata": {"name": "late"}, "spec": {}})),
+        ("late", lambda: api.create(Request(CONFIG_MAP, "x"), plain("late"))),
+        ("BAD_", lambda: api.create(Request(CONFIG_MAP, "x"), plain("BAD_"))),
+        ("late-", lambda: api.create(Request(CONFIG_MAP, "x"), {"metadata": {"generateName": "late-"}})),
+        ("late", lambda: api.apply(Request(CONFIG_MAP, "x", "late", manager="me"), applied)),
+        ("late", lambda: api.update(Request(LEASE, "x", "late"), {"metadata": {"name": "late"}, "spec": {}})),
     ]
     for name, create in creates:
         with pytest.raises(StatusError) as caught:
@@ -385,25 +407,25 @@ def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
 
 
 def test_a_dry_run_shows_what_a_deletion_begins_with(api: Api) -> None:
-    shown = api.delete(NAMESPACE, "", "x", dry_run=True)
+    shown = api.delete(Request(NAMESPACE, "", "x", dry_run=True)).copy()
     assert (shown["status"]["phase"], "deletionTimestamp" in shown["metadata"]) == ("Terminating", True)
-    assert api.get(NAMESPACE, "", "x")["status"] == {"phase": "Active"}
+    assert api.get(Request(NAMESPACE, "", "x"))["status"] == {"phase": "Active"}
     for field, value in (("uid", "other"), ("resourceVersion", "1")):
         with pytest.raises(StatusError, match='on Namespace "x": the ') as caught:
-            api.delete(NAMESPACE, "", "x", options={"preconditions": {field: value}})
+            api.delete(Request(NAMESPACE, "", "x"), options={"preconditions": {field: value}})
         assert caught.value.code == 409
 
 
 def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
-    real = api.create(CONFIG_MAP, "default", plain("a"))
+    real = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
-    elsewhere = api.create(CONFIG_MAP, "x", plain("b"))
+    elsewhere = api.create(Request(CONFIG_MAP, "x"), plain("b")).copy()
     unknown = {"kind": "Widget", "metadata": {"name": "w", "uid": "any"}}
     for name, owners in (("one", [absent]), ("two", [elsewhere]), ("three", [real, absent]), ("four", [unknown])):
-        assert api.create(CONFIG_MAP, "default", plain(name, *owners))["metadata"]["name"] == name
+        assert api.create(Request(CONFIG_MAP, "default"), plain(name, *owners)).copy()["metadata"]["name"] == name
     assert names(api, namespace="default") == ["a", "four", "three"]
-    kept = api.get(CONFIG_MAP, "default", "three")["metadata"]["ownerReferences"]
+    kept = api.get(Request(CONFIG_MAP, "default", "three"))["metadata"]["ownerReferences"]
     assert [reference["name"] for reference in kept] == ["a"]
     references = plain("_", absent)["metadata"]["ownerReferences"]
-    api.patch(CONFIG_MAP, "default", "four", MERGE_PATCH, {"metadata": {"ownerReferences": references}})
+    api.patch(Request(CONFIG_MAP, "default", "four"), MERGE_PATCH, {"metadata": {"ownerReferences": references}})
     assert names(api, namespace="default") == ["a", "three"]

@@ -14,6 +14,7 @@ from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, NODE, SERVICE, 
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.request import Request
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 TEMPLATE: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -37,7 +38,7 @@ def scale(**metadata: str) -> Json:
 def api() -> Api:
     api = new_api()
     for kind in SPECS:
-        api.create(kind, "default", obj(kind))
+        api.create(Request(kind, "default"), obj(kind))
     return api
 
 
@@ -45,11 +46,11 @@ def writes(api: Api, kind: Kind, **metadata: str) -> list[Callable[[], object]]:
     """The writes of an object that exists with these metadata sent: PUT, the patches, and an apply."""
     replaced = [{"op": "add", "path": f"/metadata/{name}", "value": value} for name, value in metadata.items()]
     return [
-        lambda: api.update(kind, "default", "a", obj(kind, **metadata)),
-        lambda: api.patch(kind, "default", "a", MERGE_PATCH, {"metadata": metadata}),
-        lambda: api.patch(kind, "default", "a", STRATEGIC_MERGE_PATCH, {"metadata": metadata}),
-        lambda: api.patch(kind, "default", "a", JSON_PATCH, replaced),
-        lambda: api.apply(kind, "default", "a", obj(kind, **metadata), field_manager="me", force=True),
+        lambda: api.update(Request(kind, "default", "a"), obj(kind, **metadata)),
+        lambda: api.patch(Request(kind, "default", "a"), MERGE_PATCH, {"metadata": metadata}),
+        lambda: api.patch(Request(kind, "default", "a"), STRATEGIC_MERGE_PATCH, {"metadata": metadata}),
+        lambda: api.patch(Request(kind, "default", "a"), JSON_PATCH, replaced),
+        lambda: api.apply(Request(kind, "default", "a", manager="me", force=True), obj(kind, **metadata)),
     ]
 
 
@@ -58,8 +59,8 @@ def test_revision_zero_is_unconditional(api: Api, revision: str) -> None:
     for write in writes(api, CONFIG_MAP, resourceVersion=revision):
         write()
     sent = obj(DEPLOYMENT, resourceVersion=revision)
-    api.update(DEPLOYMENT, "default", "a", sent, subresource="status")
-    api.update(DEPLOYMENT, "default", "a", scale(resourceVersion=revision), subresource="scale")
+    api.update(Request(DEPLOYMENT, "default", "a", subresource="status"), sent)
+    api.update(Request(DEPLOYMENT, "default", "a", subresource="scale"), scale(resourceVersion=revision))
     why = 'leases.coordination.k8s.io "a" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified'
     for write in writes(api, LEASE, resourceVersion=revision):
         assert (refused(422, why, write).details or {})["kind"] == "leases"
@@ -79,9 +80,11 @@ def test_another_revision(api: Api, revision: str, code: int, message: str) -> N
     for write in (
         *writes(api, CONFIG_MAP, resourceVersion=revision),
         *writes(api, LEASE, resourceVersion=revision),
-        lambda: api.update(DEPLOYMENT, "default", "a", obj(DEPLOYMENT, resourceVersion=revision), subresource="status"),
-        lambda: api.update(DEPLOYMENT, "default", "a", scaled, subresource="scale"),
-        lambda: api.patch(DEPLOYMENT, "default", "a", MERGE_PATCH, scaled, subresource="scale"),
+        lambda: api.update(
+            Request(DEPLOYMENT, "default", "a", subresource="status"), obj(DEPLOYMENT, resourceVersion=revision)
+        ),
+        lambda: api.update(Request(DEPLOYMENT, "default", "a", subresource="scale"), scaled),
+        lambda: api.patch(Request(DEPLOYMENT, "default", "a", subresource="scale"), MERGE_PATCH, scaled),
     ):
         error = refused(code, message, write)
         assert error.reason == ("Conflict" if code == 409 else "")
@@ -90,7 +93,7 @@ def test_another_revision(api: Api, revision: str, code: int, message: str) -> N
 @pytest.mark.parametrize(("revision", "code"), [("0", 0), ("", 0), ("x", 0), ("1", 500)])
 def test_a_post_has_no_revision(api: Api, revision: str, code: int) -> None:
     def call() -> Json:
-        return api.create(CONFIG_MAP, "default", obj(CONFIG_MAP, "new", resourceVersion=revision))
+        return api.create(Request(CONFIG_MAP, "default"), obj(CONFIG_MAP, "new", resourceVersion=revision)).copy()
 
     if code:
         refused(code, "resourceVersion should not be set on objects to be created", call)
@@ -100,32 +103,34 @@ def test_a_post_has_no_revision(api: Api, revision: str, code: int) -> None:
 
 @pytest.mark.parametrize("revision", ["0", "7"])
 def test_a_put_or_an_apply_creates_whatever_the_revision_is(api: Api, revision: str) -> None:
-    api.update(LEASE, "default", "put", obj(LEASE, "put", resourceVersion=revision))
-    api.apply(CONFIG_MAP, "default", "new", obj(CONFIG_MAP, "new", resourceVersion=revision), field_manager="me")
+    api.update(Request(LEASE, "default", "put"), obj(LEASE, "put", resourceVersion=revision))
+    api.apply(Request(CONFIG_MAP, "default", "new", manager="me"), obj(CONFIG_MAP, "new", resourceVersion=revision))
 
 
 def test_a_put_with_another_uid_is_a_conflict(api: Api) -> None:
-    service, deployment = (api.get(kind, "default", "a")["metadata"]["uid"] for kind in (SERVICE, DEPLOYMENT))
+    service, deployment = (api.get(Request(kind, "default", "a"))["metadata"]["uid"] for kind in (SERVICE, DEPLOYMENT))
     sent, sent_scale = obj(SERVICE, uid="other"), {"metadata": {"uid": "other"}}
     for name, found, call in (
-        ('services "a"', service, lambda: api.update(SERVICE, "default", "a", sent)),
-        ('services "b"', "", lambda: api.update(SERVICE, "default", "b", obj(SERVICE, "b", uid="other"))),
+        ('services "a"', service, lambda: api.update(Request(SERVICE, "default", "a"), sent)),
+        ('services "b"', "", lambda: api.update(Request(SERVICE, "default", "b"), obj(SERVICE, "b", uid="other"))),
         (
             'deployments.apps "a"',
             deployment,
-            lambda: api.patch(DEPLOYMENT, "default", "a", MERGE_PATCH, sent_scale, subresource="scale"),
+            lambda: api.patch(Request(DEPLOYMENT, "default", "a", subresource="scale"), MERGE_PATCH, sent_scale),
         ),
         (
             'configmaps "b"',
             "",
-            lambda: api.apply(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other"), field_manager="me"),
+            lambda: api.apply(Request(CONFIG_MAP, "default", "b", manager="me"), obj(CONFIG_MAP, "b", uid="other")),
         ),
     ):
         why = f"the UID in the precondition (other) does not match the UID in record ({found})"
         refused(409, f"Operation cannot be fulfilled on {name}: {why}", call)
-    update_scale = partial(api.update, DEPLOYMENT, "default", "a", scale(uid="other"), subresource="scale")
+    update_scale = partial(api.update, Request(DEPLOYMENT, "default", "a", "scale"), scale(uid="other"))
     refused(409, f"the UID in the precondition (other) does not match the UID in record ({deployment})", update_scale)
-    refused(404, '"b" not found', lambda: api.update(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b", uid="other")))
+    refused(
+        404, '"b" not found', lambda: api.update(Request(CONFIG_MAP, "default", "b"), obj(CONFIG_MAP, "b", uid="other"))
+    )
 
 
 def test_a_patch_with_another_uid_is_invalid(api: Api) -> None:
@@ -136,14 +141,14 @@ def test_a_patch_with_another_uid_is_invalid(api: Api) -> None:
 
 
 def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Api) -> None:
-    api.create(CONFIG_MAP, "default", {"metadata": {"name": "held", "finalizers": ["a.b/c"]}})
-    api.delete(CONFIG_MAP, "default", "held")
+    api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "held", "finalizers": ["a.b/c"]}})
+    api.delete(Request(CONFIG_MAP, "default", "held"))
     more = {"metadata": {"finalizers": ["a.b/c", "a.b/e", "a.b/d"]}}
     why = "no new finalizers can be added if the object is being deleted, found new finalizers"
     error = refused(
         422,
         f'metadata.finalizers: Forbidden: {why} "a.b/d", "a.b/e"',
-        lambda: api.patch(CONFIG_MAP, "default", "held", MERGE_PATCH, more),
+        lambda: api.patch(Request(CONFIG_MAP, "default", "held"), MERGE_PATCH, more),
     )
     assert [row["field"] for row in (error.details or {})["causes"]] == ["metadata.finalizers"] * 2
 
@@ -160,7 +165,7 @@ def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Api) -> None:
 )
 def test_preconditions_of_a_delete(api: Api, preconditions: Json, text: str) -> None:
     def delete() -> object:
-        return api.delete(CONFIG_MAP, "default", "a", options={"preconditions": preconditions})
+        return api.delete(Request(CONFIG_MAP, "default", "a"), options={"preconditions": preconditions}).copy()
 
     error = refused(409, text, delete)
     assert error.message.startswith('Operation cannot be fulfilled on ConfigMap "a": the ')
@@ -181,12 +186,12 @@ NAMELESS = "the name of the object (a based on URL) was undeterminable: name mus
 def test_another_address(api: Api, change: dict[str, str], message: str) -> None:
     for write in writes(api, CONFIG_MAP, **change):
         refused(400, message, write)
-    refused(400, message, lambda: api.update(DEPLOYMENT, "default", "a", scale(**change), subresource="scale"))
+    refused(400, message, lambda: api.update(Request(DEPLOYMENT, "default", "a", subresource="scale"), scale(**change)))
 
 
 def test_a_put_without_a_name(api: Api) -> None:
-    refused(400, NAMELESS, lambda: api.update(CONFIG_MAP, "default", "a", {}))
-    refused(404, '"b" not found', lambda: api.update(CONFIG_MAP, "default", "b", obj(CONFIG_MAP, "b")))
+    refused(400, NAMELESS, lambda: api.update(Request(CONFIG_MAP, "default", "a"), {}))
+    refused(404, '"b" not found', lambda: api.update(Request(CONFIG_MAP, "default", "b"), obj(CONFIG_MAP, "b")))
 
 
 @pytest.mark.parametrize(
@@ -204,18 +209,20 @@ def test_another_kind(api: Api, api_version: str, kind: str) -> None:
     message = f"expected kind ConfigMap of v1, got kind {kind} of {api_version}"
     refused(400, message, lambda: FieldValidator(CONFIG_MAP, "Warn")(sent))
     validator = FieldValidator(CONFIG_MAP, "Warn", is_patch=True)
-    error = refused(422, message, lambda: api.patch(CONFIG_MAP, "default", "a", MERGE_PATCH, sent, validate=validator))
+    error = refused(
+        422, message, lambda: api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, sent, validate=validator)
+    )
     assert error.message.startswith(' "" is invalid: patch: Invalid value: "{')
-    patched = api.patch(CONFIG_MAP, "default", "a", STRATEGIC_MERGE_PATCH, sent, validate=validator)
+    patched = api.patch(Request(CONFIG_MAP, "default", "a"), STRATEGIC_MERGE_PATCH, sent, validate=validator).copy()
     assert (patched["apiVersion"], patched["kind"]) == ("v1", "ConfigMap"), "a strategic patch has no kind"
     shown = f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"
     refused(
         400,
         f"invalid object type: {shown}",
-        lambda: api.apply(CONFIG_MAP, "default", "other", sent, field_manager="me"),
+        lambda: api.apply(Request(CONFIG_MAP, "default", "other", manager="me"), sent),
     )
 
 
 def test_a_kind_without_namespace_has_none() -> None:
     with pytest.raises(StatusError, match="the namespace of the provided object does not match"):
-        new_api().create(NODE, "", {"metadata": {"name": "n", "namespace": "x"}})
+        new_api().create(Request(NODE), {"metadata": {"name": "n", "namespace": "x"}})

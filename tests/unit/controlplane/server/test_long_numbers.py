@@ -14,6 +14,8 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, DISRUPTION_BUDGET, POD, SERVICE, Json
 from kdns.controlplane.resources.apps.defaults import TEMPLATE_GENERATION
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import parsed_revision
 
 LONG = "1" * 5000
@@ -41,17 +43,17 @@ def ranged() -> Json:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda api: api.watch(POD, "default", resource_version=LONG), 500),
-        (lambda api: api.list(POD, "default", resource_version=LONG), 400),
-        (lambda api: api.create(DEPLOYMENT, "default", deployment(maxSurge=f"{LONG}%")), 422),
-        (lambda api: api.create(DEPLOYMENT, "default", deployment(maxUnavailable=f"{LONG}%")), 422),
+        (lambda api: api.watch(Request(POD, "default"), ListOptions(resource_version=LONG)), 500),
+        (lambda api: api.list(Request(POD, "default"), ListOptions(resource_version=LONG)), 400),
+        (lambda api: api.create(Request(DEPLOYMENT, "default"), deployment(maxSurge=f"{LONG}%")), 422),
+        (lambda api: api.create(Request(DEPLOYMENT, "default"), deployment(maxUnavailable=f"{LONG}%")), 422),
         (
             lambda api: api.create(
-                DISRUPTION_BUDGET, "default", {"metadata": {"name": "p"}, "spec": {"minAvailable": f"{LONG}%"}}
+                Request(DISRUPTION_BUDGET, "default"), {"metadata": {"name": "p"}, "spec": {"minAvailable": f"{LONG}%"}}
             ),
             422,
         ),
-        (lambda api: api.create(SERVICE, "default", ranged()), 422),
+        (lambda api: api.create(Request(SERVICE, "default"), ranged()), 422),
     ],
 )
 def test_the_clients_mistake(call: Callable[[Api], object], code: int) -> None:
@@ -63,7 +65,7 @@ def test_the_clients_mistake(call: Callable[[Api], object], code: int) -> None:
 
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
 def test_a_quantity_may_have_any_length(resource: str) -> None:
-    made = new_api().create(POD, "default", asking(resource))
+    made = new_api().create(Request(POD, "default"), asking(resource)).copy()
     assert made["spec"]["containers"][0]["resources"]["requests"] == {resource: LONG}
 
 
@@ -76,9 +78,9 @@ def test_annotations_that_are_no_numbers(text: str) -> None:
 def test_a_daemon_set_counts_from_one_where_its_annotation_is_no_number() -> None:
     api = new_api()
     spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
-    made = api.create(DAEMON_SET, "default", {"metadata": {"name": "d"}, "spec": spec})
+    made = api.create(Request(DAEMON_SET, "default"), {"metadata": {"name": "d"}, "spec": spec}).copy()
     made["metadata"]["annotations"] = {TEMPLATE_GENERATION: LONG}
-    updated = api.update(DAEMON_SET, "default", "d", made)
+    updated = api.update(Request(DAEMON_SET, "default", "d"), made).copy()
     assert updated["metadata"]["annotations"] == {TEMPLATE_GENERATION: "1"}
 
 

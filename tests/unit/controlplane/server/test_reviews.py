@@ -13,7 +13,7 @@ from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import ADMIN, User, acting, authenticated
 from kdns.controlplane.server.discovery import resource_list
-from kdns.controlplane.server.routes import target
+from kdns.controlplane.server.routes import parsed, target
 
 ANN = authenticated(User("ann", ("devs",), "7"))
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
@@ -212,7 +212,7 @@ def test_reviews_are_discovered_and_have_one_path() -> None:
     ]
     assert {row["kind"]: row["verbs"] for row in rows} == {kind.kind: ["create"] for kind in REVIEWS}
     root = "/apis/authorization.k8s.io/v1"
-    assert target(f"{root}/namespaces/x/localsubjectaccessreviews", CATALOGUE).kind == KINDS["LocalAccess"]
+    assert target(parsed(f"{root}/namespaces/x/localsubjectaccessreviews"), CATALOGUE).kind == KINDS["LocalAccess"]
     for path in (
         "localsubjectaccessreviews",
         "subjectaccessreviews/x",
@@ -220,4 +220,4 @@ def test_reviews_are_discovered_and_have_one_path() -> None:
         "watch/subjectaccessreviews",
     ):
         with pytest.raises(StatusError, match="could not find"):
-            target(f"{root}/{path}", CATALOGUE)
+            target(parsed(f"{root}/{path}"), CATALOGUE)

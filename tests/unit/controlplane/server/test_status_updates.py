@@ -11,6 +11,7 @@ from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SE
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.request import Request
 
 LABELS = {"app": "web"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -41,29 +42,31 @@ def test_the_metadata_that_an_update_of_the_status_changes(kind: Kind, obj: Json
     """As kube-apiserver's strategies: all of it for most kinds."""
     api = new_api()
     namespace = "default" if kind.namespaced else ""
-    made = api.create(kind, namespace, obj)
+    made = api.create(Request(kind, namespace), obj).copy()
     sent = made | {"metadata": made["metadata"] | SENT}
-    updated = api.update(kind, namespace, made["metadata"]["name"], sent, subresource="status")
+    updated = api.update(Request(kind, namespace, made["metadata"]["name"], subresource="status"), sent).copy()
     assert {name for name in SENT if updated["metadata"].get(name) != SENT[name]} == kept
     assert updated["spec"] == made["spec"]
 
 
 def test_an_update_of_the_labels_may_leave_the_status_of_a_deployment() -> None:
     api = new_api()
-    made = api.create(DEPLOYMENT, "default", WORKLOAD)
-    api.update(DEPLOYMENT, "default", "web", made | {"status": {"replicas": 1}}, subresource="status")
-    patched = api.patch(DEPLOYMENT, "default", "web", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    made = api.create(Request(DEPLOYMENT, "default"), WORKLOAD).copy()
+    api.update(Request(DEPLOYMENT, "default", "web", subresource="status"), made | {"status": {"replicas": 1}})
+    patched = api.patch(Request(DEPLOYMENT, "default", "web"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}}).copy()
     assert (patched["metadata"]["labels"], patched["status"]) == ({"a": "b"}, {"replicas": 1})
 
 
 def test_what_a_kubelet_leaves_out_of_a_pods_status() -> None:
     api = new_api()
-    made = api.create(POD, "default", pod("web"))
+    made = api.create(Request(POD, "default"), pod("web")).copy()
     told = {"type": "Ready", "status": "True", "observedGeneration": 1}
     status = made["status"] | {"observedGeneration": 1, "conditions": [told, {"type": "X", "status": "True"}]}
-    stored = api.update(POD, "default", "web", made | {"status": status}, subresource="status")
+    stored = api.update(Request(POD, "default", "web", subresource="status"), made | {"status": status}).copy()
     again = {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Y", "status": "True"}]}
-    updated = api.update(POD, "default", "web", stored | {"status": again}, subresource="status")["status"]
+    updated = api.update(Request(POD, "default", "web", subresource="status"), stored | {"status": again}).copy()[
+        "status"
+    ]
     assert (updated["qosClass"], updated["observedGeneration"]) == (made["status"]["qosClass"], 1)
     assert [row.get("observedGeneration") for row in updated["conditions"]] == [1, None]
 
@@ -73,17 +76,17 @@ def test_a_new_label_leaves_the_conditions_of_a_service(type_: str) -> None:
     api = new_api()
     obj = service()
     obj["spec"] |= {"type": type_} | ({"externalName": "a.test"} if type_ == "ExternalName" else {})
-    made = api.create(SERVICE, "default", obj)
+    made = api.create(Request(SERVICE, "default"), obj).copy()
     status = {"loadBalancer": {}, "conditions": [{"type": "a.test/B", "status": "True"}]}
-    api.update(SERVICE, "default", "web", made | {"status": status}, subresource="status")
-    patched = api.patch(SERVICE, "default", "web", MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    api.update(Request(SERVICE, "default", "web", subresource="status"), made | {"status": status})
+    patched = api.patch(Request(SERVICE, "default", "web"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}}).copy()
     assert patched["status"] == serialized(SERVICE, {"status": status})["status"]
 
 
 def _refused(api: Api, kind: Kind, obj: Json, patch: Json) -> StatusError:
-    api.create(kind, "default", obj)
+    api.create(Request(kind, "default"), obj)
     with pytest.raises(StatusError) as caught:
-        api.patch(kind, "default", obj["metadata"]["name"], MERGE_PATCH, patch)
+        api.patch(Request(kind, "default", obj["metadata"]["name"]), MERGE_PATCH, patch)
     assert caught.value.code == 422
     return caught.value
 
@@ -110,19 +113,23 @@ def test_a_request_for_a_certificate_is_approved_and_signed_but_never_changed() 
     spec = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
     sent: Json = {"metadata": {"name": "a"}, "spec": spec, "status": {"certificate": "Yg=="}}
     denied: Json = {"conditions": [{"type": "Denied", "status": "True"}]}
-    made = api.create(SIGNING_REQUEST, "", sent)
+    made = api.create(Request(SIGNING_REQUEST), sent).copy()
     assert (made["spec"], made["status"]) == (spec, {})
     revision = made["metadata"]["resourceVersion"]
-    undecided = api.update(SIGNING_REQUEST, "", "a", made, subresource="approval")
+    undecided = api.update(Request(SIGNING_REQUEST, "", "a", subresource="approval"), made).copy()
     assert (undecided["status"], undecided["metadata"]["resourceVersion"]) == ({}, revision)
     times: Json = {"lastTransitionTime": None, "lastUpdateTime": None}
     approved: Json = {"conditions": [{"type": "Approved", "status": "True", **times}]}
     sent = made | {"spec": {}, "status": {**approved, "certificate": "Yg=="}}
-    found = api.update(SIGNING_REQUEST, "", "a", sent, subresource="approval")
+    found = api.update(Request(SIGNING_REQUEST, "", "a", subresource="approval"), sent).copy()
     assert (found["spec"], found["status"]) == (made["spec"], approved)
-    signed = api.update(SIGNING_REQUEST, "", "a", found | {"status": sent["status"]}, subresource="status")
+    signed = api.update(
+        Request(SIGNING_REQUEST, "", "a", subresource="status"), found | {"status": sent["status"]}
+    ).copy()
     assert signed["status"] == sent["status"]
-    changed = api.update(SIGNING_REQUEST, "", "a", signed | {"spec": {"request": "Yg=="}, "status": denied})
+    changed = api.update(
+        Request(SIGNING_REQUEST, "", "a"), signed | {"spec": {"request": "Yg=="}, "status": denied}
+    ).copy()
     assert (changed["spec"], changed["status"]) == (made["spec"], sent["status"])
 
 
@@ -130,15 +137,15 @@ def test_ephemeral_containers_are_added_and_stay() -> None:
     api, through = new_api(), "ephemeralcontainers"
     first: Json = {"name": "a", "image": "i", "targetContainerName": "c"}
     second: Json = {"name": "b", "image": "i"}
-    refused(422, "cannot be set on create", lambda: api.create(POD, "default", _debugged(pod("q"), [first])))
-    made = api.create(POD, "default", pod("p"))
+    refused(422, "cannot be set on create", lambda: api.create(Request(POD, "default"), _debugged(pod("q"), [first])))
+    made = api.create(Request(POD, "default"), pod("p")).copy()
     added = api.update(
-        POD, "default", "p", _debugged(made | {"metadata": made["metadata"]}, [first]), subresource=through
-    )
+        Request(POD, "default", "p", subresource=through), _debugged(made | {"metadata": made["metadata"]}, [first])
+    ).copy()
     assert [each["name"] for each in added["spec"]["ephemeralContainers"]] == ["a"]
     assert added["spec"] | {"ephemeralContainers": None} == made["spec"] | {"ephemeralContainers": None}
     patch: Json = {"spec": {"ephemeralContainers": [second]}}
-    both = api.patch(POD, "default", "p", STRATEGIC_MERGE_PATCH, patch, subresource=through)
+    both = api.patch(Request(POD, "default", "p", subresource=through), STRATEGIC_MERGE_PATCH, patch).copy()
     assert {each["name"] for each in both["spec"]["ephemeralContainers"]} == {"a", "b"}
     refusals: list[tuple[list[Json], str]] = [
         ([first], 'existing ephemeral containers "b" may not be removed'),
@@ -152,7 +159,7 @@ def test_ephemeral_containers_are_added_and_stay() -> None:
     ]
     for containers, text in refusals:
         sent = _debugged(both, containers)
-        refused(422, text, lambda sent=sent: api.update(POD, "default", "p", sent, subresource=through))  # type: ignore[misc]
+        refused(422, text, lambda sent=sent: api.update(Request(POD, "default", "p", subresource=through), sent))  # type: ignore[misc]
 
 
 def _debugged(pod: Json, containers: list[Json]) -> Json:

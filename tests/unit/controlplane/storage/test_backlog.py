@@ -11,8 +11,9 @@ from served_kinds import KINDS
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
-from kdns.controlplane.resources.registry import Registry
 from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.backlog import AT_ONCE, Backlog
 from kdns.controlplane.storage.store import Store
 
@@ -32,15 +33,23 @@ class Woken:
 
 def new_api(store: Store | None = None) -> Api:
     numbers = count(1)
-    registry = Registry(ClusterConfig(), random.Random(1).randrange)
-    api = Api(store or Store(), registry, lambda: 1.7e9, lambda: f"uid-{next(numbers)}", lambda: "abcde")
+    api = Api(
+        Registry(
+            store or Store(),
+            ClusterConfig(),
+            random.Random(1).randrange,
+            lambda: 1.7e9,
+            lambda: f"uid-{next(numbers)}",
+            lambda: "abcde",
+        )
+    )
     api.backlog.wake = Woken()
     return api
 
 
 def restarted(api: Api) -> Api:
     """A new API over the same objects."""
-    versions = [version for kind in KINDS for version in api.list(kind, None).stored]
+    versions = [version for kind in KINDS for version in api.list(Request(kind)).stored]
     return new_api(Store(versions, revision=api.store.revision))
 
 
@@ -50,19 +59,19 @@ def made(api: Api, namespace: str, how_many: int, owner: Json | None = None, *, 
         row = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
         meta = {"ownerReferences": [{**row, "blockOwnerDeletion": blocking}]}
     for number in range(how_many):
-        api.create(CONFIG_MAP, namespace, {"metadata": {"name": f"c{number:03}", **meta}})
+        api.create(Request(CONFIG_MAP, namespace), {"metadata": {"name": f"c{number:03}", **meta}})
 
 
 @pytest.fixture
 def api() -> Api:
     api = new_api()
     for name in ("default", "x"):
-        api.create(NAMESPACE, "", {"metadata": {"name": name}})
+        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     return api
 
 
 def left(api: Api) -> int:
-    return len(api.list(CONFIG_MAP, None).stored)
+    return len(api.list(Request(CONFIG_MAP)).stored)
 
 
 def finish(api: Api) -> int:
@@ -78,26 +87,26 @@ def finish(api: Api) -> int:
 
 def test_a_small_namespace_goes_at_once(api: Api) -> None:
     made(api, "x", AT_ONCE // 2)
-    api.delete(NAMESPACE, "", "x")
+    api.delete(Request(NAMESPACE, "", "x"))
     assert (left(api), api.backlog.is_left) == (0, False)
-    assert [each["metadata"]["name"] for each in api.list(NAMESPACE, None).items] == ["default"]
+    assert [each["metadata"]["name"] for each in api.list(Request(NAMESPACE)).items] == ["default"]
 
 
 def test_a_large_namespace_goes_in_pieces(api: Api) -> None:
     made(api, "x", MANY)
     wake = api.backlog.wake = Woken()
-    assert api.delete(NAMESPACE, "", "x")["status"]["phase"] == "Terminating"
+    assert api.delete(Request(NAMESPACE, "", "x")).copy()["status"]["phase"] == "Terminating"
     assert MANY - AT_ONCE <= left(api) < MANY
     assert wake.times == 1
     with pytest.raises(StatusError, match="because it is being terminated"):
-        api.create(CONFIG_MAP, "x", {"metadata": {"name": "late"}})
+        api.create(Request(CONFIG_MAP, "x"), {"metadata": {"name": "late"}})
     still = left(api)
-    api.create(CONFIG_MAP, "default", {"metadata": {"name": "other"}})
-    api.delete(CONFIG_MAP, "default", "other")
+    api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "other"}})
+    api.delete(Request(CONFIG_MAP, "default", "other"))
     assert left(api) == still, "a request does its own work, not that of the one before"
     assert finish(api) >= (MANY - AT_ONCE) // PIECE
     with pytest.raises(StatusError, match='namespaces "x" not found'):
-        api.get(NAMESPACE, "", "x")
+        api.get(Request(NAMESPACE, "", "x"))
 
 
 @pytest.mark.parametrize(("policy", "dependents"), [("Background", 0), ("Foreground", 0), ("Orphan", MANY)], ids=str)
@@ -105,16 +114,16 @@ def test_a_large_namespace_goes_in_pieces(api: Api) -> None:
 def test_dependents_go_in_pieces_and_a_restart_goes_on(
     api: Api, policy: str, dependents: int, stops_after: int | None
 ) -> None:
-    owner = api.create(CONFIG_MAP, "default", {"metadata": {"name": "owner"}})
+    owner = api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owner"}}).copy()
     made(api, "default", MANY, owner, blocking=True)
-    api.delete(CONFIG_MAP, "default", "owner", options={"propagationPolicy": policy})
+    api.delete(Request(CONFIG_MAP, "default", "owner"), options={"propagationPolicy": policy})
     assert left(api) >= MANY - AT_ONCE
     if stops_after is not None:
         for _ in range(stops_after):
             api.backlog.go_on(PIECE)
         api = restarted(api)
     finish(api)
-    found = api.list(CONFIG_MAP, None).items
+    found = api.list(Request(CONFIG_MAP)).items
     assert len(found) == dependents
     assert not any("ownerReferences" in obj["metadata"] or obj["metadata"]["name"] == "owner" for obj in found)
 
@@ -122,24 +131,26 @@ def test_dependents_go_in_pieces_and_a_restart_goes_on(
 def test_a_restart_goes_on_with_a_namespace(api: Api) -> None:
     made(api, "x", MANY)
     made(api, "default", 1)
-    api.delete(NAMESPACE, "", "x")
+    api.delete(Request(NAMESPACE, "", "x"))
     api = restarted(api)
     finish(api)
-    assert [each["metadata"]["name"] for each in api.list(NAMESPACE, None).items] == ["default"]
+    assert [each["metadata"]["name"] for each in api.list(Request(NAMESPACE)).items] == ["default"]
     assert left(api) == 1
 
 
 def test_a_namespace_made_anew_keeps_what_is_made_in_it(api: Api) -> None:
     made(api, "x", MANY)
-    api.delete(NAMESPACE, "", "x")
-    api.update(NAMESPACE, "", "x", {**api.get(NAMESPACE, "", "x"), "spec": {}}, subresource="finalize")
-    api.create(NAMESPACE, "", {"metadata": {"name": "x"}})
+    api.delete(Request(NAMESPACE, "", "x"))
+    api.update(
+        Request(NAMESPACE, "", "x", subresource="finalize"), {**api.get(Request(NAMESPACE, "", "x")), "spec": {}}
+    )
+    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
     for name in ("c299", "new"):
         if api.store.get(CONFIG_MAP, ("x", name)):
-            api.delete(CONFIG_MAP, "x", name)
-        api.create(CONFIG_MAP, "x", {"metadata": {"name": name}})
+            api.delete(Request(CONFIG_MAP, "x", name))
+        api.create(Request(CONFIG_MAP, "x"), {"metadata": {"name": name}})
     finish(api)
-    assert [each["metadata"]["name"] for each in api.list(CONFIG_MAP, "x").items] == ["c299", "new"]
+    assert [each["metadata"]["name"] for each in api.list(Request(CONFIG_MAP, "x")).items] == ["c299", "new"]
 
 
 def test_what_fails_is_tried_again_after_the_rest() -> None:

@@ -10,6 +10,7 @@ from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import POD, SERVICE, Json
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage import listing
+from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit, Filter, Subscription
 
@@ -41,7 +42,7 @@ class Cluster:
         wanted = listing.filter_of(namespace, selector, "")
         if limit != 100:
             return self.store.watch(SERVICE, wanted, since=None, limit=limit)
-        return listing.subscribe(self.store, SERVICE, wanted, resource_version=since, send_initial=None)
+        return listing.subscribe(self.store, SERVICE, wanted, ListOptions(resource_version=since))
 
 
 def seen(subscription: Subscription) -> list[tuple[str, str, int]]:
@@ -243,9 +244,7 @@ def pages(cluster: Cluster, limit: int, between: Callable[[], None]) -> list[lis
     found: list[list[tuple[str, int]]] = []
     token = ""
     while not found or token:
-        page = listing.page(
-            cluster.store, SERVICE, Filter(), limit=limit, continue_token=token, resource_version="", match=""
-        )
+        page = listing.page(cluster.store, SERVICE, Filter(), ListOptions(limit=limit, continue_token=token))
         found.append([(version.key[1], version.revision) for version in page.stored])
         token = page.continue_token
         between()
@@ -270,9 +269,9 @@ def test_remaining_is_told_without_selectors_only() -> None:
     cluster = Cluster()
     for name in "abc":
         cluster.put(name, v="1")
-    first = listing.page(cluster.store, SERVICE, Filter(), limit=1, continue_token="", resource_version="", match="")
+    first = listing.page(cluster.store, SERVICE, Filter(), ListOptions(limit=1))
     wanted = listing.filter_of(None, "v=1", "")
-    chosen = listing.page(cluster.store, SERVICE, wanted, limit=1, continue_token="", resource_version="", match="")
+    chosen = listing.page(cluster.store, SERVICE, wanted, ListOptions(limit=1))
     assert (first.remaining, chosen.remaining) == (2, None)
     assert first.continue_token
     assert chosen.continue_token
@@ -293,9 +292,7 @@ def test_a_lost_snapshot_offers_to_read_on() -> None:
         cluster.put(name)
 
     def page(token: str) -> listing.ListResult:
-        return listing.page(
-            cluster.store, SERVICE, Filter(), limit=1, continue_token=token, resource_version="", match=""
-        )
+        return listing.page(cluster.store, SERVICE, Filter(), ListOptions(limit=1, continue_token=token))
 
     token = page("").continue_token
     cluster.put("b")
@@ -324,7 +321,10 @@ def test_a_list_at_a_revision(revision: str, match: str, limit: int, names: str)
     for name in "abc":
         cluster.put(name)
     found = listing.page(
-        cluster.store, SERVICE, Filter(), limit=limit, continue_token="", resource_version=revision, match=match
+        cluster.store,
+        SERVICE,
+        Filter(),
+        ListOptions(limit=limit, resource_version=revision, resource_version_match=match),
     )
     assert "".join(version.key[1] for version in found.stored) == names
 
@@ -350,7 +350,10 @@ def test_refused_lists(revision: str, match: str, token: str, code: int, text: s
     cluster.put("a")
     with pytest.raises(StatusError) as caught:
         listing.page(
-            cluster.store, SERVICE, Filter(), limit=0, continue_token=token, resource_version=revision, match=match
+            cluster.store,
+            SERVICE,
+            Filter(),
+            ListOptions(continue_token=token, resource_version=revision, resource_version_match=match),
         )
     assert caught.value.code == code
     assert text in caught.value.message

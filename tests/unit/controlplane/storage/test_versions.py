@@ -43,8 +43,8 @@ def test_other_metadata_are_written_as_by_encoding_everything(draft: StoredObjec
     metadata = {**draft.obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": None}
     wanted = stored_object_of(draft.kind, draft.key, {**draft.obj, "metadata": metadata}, 0)
     other = draft.at(7).with_metadata(metadata)
-    assert other == wanted
-    assert other.obj == wanted.obj
+    assert other == wanted.at(7)
+    assert other.obj == wanted.at(7).obj
 
 
 def test_a_commit_and_a_deletion_take_no_look_at_the_object(monkeypatch: pytest.MonkeyPatch) -> None:

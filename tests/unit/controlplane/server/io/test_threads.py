@@ -15,6 +15,7 @@ from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.resources.service.allocator import Transaction
 from kdns.controlplane.resources.validation import validate_meta
 from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread, turns_of_loop
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.watch import StoredObject
 
 T = TypeVar("T")
@@ -69,19 +70,20 @@ async def test_a_large_service_gets_its_address_in_the_turn_of_the_owner(monkeyp
         monkeypatch.setattr(Transaction, name, noted(name, getattr(Transaction, name)))
     for family in api.registry.services.addresses.values():
         monkeypatch.setattr(family, "allocate_next", noted("allocate_next", family.allocate_next))
-    monkeypatch.setattr("kdns.controlplane.resources.registry.validate_meta", noted("validate", validate_meta))
+    monkeypatch.setattr("kdns.controlplane.server.registry.validate_meta", noted("validate", validate_meta))
 
-    async def aside(work: Callable[[], Json]) -> Json:
+    async def aside(work: Callable[[], StoredObject]) -> StoredObject:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     service: Json = {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}
-    made = await aside(lambda: api.create(SERVICE, "default", service))
+    made = (await aside(lambda: api.create(Request(SERVICE, "default"), service))).obj
     changed = {**made, "spec": {**made["spec"], "type": "NodePort"}}
-    assert (await aside(lambda: api.update(SERVICE, "default", "a", changed)))["spec"]["ports"][0]["nodePort"]
+    updated = await aside(lambda: api.update(Request(SERVICE, "default", "a"), changed))
+    assert updated.obj["spec"]["ports"][0]["nodePort"]
     for wrong in (service, {"metadata": {"name": "b"}, "spec": {"ports": [{"port": -1}]}}):
         with pytest.raises(StatusError):
-            await aside(lambda wrong=wrong: api.create(SERVICE, "default", wrong))  # type: ignore[misc]
-    await aside(lambda: api.create(SERVICE, "default", {**service, "metadata": {"name": "c"}}, dry_run=True))
+            await aside(lambda wrong=wrong: api.create(Request(SERVICE, "default"), wrong))  # type: ignore[misc]
+    await aside(lambda: api.create(Request(SERVICE, "default", dry_run=True), {**service, "metadata": {"name": "c"}}))
     assert owner not in threads.pop("validate")
     assert threads == {name: {owner} for name in ("allocate_next", "commit", "revert")}
     assert len(api.registry.services.ports.owners) == 1

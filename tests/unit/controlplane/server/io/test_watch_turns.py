@@ -14,6 +14,8 @@ from kdns.controlplane.meta.kinds import CONFIG_MAP
 from kdns.controlplane.server.io.watch import StoreState, WatchStream, WatchTimes
 from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
 
 SHAPES = [Representation(JSON), Representation(PROTOBUF), Representation(PROTOBUF, "PartialObjectMetadata")]
 OBJECTS, VALUE = 60, "x" * 20_000  # 1.2 MB: five pieces
@@ -36,8 +38,8 @@ async def durable() -> None:
 async def test_others_have_turns_between_two_pieces(shape: Representation) -> None:
     api, response = new_api(), Response()
     for number in range(OBJECTS):
-        api.create(CONFIG_MAP, "default", {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
-    subscription = api.watch(CONFIG_MAP, None, resource_version="0")
+        api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
+    subscription = api.watch(Request(CONFIG_MAP), ListOptions(resource_version="0"))
     state = StoreState(lambda: api.store.revision, durable, lambda: 0.0)
     stream = WatchStream(subscription, Renderer(CATALOGUE, CONFIG_MAP, shape), state, WatchTimes(60.0, None))
     sent = cast("Any", response)

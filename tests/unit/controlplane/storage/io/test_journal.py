@@ -23,6 +23,7 @@ import kdns
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import DEFINITION, NAMESPACE, SERVICE, Json
 from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal
@@ -600,11 +601,13 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
     for plural in ("widgets", "gadgets"):
         name = plural.removesuffix("s").capitalize()
         names: Json = {"plural": plural, "kind": name, "shortNames": [], "categories": []}
-        made = api.create(DEFINITION, "", widgets.definition(names=names))
-        api.create(kinds.by_type("example.com/v1", name) or DEFINITION, "default", {**widgets.widget(), "kind": name})
+        made = api.create(Request(DEFINITION), widgets.definition(names=names)).copy()
+        api.create(
+            Request(kinds.by_type("example.com/v1", name) or DEFINITION, "default"), {**widgets.widget(), "kind": name}
+        )
         made["metadata"]["labels"] = {"a": "b"}
-        api.update(DEFINITION, "", f"{plural}.example.com", made)
-    api.delete(DEFINITION, "", "gadgets.example.com")
+        api.update(Request(DEFINITION, "", f"{plural}.example.com"), made)
+    api.delete(Request(DEFINITION, "", "gadgets.example.com"))
     await journal.durable()
     await journal.close()
 
@@ -613,7 +616,7 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
     api = new_api(again.store(), kinds=kinds)
     kind = kinds.by_type("example.com/v1", "Widget")
     assert kind
-    assert [obj["metadata"]["name"] for obj in api.list(kind, None).items] == ["one"]
+    assert [obj["metadata"]["name"] for obj in api.list(Request(kind)).items] == ["one"]
     assert kinds.by_type("example.com/v1", "Gadget") is None
     await again.close()
 
@@ -622,11 +625,13 @@ async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Pat
     kinds = built_in()
     journal = open_journal(tmp_path, kinds)
     api = new_api(journal.store(), kinds=kinds)
-    made = api.create(DEFINITION, "", widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False)))
-    api.create(kinds.by_type("example.com/v1", "Widget") or DEFINITION, "default", widgets.widget())
+    made = api.create(
+        Request(DEFINITION), widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False))
+    ).copy()
+    api.create(Request(kinds.by_type("example.com/v1", "Widget") or DEFINITION, "default"), widgets.widget())
     for each in made["spec"]["versions"]:
         each["storage"] = each["name"] == "v2"
-    api.update(DEFINITION, "", "widgets.example.com", made)
+    api.update(Request(DEFINITION, "", "widgets.example.com"), made)
     await journal.durable()
     await journal.close()
 
@@ -636,6 +641,6 @@ async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Pat
     for name in ("example.com/v1", "example.com/v2"):
         kind = kinds.by_type(name, "Widget")
         assert kind
-        found = api.get(kind.stored_kind, "default", "one", served_version=kind if kind.stored_as else None)
+        found = api.get(Request(kind.stored_kind, "default", "one", served_version=kind if kind.stored_as else None))
         assert found["apiVersion"] == name
     await again.close()
