@@ -206,7 +206,8 @@ class ControllerManager:
 
     def _observe(self, kind: Kind, event: WatchEvent) -> None:
         version = event.stored
-        change = Change(kind, version.key, None if event.type == "DELETED" else version.obj, version.revision)
+        obj = None if event.type == "DELETED" else _without_managers(version.obj)
+        change = Change(kind, version.key, obj, version.revision)
         for index, controller in self._followers[kind]:
             try:
                 names = tuple(controller.observe(change))
@@ -370,6 +371,12 @@ class _PriorityQueue:
         self._turn += 1
         is_low = self._low and (not self._high or self._turn % LOW_PRIORITY_TURNS == 0)
         return (self._low if is_low else self._high).popitem(last=False)[0]
+
+
+def _without_managers(obj: Json) -> Json:
+    """Returns the object without managedFields, which are half of its memory; an update without them keeps them."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": metadata}
 
 
 def _retry_s(failures: int) -> float:
