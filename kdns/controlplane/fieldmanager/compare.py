@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from kdns.controlplane.fieldmanager.field_sets import SELF, FieldSet, recursive_difference, union
-from kdns.controlplane.fieldmanager.structure import Structure, field_structures, items_by_path
+from kdns.controlplane.fieldmanager.structure import Structure, StructureError, field_structures, items_by_path
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.schema.types import TypeRef
 
 _PATH: FieldSet = {}
@@ -60,10 +61,14 @@ def configured_paths(structure: Structure, value: Any) -> FieldSet:
 
 
 def all_paths(structure: Structure, value: Any) -> FieldSet:
-    """Returns every path below a value: its parts, and the objects and lists that contain them."""
+    """Returns every path below a value: its parts, and the objects and lists that contain them.
+
+    Raises StructureError for a value of the wrong type.
+    """
     if not value or structure.form == "atomic":
         return {}
     if structure.form in {"struct", "map"}:
+        _check_object(value)
         if structure.form == "struct" and value.keys() <= field_structures(structure.type).keys():
             paths = _atomic_fields(structure.type, tuple(value))
             if paths is not None:
@@ -80,6 +85,12 @@ def all_paths(structure: Structure, value: Any) -> FieldSet:
     }
 
 
+def _check_object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise StructureError(expected("an object", value))
+    return value
+
+
 @lru_cache(maxsize=1024)
 def _atomic_fields(type_name: TypeRef, names: tuple[str, ...]) -> FieldSet | None:
     """Returns the paths of an object with these fields if all of them are atomic, as those of a port.
@@ -93,10 +104,13 @@ def _atomic_fields(type_name: TypeRef, names: tuple[str, ...]) -> FieldSet | Non
 
 
 def compare(structure: Structure, old: Any, new: Any) -> Comparison:
-    """Returns how two objects, or two lists of one field, differ; None is treated as empty."""
+    """Returns how two objects, or two lists of one field, differ; None is treated as empty.
+
+    Raises StructureError for values of the wrong type.
+    """
     result = Comparison()
     if structure.form in {"struct", "map"}:
-        _compare_objects(structure, old or {}, new or {}, result)
+        _compare_objects(structure, _check_object(old or {}), _check_object(new or {}), result)
     else:
         _compare_lists(structure, old or [], new or [], result)
     return result

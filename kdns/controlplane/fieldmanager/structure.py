@@ -12,6 +12,7 @@ from functools import cache
 from json.encoder import encode_basestring
 from typing import Any, Literal
 
+from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.kinds import Kind
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import SCALARS, Field, TypeRef
@@ -113,7 +114,12 @@ def _text(value: Any) -> str:
 
 
 def items_by_path(structure: Structure, items: list[Any]) -> dict[str, list[Any]]:
-    """Returns the items of each path element, in the order of the list; several items are duplicates."""
+    """Returns the items of each path element, in the order of the list; several items are duplicates.
+
+    Raises StructureError for a value that is not a list.
+    """
+    if not isinstance(items, list):
+        raise StructureError(expected("a list", items))
     result: dict[str, list[Any]] = {}
     for item in items:
         result.setdefault(path_element(structure, item), []).append(item)

@@ -146,8 +146,12 @@ def _number_causes(schema: Schema, value: float, path: str) -> Iterator[Cause]:
 
 
 def _is_multiple(value: float, of: float) -> bool:
-    times = value / of
-    return abs(times - round(times)) < 1e-9 * max(1.0, abs(times))
+    try:
+        times = value / of
+        nearest = round(times)
+    except OverflowError:  # the quotient is larger than any float
+        return True
+    return abs(times - nearest) < 1e-9 * max(1.0, abs(times))
 
 
 def _number(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -102,6 +103,27 @@ def test_invalid_objects_are_refused_with_their_fields(api: Api) -> None:
     api.create(Request(kind, "default"), widget())
     refused(422, api.patch, Request(kind, "default", "one"), MERGE_PATCH, {"spec": {"replicas": 101}})
     refused(422, api.update, Request(kind, "default", "one"), widget())  # without a resourceVersion
+
+
+@pytest.mark.parametrize("field", ["color", "replicas", "port", "rules", "free", "labels"])
+@pytest.mark.parametrize("value", ["text", 5, ["text"], [["text"]], {"name": "text"}], ids=str)
+def test_values_of_other_types_are_refused_or_stored_by_any_verb(api: Api, field: str, value: Any) -> None:
+    kind = kind_of(api)
+    live = api.create(kind, "default", widget(), field_manager="a")
+    calls = (
+        lambda: api.create(kind, "default", widget("two", **{field: value}), field_manager="b"),
+        lambda: api.update(kind, "default", "one", {**live, "spec": {**live["spec"], field: value}}, field_manager="b"),
+        lambda: api.patch(kind, "default", "one", MERGE_PATCH, {"spec": {field: value}}, field_manager="b"),
+    )
+    assert {outcome(call) for call in calls} <= {200, 422}
+
+
+def outcome(call: Callable[[], object]) -> int:
+    try:
+        call()
+    except StatusError as error:
+        return error.code
+    return 200
 
 
 def test_unknown_fields_are_errors_of_strict_validation(api: Api) -> None:

@@ -41,6 +41,8 @@ ROWS: list[tuple[Json, Any, list[str]]] = [
     ({"type": "number", "maximum": 1.5, "exclusiveMaximum": True}, 1.5, [f"Invalid value: 1.5: {IN_BODY} should be less than 1.5"]),
     ({"type": "number", "multipleOf": 0.1}, 0.3, []),
     ({"type": "integer", "multipleOf": 5}, 7, [f"Invalid value: 7: {IN_BODY} should be a multiple of 5"]),
+    ({"type": "number", "multipleOf": 1e-300}, 1e300, []),
+    ({"type": "number", "multipleOf": 2}, 10**400, []),
     ({"type": "array", "items": STRING, "minItems": 1}, [], [f"Invalid value: 0: {IN_BODY} should have at least 1 items"]),
     ({"type": "array", "items": STRING, "maxItems": 1}, ["a", "b"], ["Too many: 2: must have at most 1 items"]),
     ({"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}, ["a", "a"], ['Duplicate value: "a"']),
