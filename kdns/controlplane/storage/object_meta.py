@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -178,12 +178,6 @@ def content(obj: Json) -> Json:
 def content_and_labels(obj: Json) -> Json:
     """Returns the content and the labels, which metadata.generation of an EndpointSlice counts too."""
     return {**content(obj), "labels": obj["metadata"].get("labels") or {}}
-
-
-def bump(old: Json, new: Json, counted: Callable[[Json], Json] | None) -> None:
-    """Increments metadata.generation if the part of the object that is `counted` changed."""
-    if counted and counted(old) != counted(new):
-        new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 
 def with_metadata_of(new: Json, old: Json, fields: Iterable[str]) -> Json:
