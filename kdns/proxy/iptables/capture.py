@@ -11,7 +11,6 @@ relay has one address for all clients, so here they lead to the rules for packet
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from ipaddress import collapse_addresses
 from typing import Final
 
 from kdns.net import VERSION, Address
@@ -31,7 +30,7 @@ from kdns.proxy.iptables.rules import (
     rule,
     source,
 )
-from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Client, Verdict
+from kdns.proxy.plan.branches import ENDPOINT_SETS, Branch, Branches, Client, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.userspace.relays import Capture, RelayKey, captured
@@ -155,13 +154,12 @@ class CaptureTables:
 def front_rules(capture: Capture, family_plan: FamilyPlan, to: Address | None) -> Iterator[ChainRule]:
     """A front's rules, in the order in which they are to stand. Each has the Service port's name in a comment."""
     front, ports = capture
-    key, branches, protocol = front.key, front.branches, front.key.protocol.lower()
+    key, branches, protocol = front.key, front.branches.unguarded, front.key.protocol.lower()
     is_node_port = front.kind is FrontKind.NODE_PORT
     text = comment(f"{front.port.name} {front.kind.value}")
     at = rule(destination(key.address) if key.address else "", port(protocol, key.port), text)
-    if branches[0].client is Client.OUTSIDE_SOURCE_RANGES:
-        branches = branches[1:]
-        for network in collapse_addresses(front.source_ranges):  # type: ignore[type-var]  # they are of one family
+    if front.is_guarded:
+        for network in front.source_ranges:
             yield ChainRule(MANGLE, SOURCE_RANGES, rule(source(network), at, "-j RETURN"))
         yield ChainRule(MANGLE, SOURCE_RANGES, rule(at, "-j DROP"))
     for number in ports.values():
@@ -169,9 +167,8 @@ def front_rules(capture: Capture, family_plan: FamilyPlan, to: Address | None) -
         yield ChainRule(FILTER, RELAY_PORTS, rule(of_relay, "-m conntrack ! --ctstate DNAT", f"-j {REJECT}"))
         if is_node_port:
             yield ChainRule(FILTER, RELAY_PORTS, rule(of_relay, "-j ACCEPT"))
-    verdict = branches[-1].verdict
-    if verdict not in ENDPOINT_SETS:
-        target = REJECT if verdict is Verdict.REJECT else "DROP"
+    if front.refusal:
+        target = REJECT if front.refusal is Verdict.REJECT else "DROP"
         yield ChainRule(FILTER, NODE_PORT_VERDICTS if is_node_port else VERDICTS, rule(at, f"-j {target}"))
     if front.kind is FrontKind.CLUSTER_IP and family_plan.undefined_ports is Verdict.REJECT:
         yield ChainRule(FILTER, UNDEFINED_PORTS, rule(destination(key.address), text, f"-j {REJECT}"))
@@ -182,7 +179,7 @@ def front_rules(capture: Capture, family_plan: FamilyPlan, to: Address | None) -
             yield ChainRule(NAT, NODE_PORT_RELAYS if is_node_port else PORTALS, rule(client, at, relay))
 
 
-def _deciding(branches: Branches) -> Branches:
+def _deciding(branches: Branches) -> tuple[Branch, ...]:
     """Returns the branches that matter where nothing is masqueraded: the last one, where all have its verdict."""
     return branches if len({branch.verdict for branch in branches}) > 1 else branches[-1:]
 
@@ -211,7 +208,7 @@ def _base_chains(family_plan: FamilyPlan) -> Iterator[Chain]:
     yield Chain(FILTER, VERDICTS)
     yield Chain(FILTER, NODE_PORT_VERDICTS)
     yield Chain(FILTER, NODE_PORT_CHECK, tuple(rule(each, f"-j {NODE_PORT_VERDICTS}") for each in at_node))
-    cidrs = collapse_addresses(family_plan.unallocated)  # type: ignore[type-var]  # they are of one family
+    cidrs = family_plan.unallocated
     text = comment("no ClusterIP")
     yield Chain(FILTER, UNDEFINED_PORTS, tuple(rule(f"-d {each}", text, "-j DROP") for each in cidrs))
     yield Chain(FILTER, REJECT, ("-p tcp -j REJECT --reject-with tcp-reset", reject(family_plan.family)))

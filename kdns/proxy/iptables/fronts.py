@@ -17,7 +17,7 @@ from kdns.proxy.iptables.names import (
     port_chains,
 )
 from kdns.proxy.iptables.rules import ChainRule, comment, destination, port, reject, rule
-from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
+from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 _KINDS: Final = {
@@ -30,16 +30,6 @@ _KINDS: Final = {
 _WITHOUT_ENDPOINTS: Final = {Verdict.REJECT: "has no endpoints", Verdict.DROP: "has no local endpoints"}
 
 
-def leads_to_endpoints(front: Front) -> bool:
-    """Returns whether some client's packets reach an endpoint."""
-    return any(branch.verdict in ENDPOINT_SETS for branch in front.branches)
-
-
-def is_guarded(front: Front) -> bool:
-    """Returns whether source ranges apply."""
-    return front.branches[0].client is Client.OUTSIDE_SOURCE_RANGES
-
-
 def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> Iterator[ChainRule]:
     """Yields the front's rules, in the order in which they are to stand.
 
@@ -50,8 +40,7 @@ def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> It
     key, name, chains = front.key, str(front.port.name), port_chains(front.port.name)
     at = port(key.protocol.lower(), key.port)
     to = rule(destination(key.address), at) if key.address else at
-    last = front.branches[-1].verdict
-    if leads_to_endpoints(front):
+    if front.lists:
         text, target = comment(f"{name}{_KINDS[front.kind]}"), f"-j {_way(front, chains)}"
         if front.kind is not FrontKind.NODE_PORT:
             yield ChainRule(NAT, SERVICES, rule(to, text, target))
@@ -60,16 +49,16 @@ def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> It
                 counted = f"-m nfacct --nfacct-name {LOCALHOST_PACKETS}"
                 yield ChainRule(NAT, NODE_PORTS, rule("-d 127.0.0.0/8", at, text, counted, target))
             yield ChainRule(NAT, NODE_PORTS, rule(at, text, target))
-    if is_guarded(front):
+    if front.is_guarded:
         text = comment(f"{name} traffic not accepted by {chains.firewall}")
         yield ChainRule(FILTER, PROXY_FIREWALL, rule(to, text, "-j DROP"))
-    if last in _WITHOUT_ENDPOINTS:
-        text = comment(f"{name} {_WITHOUT_ENDPOINTS[last]}")
-        target = reject(family_plan.family) if last is Verdict.REJECT else "-j DROP"
+    if front.refusal:
+        text = comment(f"{name} {_WITHOUT_ENDPOINTS[front.refusal]}")
+        target = reject(family_plan.family) if front.refusal is Verdict.REJECT else "-j DROP"
         destinations = (
             node_port_destinations(family_plan) if front.kind is FrontKind.NODE_PORT else (destination(key.address),)
         )
-        for chain in _checks(front.kind, last):
+        for chain in _checks(front.kind, front.refusal):
             yield from (ChainRule(FILTER, chain, rule(each, at, text, target)) for each in destinations)
 
 
@@ -88,7 +77,7 @@ def _way(front: Front, chains: PortChains) -> str:
     """Returns the chain for the packets to the front."""
     if front.kind is FrontKind.CLUSTER_IP:
         return list_chain(front.branches[-1].verdict, chains)
-    return chains.firewall if is_guarded(front) else chains.external
+    return chains.firewall if front.is_guarded else chains.external
 
 
 def list_chain(verdict: Verdict, chains: PortChains) -> str:

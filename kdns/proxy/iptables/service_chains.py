@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from kdns.net import join_host_port
 from kdns.proxy.iptables.base_chains import LOCAL_SOURCE, local_pods, not_local_pods
-from kdns.proxy.iptables.fronts import is_guarded, leads_to_endpoints, list_chain
+from kdns.proxy.iptables.fronts import list_chain
 from kdns.proxy.iptables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
 from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, port, rule, source
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
@@ -36,18 +36,18 @@ def service_chains(
     fronts = tuple(_fronts_of(each, front_at))
     cluster_ips = [front for front in fronts if front.kind is FrontKind.CLUSTER_IP]
     others = [front for front in fronts if front.kind is not FrontKind.CLUSTER_IP]
-    verdicts = {branch.verdict for front in (*cluster_ips, *others[:1]) for branch in front.branches}
+    lists = {each for front in (*cluster_ips, *others[:1]) for each in front.lists}
     names = port_chains(each.name)
     chains: dict[str, tuple[ServiceEndpoint, str]] = {}
     for verdict in ENDPOINT_SETS:
-        if verdict in verdicts:
+        if verdict in lists:
             endpoints = _endpoint_chains(each, verdict)
             chains |= endpoints
             rules = (*_cluster_ip_rules(cluster_ips, verdict, family_plan), *_list_rules(each, endpoints, has_comments))
             yield Chain(NAT, list_chain(verdict, names), rules)
     if others:
         yield Chain(NAT, names.external, tuple(_external_rules(each, family_plan, names)))
-    if any(map(is_guarded, others)):
+    if any(front.is_guarded for front in others):
         yield Chain(NAT, names.firewall, tuple(_source_range_rules(each, names)))
     for name, (endpoint, written) in chains.items():
         yield Chain(NAT, name, tuple(_endpoint_rules(each, endpoint, written, name, has_comments)))
@@ -57,7 +57,7 @@ def _fronts_of(each: PortPlan, front_at: FrontAt) -> Iterator[Front]:
     """Yields the fronts that the Service port has and that lead to endpoints."""
     for key in dict.fromkeys(key for key, _ in each.fronts):
         front = front_at(key)
-        if front and front.port.name == each.name and leads_to_endpoints(front):
+        if front and front.port.name == each.name and front.lists:
             yield front
 
 

@@ -74,7 +74,6 @@ from kdns.proxy.ipvs.sets import (
     TYPES,
     set_name,
 )
-from kdns.proxy.ipvs.virtual_servers import list_verdict
 from kdns.proxy.plan.branches import Client
 from kdns.proxy.plan.plan import FamilyPlan, Front
 
@@ -149,7 +148,7 @@ def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
     to, if the program has not bound its socket.
     """
     key, ranges = front.key, front.source_ranges
-    if not ranges or list_verdict(front.branches) is None:
+    if not (ranges and front.lists):
         return
     address = parse_unmapped_address(key.address)
     own = (*((address,) if address else ()), *family_plan.node.addresses)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import Family
-from kdns.proxy.ipvs.virtual_servers import list_verdict
-from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
+from kdns.proxy.plan.branches import Client, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 MAX_NAME: Final = 31
@@ -131,7 +130,7 @@ def empty_sets(family: Family) -> dict[str, IpSet]:
 
 def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[SetMember]:
     """Yields a front's entries in sets, beside its address; `own` are the node's addresses with node ports."""
-    key, last = front.key, front.branches[-1]
+    key = front.key
     is_local = any(branch.client is Client.NODE for branch in front.branches)
     at = tuple(Entry(address, key.protocol, key.port) for address in ((key.address,) if key.address else own))
     match front.kind:
@@ -155,10 +154,10 @@ def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[SetMember]:
             if peer in {f"{key.address}/32", f"{key.address}/128"}:
                 name, peer = SOURCE_IP, key.address
             yield from ((name, entry._replace(peer=peer)) for entry in at)
-    if last.verdict is Verdict.REJECT:
+    if front.refusal is Verdict.REJECT:
         yield from ((NO_ENDPOINTS, entry) for entry in at)
-    elif last.verdict not in ENDPOINT_SETS:
-        name = EXTERNAL_NO_LOCAL if list_verdict(front.branches) else CLUSTER_IP_NO_LOCAL
+    elif front.refusal:
+        name = EXTERNAL_NO_LOCAL if front.lists else CLUSTER_IP_NO_LOCAL
         yield from ((name, entry) for entry in at)
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer
 from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
-from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Verdict
 from kdns.proxy.plan.plan import Front
 
 SCHEDULER_FLAGS: Final = {"mh": IP_VS_SVC_F_SCHED2}
@@ -36,17 +35,11 @@ def chosen_by(scheduler: str) -> str:
     return SCHEDULERS.get(scheduler, f"as the kernel's scheduler {scheduler} chooses")
 
 
-def list_verdict(branches: Branches) -> Verdict | None:
-    """Returns the one list of endpoints that clients of a front get; None if no client gets one."""
-    return next((each.verdict for each in branches if each.verdict in ENDPOINT_SETS), None)
-
-
 def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
     """Returns the virtual server of a front; None if no client gets an endpoint."""
-    verdict = list_verdict(front.branches)
-    if verdict is None:
+    if not front.lists:
         return None
     flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s
     flags |= IP_VS_SVC_F_PERSISTENT if affinity_s else 0
-    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.endpoints_of(verdict)}
+    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.endpoints_of(front.lists[0])}
     return VirtualServer(ServerOptions(scheduler, flags, affinity_s), destinations)

@@ -11,7 +11,6 @@ from kdns.proxy.nftables.fronts import (
     REJECT_CHAIN,
     Content,
     branch_rules,
-    collapsed,
     content_of,
     external_local_chain,
 )
@@ -162,4 +161,4 @@ def _cluster_ips_check(family_plan: FamilyPlan, daddr: str) -> Iterator[str]:
     if family_plan.undefined_ports is Verdict.REJECT:
         yield f"{daddr} @{CLUSTER_IPS.name} goto {REJECT_CHAIN}"
     if family_plan.unallocated:
-        yield f"{daddr} {{ {', '.join(map(str, collapsed(family_plan.unallocated)))} }} drop"
+        yield f"{daddr} {{ {', '.join(map(str, family_plan.unallocated))} }} drop"

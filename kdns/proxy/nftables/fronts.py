@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import collapse_addresses
 from typing import Final, Protocol
 
-from kdns.net import Family, Network
+from kdns.net import Family
 from kdns.proxy.nftables.affinity import affinity_chain
 from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import (
@@ -90,23 +89,21 @@ def add_front(
     content: Content, front: Front, family_plan: FamilyPlan, list_chain: ListChain, *, masquerades: bool
 ) -> None:
     """Puts in the front's branches: source ranges, verdicts, and the way to each list of endpoints."""
-    key, side, branches = front.key, side_of(front.kind), front.branches
+    key, side, branches = front.key, side_of(front.kind), front.branches.unguarded
     at: ElementKey = (key.protocol.lower(), key.port)
     if side is ADDRESSES:
         at = (key.address, *at)
     if front.kind is FrontKind.CLUSTER_IP:
         content.put(CLUSTER_IPS, (key.address,))
-    if branches[0].client is Client.OUTSIDE_SOURCE_RANGES:
-        branches = branches[1:]
+    if front.is_guarded:
         content.put(FIREWALLED, at)
-        for network in collapsed(front.source_ranges):
+        for network in front.source_ranges:
             content.put(FIREWALL_RANGES, (*at, str(network)))
     name = front.port.name
-    if number := NO_ENDPOINTS_NUMBERS.get(branches[-1].verdict):
-        content.put(side.no_endpoints, at, Number(number, str(name)))
-    verdicts = dict.fromkeys(branch.verdict for branch in branches)
-    lists = [verdict for verdict in ENDPOINT_SETS if verdict in verdicts]
-    if lists and len(verdicts) > 1:
+    if front.refusal:
+        content.put(side.no_endpoints, at, Number(NO_ENDPOINTS_NUMBERS[front.refusal], str(name)))
+    lists = front.lists
+    if len(lists) > 1 or (lists and front.refusal):
         content.put_chain(side.services, at, external_local_chain(side), name, CHAINS)
         for verdict in lists:
             chain = list_chain(content, front, at, verdict, family_plan.family)
@@ -192,8 +189,3 @@ def _draw_chain(maps: EndpointMaps, count: int, family: Family) -> Chain:
     draw = f"{expression(maps.key, family)} . numgen random mod {count}"
     rule = f"meta priority set 0 dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}"
     return Chain(f"{name}-{count}", (rule,))
-
-
-def collapsed(networks: Iterable[Network]) -> Iterator[Network]:
-    """Yields the same addresses in networks that do not overlap, as sets with intervals require."""
-    return collapse_addresses(networks)  # type: ignore[type-var]  # they are of one family

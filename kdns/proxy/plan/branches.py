@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from typing import Final, NamedTuple, TypeAlias
+from functools import cache, cached_property
+from typing import Final, NamedTuple
 
 
 class Client(Enum):
@@ -45,8 +45,33 @@ class Branch:
     masquerade: bool = False
 
 
-Branches: TypeAlias = tuple[Branch, ...]
-"""In order; the last one is for anybody."""
+class Branches(tuple[Branch, ...]):  # noqa: SLOT001 - its __dict__ keeps what was found
+    """Branches in order; the last one is for anybody.
+
+    Fronts with the same branches have the same value, so that what follows from them is found once.
+    """
+
+    @cached_property
+    def lists(self) -> tuple[Verdict, ...]:
+        """The sets of endpoints that some client gets one of, in the order of ENDPOINT_SETS."""
+        verdicts = {branch.verdict for branch in self}
+        return tuple(each for each in ENDPOINT_SETS if each in verdicts)
+
+    @cached_property
+    def refusal(self) -> Verdict | None:
+        """REJECT or DROP for clients that no other branch matches; None if they get an endpoint."""
+        verdict = self[-1].verdict
+        return None if verdict in ENDPOINT_SETS else verdict
+
+    @cached_property
+    def is_guarded(self) -> bool:
+        """Whether source ranges apply."""
+        return self[0].client is Client.OUTSIDE_SOURCE_RANGES
+
+    @cached_property
+    def unguarded(self) -> Branches:
+        """The branches of clients within the source ranges."""
+        return Branches(self[1:]) if self.is_guarded else self
 
 
 class SourceNat(NamedTuple):
@@ -70,10 +95,10 @@ def cluster_ip_branches(verdict: Verdict, nat: SourceNat) -> Branches:
     node.
     """
     if verdict not in ENDPOINT_SETS:
-        return (Branch(Client.ANY, verdict),)
+        return Branches((Branch(Client.ANY, verdict),))
     if nat.detects_pods and not nat.masquerade_all and not nat.relays:
-        return Branch(Client.LOCAL_POD, verdict), Branch(Client.ANY, verdict, masquerade=True)
-    return (Branch(Client.ANY, verdict, masquerade=nat.masquerade_all or nat.relays),)
+        return Branches((Branch(Client.LOCAL_POD, verdict), Branch(Client.ANY, verdict, masquerade=True)))
+    return Branches((Branch(Client.ANY, verdict, masquerade=nat.masquerade_all or nat.relays),))
 
 
 @cache
@@ -86,8 +111,9 @@ def external_branches(verdict: Verdict, nat: SourceNat, *, is_local: bool, is_gu
     """
     guard = (Branch(Client.OUTSIDE_SOURCE_RANGES, Verdict.DROP),) if is_guarded else ()
     if not is_local or verdict is Verdict.REJECT:
-        return *guard, Branch(Client.ANY, verdict, masquerade=verdict in ENDPOINT_SETS)
+        return Branches((*guard, Branch(Client.ANY, verdict, masquerade=verdict in ENDPOINT_SETS)))
     own = verdict if nat.has_one_list and verdict in ENDPOINT_SETS else Verdict.CLUSTER
     pods = (Branch(Client.LOCAL_POD, own, masquerade=nat.relays),) if nat.detects_pods else ()
     node = Branch(Client.NODE, own, masquerade=True)
-    return *guard, *pods, node, Branch(Client.ANY, verdict, masquerade=nat.relays and verdict in ENDPOINT_SETS)
+    anybody = Branch(Client.ANY, verdict, masquerade=nat.relays and verdict in ENDPOINT_SETS)
+    return Branches((*guard, *pods, node, anybody))

@@ -69,7 +69,8 @@ class PortPlan:
     """All decisions for one Service port in one family.
 
     `cluster_ip`, `external` and `load_balancer` are the branches of fronts by kind; external IPs and node ports share
-    theirs. `source_ranges` are the networks that the branches for clients outside of them mean.
+    theirs. `source_ranges` are the networks that the branches for clients outside of them mean;
+    they do not overlap.
     `hairpins` are the addresses of endpoints that are masqueraded when they are their own client.
     `affinity_s` is 0 for none. `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere.
     `created` is the Service's creationTimestamp: older claims to a front come first.
@@ -118,9 +119,24 @@ class Front:
         return self.port.branches(self.kind)
 
     @property
+    def lists(self) -> tuple[Verdict, ...]:
+        """The sets of endpoints that some client gets one of."""
+        return self.branches.lists
+
+    @property
+    def refusal(self) -> Verdict | None:
+        """REJECT or DROP for clients that no other branch matches; None if they get an endpoint."""
+        return self.branches.refusal
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether clients have to be within the source ranges."""
+        return self.branches.is_guarded
+
+    @property
     def source_ranges(self) -> tuple[Network, ...]:
-        """The networks that clients have to be in; none: clients may be anywhere."""
-        return self.port.source_ranges if self.branches[0].client is Client.OUTSIDE_SOURCE_RANGES else ()
+        """The networks that clients have to be in, which do not overlap; none: clients may be anywhere."""
+        return self.port.source_ranges if self.is_guarded else ()
 
 
 class Refusal(NamedTuple):
@@ -141,9 +157,10 @@ class FamilyPlan:
     `virtual_ips` are addresses that belong to Services only, with their number of fronts: cluster IPs; in a mode that
     makes Services' addresses the node's own, also those that were not the node's before.
     `undefined_ports` is the verdict for an undefined port of such an address, None for no verdict.
-    `unallocated` are the service ranges except loopback ones: packets to unused cluster IPs in them are dropped. It is
-    empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that renderers use for packets to
-    masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a random choice.
+    `unallocated` are the service ranges except loopback ones, which do not overlap: packets to unused cluster IPs in
+    them are dropped. It is empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that
+    renderers use for packets to masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a
+    random choice.
     """
 
     family: Family
@@ -155,8 +172,8 @@ class FamilyPlan:
     refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
     virtual_ips: Mapping[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
-    cluster_ip: Branches = ()
-    external_local: Branches = ()
+    cluster_ip: Branches = field(default_factory=Branches)
+    external_local: Branches = field(default_factory=Branches)
     undefined_ports: Verdict | None = None
     unallocated: tuple[Network, ...] = ()
     masquerade_mark: int = DEFAULT_MARK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from ipaddress import collapse_addresses
 from typing import Final
 
 from kdns.cluster.objects import EndpointSlice, Service, ServicePort
@@ -56,7 +57,17 @@ def _of_family(networks: Iterable[Network], family: Family) -> tuple[Network, ..
 
 def _routed(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
     """Those of a family but loopback ones: no packet leaves from there, and relays listen at cluster IPs in them."""
-    return tuple(each for each in _of_family(networks, family) if not each.is_loopback)
+    return _collapsed(each for each in _of_family(networks, family) if not each.is_loopback)
+
+
+def _collapsed(networks: Iterable[Network]) -> tuple[Network, ...]:
+    """Returns the same addresses in networks that do not overlap, as sets with intervals require.
+
+    Networks that do not overlap or adjoin stay in their order, in which kube-proxy writes them.
+    """
+    given = tuple(networks)
+    collapsed: tuple[Network, ...] = tuple(collapse_addresses(given))  # type: ignore[type-var]  # of one family
+    return given if len(given) == len(collapsed) else collapsed
 
 
 def is_proxied(service: Service) -> bool:
@@ -112,7 +123,7 @@ def _port_plan(
         external_branches(verdict, nat, is_local=is_local, is_guarded=True) if is_guarded else external,
         endpoints,
         fronts if port.protocol in mode.protocols else (),
-        ranges,
+        _collapsed(ranges),
         _hairpins(endpoints, config),
         timeout_s if spec.session_affinity == "ClientIP" else 0,
         health_check_port(service),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kdns.net import FAMILIES, VERSION, Address, Family, bracketed, is_loopback, parse_unmapped_address
-from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
+from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, printable
 
@@ -40,11 +40,9 @@ class Capture(NamedTuple):
 
 def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKey, ...]:
     """Returns the relays of a front: one for each list of endpoints that some client gets one of."""
-    verdicts = {branch.verdict for branch in front.branches}
-    lists = tuple(verdict for verdict in ENDPOINT_SETS if verdict in verdicts)
     if captures and not is_loopback(front.key.address):
-        return tuple(RelayKey(family, front.key, verdict) for verdict in lists)
-    return (RelayKey(family, front.key),) if lists else ()
+        return tuple(RelayKey(family, front.key, verdict) for verdict in front.lists)
+    return (RelayKey(family, front.key),) if front.lists else ()
 
 
 def captured(family: Family, fronts: Iterable[Front], ports: Mapping[RelayKey, int]) -> Iterator[Capture]:

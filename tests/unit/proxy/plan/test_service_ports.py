@@ -206,6 +206,32 @@ def test_branches(branches: Branches, wanted: list[tuple[Client, Verdict, bool]]
     assert [(each.client, each.verdict, each.masquerade) for each in branches] == wanted
 
 
+@pytest.mark.parametrize(
+    ("branches", "lists", "refusal", "is_guarded"),
+    [
+        (cluster_ip_branches(C, PLAIN), (C,), None, False),
+        (cluster_ip_branches(D, PLAIN), (), D, False),
+        (external_branches(L, PLAIN, is_local=True), (C, L), None, False),
+        (external_branches(D, PLAIN, is_local=True, is_guarded=True), (C,), D, True),
+        (external_branches(R, PLAIN, is_local=True, is_guarded=True), (), R, True),
+    ],
+)
+def test_what_follows_from_branches(
+    branches: Branches, lists: tuple[Verdict, ...], refusal: Verdict | None, *, is_guarded: bool
+) -> None:
+    assert (branches.lists, branches.refusal, branches.is_guarded) == (lists, refusal, is_guarded)
+    assert branches.unguarded == (branches[1:] if is_guarded else branches)
+    assert not branches.unguarded.is_guarded
+
+
+def test_source_ranges_do_not_overlap() -> None:
+    ranges = ["203.0.113.128/25", "203.0.113.0/25", "10.0.0.0/8", "10.1.0.0/16"]
+    made = plan(state(service(1, endpoints(1, "p1"), loadBalancerSourceRanges=ranges)), NODE_VIEW, CONFIG).ipv4
+    by_kind = {front.kind: [str(each) for each in front.source_ranges] for front in made.fronts.values()}
+    assert by_kind[FrontKind.LOAD_BALANCER_IP] == ["10.0.0.0/8", "203.0.113.0/24"]
+    assert by_kind[FrontKind.CLUSTER_IP] == []
+
+
 @pytest.mark.parametrize(("mode", "is_guarded"), [(CONFIG.mode, True), (IPTABLES, False)])
 def test_source_ranges_without_endpoints_are_a_modes_own(mode: Mode, *, is_guarded: bool) -> None:
     web = service(1, (), protocols=("TCP",), loadBalancerSourceRanges=["203.0.113.0/24"])

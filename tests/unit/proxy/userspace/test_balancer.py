@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.proxy.plan.branches import Branch, Client, Verdict
+from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
 from kdns.proxy.plan.plan import PortName, PortPlan
 from kdns.proxy.userspace import balancer
@@ -17,7 +17,7 @@ NAMED = {"a": A, "b": B, "c": C}
 
 
 def port(affinity_s: int = 0, name: str = "web") -> PortPlan:
-    branches = (Branch(Client.ANY, Verdict.CLUSTER),)
+    branches = Branches((Branch(Client.ANY, Verdict.CLUSTER),))
     named = PortName("shop", name, "", "TCP")
     return PortPlan(named, branches, branches, branches, EndpointLists(), (), affinity_s=affinity_s)
 
