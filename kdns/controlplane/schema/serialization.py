@@ -77,6 +77,13 @@ def serialized(kind: Kind, obj: Json) -> Json:
     return pruned if exact is None else exact
 
 
+def encoded(kind: Kind, obj: Json) -> bytes:
+    """Returns the JSON of `serialized`."""
+    if is_compiled(kind) and (struct := _struct(type_of(kind), typed(kind, obj))) is not None:
+        return _encode(struct)
+    return _encode(serialized(kind, obj))
+
+
 def typed(kind: Kind, obj: Json) -> Json:
     """Returns the object with the type of a kind."""
     return {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
@@ -94,8 +101,12 @@ def matching(kind: Kind, obj: Json) -> Json | None:
     That is an unknown field, a value of the wrong type, a null in the place of an empty value, or an empty list in the
     place of a null.
     """
-    type_ref = type_of(kind)
-    return None if kind.schema or _contains_itself(type_ref) else _exact(type_ref, obj)
+    return _exact(type_of(kind), obj) if is_compiled(kind) else None
+
+
+def is_compiled(kind: Kind) -> bool:
+    """Returns whether objects of a kind have a compiled type."""
+    return not kind.schema and not _contains_itself(type_of(kind))
 
 
 @cache
@@ -110,12 +121,17 @@ def _contains_itself(type_ref: TypeRef) -> bool:
     return found(type_ref, frozenset())
 
 
-def _exact(type_ref: TypeRef, obj: Json) -> Json | None:
+def _struct(type_ref: TypeRef, obj: Json) -> Any:
+    """Returns an object as its compiled type; None if it does not match."""
     try:
-        typed = msgspec.convert(obj, _compiled(type_ref), dec_hook=_decoded)
+        return msgspec.convert(obj, _compiled(type_ref), dec_hook=_decoded)
     except msgspec.ValidationError:
         return None
-    exact: Json = msgspec.to_builtins(typed, enc_hook=_encoded)
+
+
+def _exact(type_ref: TypeRef, obj: Json) -> Json | None:
+    struct = _struct(type_ref, obj)
+    exact: Json | None = None if struct is None else msgspec.to_builtins(struct, enc_hook=_written_value)
     return exact
 
 
@@ -145,8 +161,11 @@ def _text(name: str, value: Any) -> object:
     return check.WRITTEN[name](value)
 
 
-def _encoded(written: _Written) -> object:
+def _written_value(written: _Written) -> object:
     return written.value
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_written_value).encode
 
 
 @cache

@@ -161,7 +161,7 @@ class Deletion:
         Owners of kinds that are not served count as existing.
         Differs: owners in another namespace are absent like any other, without an Event.
         """
-        namespace, found = version.key[0], references(version.obj)
+        namespace, found = version.key[0], version.metadata.get("ownerReferences")
         if not found or any(owner_key(reference, namespace, self._kinds) is None for reference in found):
             return
         absent = [reference["uid"] for reference in found if not self._owner(reference, namespace)]

@@ -225,21 +225,18 @@ class Registry:
         """Returns the draft that replaces a version: the version itself if nothing but times of managers changes."""
         kind, old = version.kind, version.obj
         before, now = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
-        if before and now and before != now and managed_fields.same_but_for_times(before, now):
-            untimed = {**new, "metadata": {**new["metadata"], "managedFields": before}}
-            if self._draft(version, untimed).equals(version):
-                return version
-        draft = self._draft(version, new)
+        draft = stored_object_of(kind, version.key, self._on_read(kind, new), version.revision)
         if draft.equals(version):
             return version
+        if before and now and before != now and managed_fields.same_but_for_times(before, now):
+            untimed = draft.with_metadata({**new["metadata"], "managedFields": before})
+            if untimed.equals(version):
+                return version
         counted = self.kinds[kind].generation
         if counted and counted(old) != counted(draft.obj):
             generation = (old["metadata"].get("generation") or 0) + 1
             return draft.with_metadata({**draft.obj["metadata"], "generation": generation})
         return draft
-
-    def _draft(self, version: StoredObject, obj: Json) -> StoredObject:
-        return stored_object_of(version.kind, version.key, self._on_read(version.kind, obj), version.revision)
 
     def draft(self, kind: Kind, obj: Json) -> StoredObject:
         """Returns an object as `put` takes it. Any thread may call it."""

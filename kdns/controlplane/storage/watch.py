@@ -16,7 +16,7 @@ from kdns.cluster import selectors
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.serialization import serialized
+from kdns.controlplane.schema.serialization import encoded, serialized
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldSelector
 
@@ -97,7 +97,10 @@ class StoredObject:
         parts = msgspec.json.decode(self.encoded, type=dict[str, msgspec.Raw])
         revision = self.revision
         shown = serialized(self.kind, {"metadata": {**metadata, "resourceVersion": str(revision)}})["metadata"]
-        return StoredObject(self.kind, self.key, revision, msgspec.json.encode({**parts, "metadata": shown}))
+        later = StoredObject(self.kind, self.key, revision, msgspec.json.encode({**parts, "metadata": shown}))
+        if (obj := self._obj) is not None:
+            later._obj = {**obj, "metadata": shown}
+        return later
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredObject):
@@ -115,7 +118,7 @@ class StoredObject:
 def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
     """Returns `obj` with its resourceVersion, encoded."""
     versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-    return StoredObject(kind, key, revision, msgspec.json.encode(serialized(kind, versioned)))
+    return StoredObject(kind, key, revision, encoded(kind, versioned))
 
 
 def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
@@ -123,10 +126,10 @@ def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
     if not versions:
         return b""
     head = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
-    encoded = [version.encoded for version in versions]
-    if not all(each.startswith(head) for each in encoded):  # written by an older release
-        encoded = [msgspec.json.encode(serialized(kind, version.obj)) for version in versions]
-    return b"{" + b",{".join([each.removeprefix(head) for each in encoded])
+    items = [version.encoded for version in versions]
+    if not all(each.startswith(head) for each in items):  # written by an older release
+        items = [encoded(kind, version.obj) for version in versions]
+    return b"{" + b",{".join([each.removeprefix(head) for each in items])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +196,9 @@ class Filter:
             return False
         if not self.labels.requirements and not self.fields.terms:
             return True
-        return self.labels.matches(version.obj["metadata"].get("labels")) and self.fields.matches(version.obj)
+        if not self.labels.matches(version.metadata.get("labels")):
+            return False
+        return not self.fields.terms or self.fields.matches(version.obj)
 
     def event(self, commit: Commit) -> WatchEvent | None:
         """Returns the event of a commit: ADDED for an object that starts to match, DELETED for one that ceases to
