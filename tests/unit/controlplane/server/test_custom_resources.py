@@ -109,11 +109,13 @@ def test_invalid_objects_are_refused_with_their_fields(api: Api) -> None:
 @pytest.mark.parametrize("value", ["text", 5, ["text"], [["text"]], {"name": "text"}], ids=str)
 def test_values_of_other_types_are_refused_or_stored_by_any_verb(api: Api, field: str, value: Any) -> None:
     kind = kind_of(api)
-    live = api.create(kind, "default", widget(), field_manager="a")
+    live = api.create(Request(kind, "default", manager="a"), widget()).copy()
     calls = (
-        lambda: api.create(kind, "default", widget("two", **{field: value}), field_manager="b"),
-        lambda: api.update(kind, "default", "one", {**live, "spec": {**live["spec"], field: value}}, field_manager="b"),
-        lambda: api.patch(kind, "default", "one", MERGE_PATCH, {"spec": {field: value}}, field_manager="b"),
+        lambda: api.create(Request(kind, "default", manager="b"), widget("two", **{field: value})),
+        lambda: api.update(
+            Request(kind, "default", "one", manager="b"), {**live, "spec": {**live["spec"], field: value}}
+        ),
+        lambda: api.patch(Request(kind, "default", "one", manager="b"), MERGE_PATCH, {"spec": {field: value}}),
     )
     assert {outcome(call) for call in calls} <= {200, 422}
 
