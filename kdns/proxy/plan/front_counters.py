@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from heapq import nlargest
 from typing import Final, TypeAlias
 
 from kdns.net import Family
@@ -11,6 +12,9 @@ from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 
 Counted: TypeAlias = tuple[PortName, Family]
 """The owner of a total."""
+MAX_SERVICE_PORTS: Final = 5000
+"""Service ports that have samples of their own: those with the highest counts."""
+LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
 _NO_READING: Final[Mapping[FrontKey, int]] = {}
 
 
@@ -40,3 +44,8 @@ class FrontCounters:
         for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:
             del self._totals[name, family]
         return self._totals
+
+    def highest(self, plan: Plan) -> list[tuple[tuple[str, ...], int]]:
+        """Returns the highest totals with the values of LABELS, those of MAX_SERVICE_PORTS at most."""
+        highest = nlargest(MAX_SERVICE_PORTS, self.totals(plan).items(), key=lambda row: row[1])
+        return [((*name, family), count) for (name, family), count in highest]

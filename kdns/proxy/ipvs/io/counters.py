@@ -5,21 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from heapq import nlargest
-from typing import Final
 
 from kdns.net import FAMILIES, family_of_text
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
-from kdns.proxy.plan.front_counters import FrontCounters
+from kdns.proxy.plan.front_counters import LABELS, FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
-
-MAX_SERVICE_PORTS: Final = 5000
-"""Service ports that have samples of their own: those with the highest counts."""
-
-_LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
 
 
 class IpvsCounters:
@@ -35,7 +28,7 @@ class IpvsCounters:
     def register(self, metrics: MetricFamilies) -> None:
         """Adds `kdns_service_connections` and `kdns_ipvs_…`."""
         text = "Connections to a Service port; UDP: clients."
-        metrics.add(Metric("kdns_service_connections", text, _LABELS, lambda: self._samples, COUNTER))
+        metrics.add(Metric("kdns_service_connections", text, LABELS, lambda: self._samples, COUNTER))
         text = "Virtual servers of the kernel."
         metrics.add(Metric("kdns_ipvs_virtual_servers", text, (), lambda: [Sample((), self._servers)]))
         text = "Destinations without new connections, which are deleted when theirs have ended."
@@ -57,8 +50,7 @@ class IpvsCounters:
                     key = FrontKey(address, protocol, port)
                     counts[key if key in family_plan.fronts else FrontKey("", protocol, port)] += connections
             self._totals.read(family_plan, "servers", counts)
-        highest = nlargest(MAX_SERVICE_PORTS, self._totals.totals(plan).items(), key=lambda row: row[1])
-        self._samples = [Sample((*name, family), count) for (name, family), count in highest]
+        self._samples = [Sample(*each) for each in self._totals.highest(plan)]
 
 
 def _connections() -> dict[VirtualServerKey, int]:

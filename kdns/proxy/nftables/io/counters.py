@@ -6,22 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import nlargest
-from typing import Final
 
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.netlink.io.nftables import counters
 from kdns.proxy.nftables.objects import TABLE, Set
 from kdns.proxy.nftables.sets import NO_ENDPOINTS, SERVICES
-from kdns.proxy.plan.front_counters import FrontCounters
+from kdns.proxy.plan.front_counters import LABELS, FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
-
-MAX_SERVICE_PORTS: Final = 5000
-"""Service ports that have samples of their own: those with the highest counts."""
-
-_LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
 
 
 @dataclass(slots=True)
@@ -41,8 +34,7 @@ class _MapCounters:
                         elements = await counters(family, TABLE, name)
                         counts = {FrontKey(*each[:3]): each.packets for each in elements if each.packets}
                         self.front_counters.read(plan.of(family), name, counts)
-            highest = nlargest(MAX_SERVICE_PORTS, self.front_counters.totals(plan).items(), key=lambda row: row[1])
-            self.samples = [Sample((*name, family), count) for (name, family), count in highest]
+            self.samples = [Sample(*each) for each in self.front_counters.highest(plan)]
 
     def current(self) -> Iterable[Sample]:
         """Yields the samples of the last reading."""
@@ -59,9 +51,9 @@ class NftablesCounters:
     def register(self, metrics: MetricFamilies) -> None:
         """Adds `kdns_service_…`."""
         text = "Connections to a Service port; UDP: clients."
-        metrics.add(Metric("kdns_service_connections", text, _LABELS, self._connections.current, COUNTER))
+        metrics.add(Metric("kdns_service_connections", text, LABELS, self._connections.current, COUNTER))
         text = "Packets to a Service port that were rejected or dropped for want of endpoints."
-        metrics.add(Metric("kdns_service_refused_packets", text, _LABELS, self._rejected.current, COUNTER))
+        metrics.add(Metric("kdns_service_refused_packets", text, LABELS, self._rejected.current, COUNTER))
 
     async def read(self, plan: Plan) -> None:
         """Asks the kernel. A map that cannot be read keeps its counts."""

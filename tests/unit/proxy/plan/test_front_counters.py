@@ -7,8 +7,9 @@ import pytest
 from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
 from kdns.cluster.state import State
 from kdns.proxy.nftables.mode import NFTABLES
+from kdns.proxy.plan import front_counters
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.front_counters import FrontCounters
+from kdns.proxy.plan.front_counters import LABELS, FrontCounters
 from kdns.proxy.plan.plan import FrontKey, Plan, PortName
 from kdns.proxy.plan.planner import plan
 
@@ -55,3 +56,13 @@ def test_maps_count_each_for_itself_and_services_that_go_are_forgotten() -> None
     assert tally.totals(planned("dns")) == {(DNS, "IPv4"): 2}
     tally.read(both.ipv4, "service-ips", {ONE: 1})
     assert tally.totals(both) == {(WEB, "IPv4"): 1, (DNS, "IPv4"): 2}
+
+
+def test_the_service_ports_with_the_highest_totals_have_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, tally = planned("web", "dns"), FrontCounters()
+    tally.read(both.ipv4, "service-ips", {FrontKey("10.96.0.3", "TCP", 80): 2, ONE: 5})
+    web, dns = (("d", "web", "p", "TCP", "IPv4"), 5), (("d", "dns", "p", "TCP", "IPv4"), 2)
+    assert tally.highest(both) == [web, dns]
+    assert {len(labels) for labels, _ in tally.highest(both)} == {len(LABELS)}
+    monkeypatch.setattr(front_counters, "MAX_SERVICE_PORTS", 1)
+    assert tally.highest(both) == [web]
