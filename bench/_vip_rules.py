@@ -22,7 +22,7 @@ from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.objects import Service as KubernetesService
 from kdns.cluster.watch import RESOURCES
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
@@ -60,7 +60,7 @@ def kdns_iptables(given: Setting, chains_per_section: int) -> Iterator[str]:
     """What it writes in mode iptables, and the jumps."""
     tables = Tables(_half(given, IPTABLES), Features(chains_per_section=chains_per_section))
     yield tables.whole({}).rstrip("\n")
-    yield from inserted(tables.jumps).splitlines()
+    yield from inserted(JUMPS).splitlines()
 
 
 def _half(given: Setting, mode: Mode) -> FamilyPlan:

@@ -24,7 +24,7 @@ from kdns.cluster.objects import EndpointSlice, Node, Object, Service
 from kdns.cluster.source import NodeScope
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.names import is_service_chain
 from kdns.proxy.iptables.tables import LARGE, Tables
 from kdns.proxy.plan.planner import Planner
@@ -197,7 +197,7 @@ class Proxy:
                 tables, kernel = self.tables[family], self.kernels[family]
                 self.texts[family] = tables.whole(kernel.names)
                 kernel.restore(self.texts[family])
-                for jump in tables.jumps:
+                for jump in JUMPS:
                     rules = kernel.tables[jump.table][jump.chain]
                     if printed(str(jump), family) not in [printed(rule, family) for rule in rules]:
                         rules.insert(0, str(jump))
@@ -451,7 +451,7 @@ def rewritten(proxy: Proxy, family: Family) -> Chains:
     kernel = ipt_walk.Kernel()
     kernel.tables |= {table: dict(chains) for table, chains in proxy.kernels[family].tables.items() if table != "nat"}
     kernel.restore(proxy.tables[family].whole({}))
-    for jump in proxy.tables[family].jumps:
+    for jump in JUMPS:
         if jump.table == "nat":
             kernel.tables["nat"][jump.chain].insert(0, str(jump))
     return saved(kernel, family)

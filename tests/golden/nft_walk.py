@@ -217,6 +217,8 @@ def _condition(words: Words, at: At, local: set[str]) -> tuple[bool, Words] | No
             return True, rest
         case ["ct", "status", "dnat", *rest]:
             return at.is_dnat, rest
+        case ["ct", "status", "and", "dnat", "==", "0", *rest]:
+            return not at.is_dnat, rest
         case ["fib", side, "type", "local", *rest]:
             address = at.saddr if side == "saddr" else at.daddr
             return address in local or ip_address(address).is_loopback, rest

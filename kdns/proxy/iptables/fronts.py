@@ -49,9 +49,13 @@ def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> It
                 counted = f"-m nfacct --nfacct-name {LOCALHOST_PACKETS}"
                 yield ChainRule(NAT, NODE_PORTS, rule("-d 127.0.0.0/8", at, text, counted, target))
             yield ChainRule(NAT, NODE_PORTS, rule(at, text, target))
-    if front.is_guarded:
+    if front.is_guarded and front.lists:  # the refusal below is for clients within the source ranges too
         text = comment(f"{name} traffic not accepted by {chains.firewall}")
         yield ChainRule(FILTER, PROXY_FIREWALL, rule(to, text, "-j DROP"))
+    for relay in front.port.endpoints.reachable if family_plan.mode.relays else ():
+        of_relay = rule(destination(relay.address), port(key.protocol.lower(), relay.port), comment(f"{name} relay"))
+        untranslated = rule(of_relay, "-m conntrack ! --ctstate DNAT", reject(family_plan.family))
+        yield ChainRule(FILTER, EXTERNAL_SERVICES, untranslated)
     if front.refusal:
         text = comment(f"{name} {_WITHOUT_ENDPOINTS[front.refusal]}")
         target = reject(family_plan.family) if front.refusal is Verdict.REJECT else "-j DROP"

@@ -8,7 +8,7 @@ from itertools import chain
 from sys import maxsize
 from typing import Final
 
-from kdns.proxy.iptables.base_chains import JUMPS, Features, base_chains
+from kdns.proxy.iptables.base_chains import Features, base_chains
 from kdns.proxy.iptables.fronts import front_rules, port_rules
 from kdns.proxy.iptables.names import (
     FILTER,
@@ -20,7 +20,7 @@ from kdns.proxy.iptables.names import (
     SERVICES,
     is_service_chain,
 )
-from kdns.proxy.iptables.rules import Chain, ChainRule, Jump, Rule, restore
+from kdns.proxy.iptables.rules import Chain, ChainRule, Rule, restore
 from kdns.proxy.iptables.service_chains import FrontAt, service_chains
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
@@ -38,11 +38,6 @@ class Tables:
     def __init__(self, family_plan: FamilyPlan, features: Features) -> None:
         self.family_plan, self.features = family_plan, features
         self._endpoints = sum(_endpoints(port) for port in family_plan.ports.values())
-
-    @property
-    def jumps(self) -> tuple[Jump, ...]:
-        """The jumps from built-in chains, in the order in which they are to be inserted at the top."""
-        return JUMPS
 
     @property
     def _has_comments(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.plan import FamilyPlan, Plan
@@ -21,7 +21,7 @@ def iptables_text(plan: Plan) -> str:
 
 def family_text(family_plan: FamilyPlan) -> str:
     """Returns one family's restore, with the jumps from built-in chains behind it."""
-    tables = Tables(family_plan, Features())
-    lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", tables.whole({}).rstrip("\n")]
+    rules = Tables(family_plan, Features()).whole({})
+    lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", rules.rstrip("\n")]
     lines.append("# jumps from the built-in chains, where they are not there yet")
-    return "\n".join((*lines, inserted(tables.jumps)))
+    return "\n".join((*lines, inserted(JUMPS)))

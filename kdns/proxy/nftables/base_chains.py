@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 from kdns.proxy.nftables.fronts import (
     NO_ENDPOINTS_NUMBERS,
     REJECT_CHAIN,
-    Content,
     branch_rules,
-    content_of,
     external_local_chain,
 )
-from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import DESTINATION, SOURCE, Chain, Hook, Set, expression
 from kdns.proxy.nftables.sets import (
     ADDRESSES,
@@ -27,60 +23,39 @@ from kdns.proxy.nftables.sets import (
     LOCAL_CHAINS,
     NODE_PORTS,
     PROTOCOLS,
+    RELAYS,
     SIDES,
-    EndpointMaps,
     Side,
 )
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
-from kdns.proxy.plan.plan import FamilyPlan, Front
-
-ContentOf: TypeAlias = Callable[[Iterable[Front], FamilyPlan, TableNumbers], Content]
+from kdns.proxy.plan.plan import FamilyPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """How a table delivers packets, to endpoints or to relays on this node: the one difference between tables.
-
-    `maps` selects those of one list's `EndpointMaps` that the table has, for each of `protocols`; `sets` are further
-    ones. `input_rules` are the first rules for packets to this node. `masquerades`: packets are marked where a branch
-    masquerades.
-    """
-
-    content_of: ContentOf
-    protocols: tuple[str, ...]
-    maps: Callable[[EndpointMaps], Iterable[Set]]
-    sets: tuple[Set, ...] = ()
-    input_rules: tuple[str, ...] = ()
-    masquerades: bool = True
-
-
-TO_ENDPOINTS: Final = Delivery(
-    content_of, PROTOCOLS, lambda maps: (maps.endpoints, maps.ids, maps.by_id), sets=(HAIRPINS, CLIENTS)
-)
-
-
-def base_chains(family_plan: FamilyPlan, delivery: Delivery) -> tuple[Set | Chain, ...]:
+def base_chains(family_plan: FamilyPlan) -> tuple[Set | Chain, ...]:
     """Returns everything in the table that does not depend on any Service."""
-    return (*_sets(delivery), *_chains(family_plan, delivery))
+    relays = (RELAYS,) if family_plan.mode.relays else ()
+    return (*_sets(), *relays, *_chains(family_plan))
 
 
-def _sets(delivery: Delivery) -> Iterator[Set]:
+def _sets() -> Iterator[Set]:
     for side in SIDES:
         yield side.services
         yield side.no_endpoints
         yield from side.lists.values()
-        for protocol in delivery.protocols:
+        for protocol in PROTOCOLS:
             for verdict in ENDPOINT_SETS:
-                yield from delivery.maps(side.endpoint_maps[verdict, protocol])
+                maps = side.endpoint_maps[verdict, protocol]
+                yield from (maps.endpoints, maps.ids, maps.by_id)
     yield CHAINS
     yield LOCAL_CHAINS
     yield CLUSTER_IPS
-    yield from delivery.sets
+    yield HAIRPINS
+    yield CLIENTS
     yield FIREWALLED
     yield FIREWALL_RANGES
 
 
-def _chains(family_plan: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
+def _chains(family_plan: FamilyPlan) -> Iterator[Chain]:
     """Yields the chains.
 
     Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
@@ -99,18 +74,19 @@ def _chains(family_plan: FamilyPlan, delivery: Delivery) -> Iterator[Chain]:
     yield Chain("service-endpoints-check", (_refusal(front, ADDRESSES.no_endpoints),))
     yield Chain("cluster-ips-check", tuple(_cluster_ips_check(family_plan, daddr)))
     for side in SIDES:
-        yield Chain(external_local_chain(side), tuple(_external_local(family_plan, side, delivery)))
+        yield Chain(external_local_chain(side), tuple(_external_local(family_plan, side)))
     node_ports = (f"{node_port} {_to_chain(port, NODE_PORTS.services, CHAINS)}",) if node_port else ()
     yield Chain("services", (_to_chain(front, ADDRESSES.services, CHAINS), *node_ports))
     masquerading = (
         f"meta mark and {mark} != 0 meta mark set meta mark xor {mark} masquerade fully-random",
         f"ct status dnat {saddr} . {daddr} @{HAIRPINS.name} masquerade fully-random",
     )
-    yield Chain("masquerading", masquerading if delivery.masquerades else ())
+    yield Chain("masquerading", masquerading)
     endpoints_checks = ("ct state new jump nodeport-endpoints-check", "ct state new jump service-endpoints-check")
     yield _base("filter", "prerouting", -110, "ct state new jump firewall-check", name="filter-prerouting-pre-dnat")
     yield _base("filter", "output", -110, "ct state new jump firewall-check", name="filter-output-pre-dnat")
-    yield _base("filter", "input", 0, *delivery.input_rules, *endpoints_checks)
+    relays = (f"ct state new ct status and dnat == 0 {front} @{RELAYS.name} goto {REJECT_CHAIN}",)
+    yield _base("filter", "input", 0, *(relays if family_plan.mode.relays else ()), *endpoints_checks)
     yield _base("filter", "forward", 0, *_LEAVING)
     yield _base("filter", "output", 0, *_LEAVING)
     yield _base("nat", "prerouting", -100, "jump services")
@@ -125,13 +101,11 @@ def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> C
     return Chain(name or f"{kind}-{hook}", rules, Hook(kind, hook, priority))
 
 
-def _external_local(family_plan: FamilyPlan, side: Side, delivery: Delivery) -> Iterator[str]:
+def _external_local(family_plan: FamilyPlan, side: Side) -> Iterator[str]:
     """Yields the branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
     key = expression(side.key, family_plan.family)
     ways = {verdict: _to_chain(key, side.lists[verdict], LOCAL_CHAINS) for verdict in ENDPOINT_SETS}
-    return branch_rules(
-        family_plan.external_local, ways, family_plan.local_pods, family_plan.family, masquerades=delivery.masquerades
-    )
+    return branch_rules(family_plan.external_local, ways, family_plan.local_pods, family_plan.family)
 
 
 def _to_chain(key: str, numbers: Set, chains: Set) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.net import Family
 from kdns.proxy.nftables.affinity import affinity_chain
@@ -35,6 +35,7 @@ from kdns.proxy.nftables.sets import (
     FIREWALLED,
     HAIRPINS,
     LOCAL_CHAINS,
+    RELAYS,
     EndpointMaps,
     Side,
     side_of,
@@ -68,26 +69,19 @@ class Content:
         self.put(into, key, Number(number, str(port)))
 
 
-class ListChain(Protocol):
-    """Puts in what sends to one list of a front's endpoints, and returns the name of the chain to go to."""
-
-    def __call__(self, content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family) -> str:
-        """`key` is the front's among those of its side."""
-
-
 def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableNumbers) -> Content:
-    """Returns everything that these fronts of a family put into a table that sends to endpoints."""
+    """Returns everything that these fronts of a family put into the table."""
     content = Content(numbers)
     for front in fronts:
-        add_front(content, front, family_plan, _endpoint_chain, masquerades=True)
+        _add_front(content, front, family_plan)
         for address in front.port.hairpins:
             content.put(HAIRPINS, (address, address))
+        for relay in front.port.endpoints.reachable if family_plan.mode.relays else ():
+            content.put(RELAYS, (relay.address, front.key.protocol.lower(), relay.port))
     return content
 
 
-def add_front(
-    content: Content, front: Front, family_plan: FamilyPlan, list_chain: ListChain, *, masquerades: bool
-) -> None:
+def _add_front(content: Content, front: Front, family_plan: FamilyPlan) -> None:
     """Puts in the front's branches: source ranges, verdicts, and the way to each list of endpoints."""
     key, side, branches = front.key, side_of(front.kind), front.branches.unguarded
     at: ElementKey = (key.protocol.lower(), key.port)
@@ -106,11 +100,11 @@ def add_front(
     if len(lists) > 1 or (lists and front.refusal):
         content.put_chain(side.services, at, external_local_chain(side), name, CHAINS)
         for verdict in lists:
-            chain = list_chain(content, front, at, verdict, family_plan.family)
+            chain = _endpoint_chain(content, front, at, verdict, family_plan.family)
             content.put_chain(side.lists[verdict], at, chain, name, LOCAL_CHAINS)
     elif lists:
-        chain = list_chain(content, front, at, lists[0], family_plan.family)
-        if masquerades and any(branch.masquerade for branch in branches):
+        chain = _endpoint_chain(content, front, at, lists[0], family_plan.family)
+        if any(branch.masquerade for branch in branches):
             masqueraded = _masquerade_chain(chain, branches, family_plan.local_pods, family_plan.family)
             content.chains[masqueraded.name] = masqueraded
             chain = masqueraded.name
@@ -129,22 +123,17 @@ def external_local_chain(side: Side) -> str:
 def _masquerade_chain(chain: str, branches: Branches, local_pods: LocalPods | None, family: Family) -> Chain:
     """Returns the chain that marks the packets to masquerade and continues in the list's chain."""
     prefix = "masquerade" if len(branches) == 1 else "masquerade-nonlocal"
-    rules = branch_rules(branches, dict.fromkeys(ENDPOINT_SETS, f"goto {chain}"), local_pods, family, masquerades=True)
+    rules = branch_rules(branches, dict.fromkeys(ENDPOINT_SETS, f"goto {chain}"), local_pods, family)
     return Chain(f"{prefix}-{chain}", tuple(rules))
 
 
 def branch_rules(
-    branches: Branches,
-    ways: Mapping[Verdict, str],
-    local_pods: LocalPods | None,
-    family: Family,
-    *,
-    masquerades: bool,
+    branches: Branches, ways: Mapping[Verdict, str], local_pods: LocalPods | None, family: Family
 ) -> Iterator[str]:
     """Yields the rules of a chain that is for these branches; `ways` are the statements that lead to lists."""
     for branch in branches:
         match = _client_match(branch.client, local_pods, family)
-        if masquerades and branch.masquerade:
+        if branch.masquerade:
             yield f"{match}{MARK}"
         if branch.verdict in ways:
             yield f"{match}{ways[branch.verdict]}"

@@ -29,8 +29,6 @@ from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FrontKind
 
 PROTOCOLS: Final = ("tcp", "udp", "sctp")
-RELAYED: Final = ("tcp", "udp")
-"""The protocols that relays can relay."""
 
 _FRONT: Final = (DESTINATION, PROTOCOL, PORT)
 CHAINS: Final = Set("service-chains", (PRIORITY,), (VERDICT,), "number of a chain to the chain")
@@ -58,6 +56,7 @@ FIREWALLED: Final = Set("firewalled", _FRONT, comment="fronts with loadBalancerS
 FIREWALL_RANGES: Final = Set(
     "firewall-ranges", (*_FRONT, SOURCE), comment="front and a network of loadBalancerSourceRanges", has_intervals=True
 )
+RELAYS: Final = Set("relays", _FRONT, comment="addresses and ports of relays, for translated packets only")
 SHARED: Final = frozenset({CLUSTER_IPS.name, HAIRPINS.name})
 """Sets in which fronts share elements, which are deleted with the last front."""
 
@@ -66,14 +65,13 @@ class EndpointMaps(NamedTuple):
     """The maps for one list of endpoints, on one side, in one protocol.
 
     `key` is the front within the protocol. `endpoints` are for fronts without affinity; `ids` and `by_id` for those
-    with it. `relays` is in the place of all three where relays are captured for.
+    with it.
     """
 
     key: Parts
     endpoints: Set
     ids: Set
     by_id: Set
-    relays: Set
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,6 @@ def _endpoint_maps(verdict: Verdict, suffix: str, front: Parts, protocol: str) -
         Set(f"endpoints{kind}", draw, data, f"front and random draw to endpoint; {words}"),
         Set(f"endpoint-ids{kind}", draw, (PRIORITY,), f"affinity: front and random draw to endpoint ID; {words}"),
         Set(f"endpoints-by-id{kind}", (*key, PRIORITY), data, f"affinity: front and endpoint ID to endpoint; {words}"),
-        Set(f"relays{kind}", key, (port_of(protocol),), f"front to relay; {words}"),
     )
 
 
@@ -134,10 +131,6 @@ SERVICES: Final = tuple(side.services for side in SIDES)
 """Their elements count packets to fronts with endpoints."""
 NO_ENDPOINTS: Final = tuple(side.no_endpoints for side in SIDES)
 """Their elements count packets to fronts without usable endpoints."""
-RELAY_PORTS: Final = {
-    protocol: Set(f"relay-ports-{protocol}", (port_of(protocol),), comment="ports of relays that are captured for")
-    for protocol in RELAYED
-}
 
 _MAPS: Final = [maps for side in SIDES for maps in side.endpoint_maps.values()]
 DRAWN: Final = frozenset(each.name for maps in _MAPS for each in (maps.endpoints, maps.ids))

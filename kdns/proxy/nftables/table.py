@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Final
 
 from kdns.net import FAMILIES
-from kdns.proxy.nftables.base_chains import TO_ENDPOINTS, Delivery, base_chains
-from kdns.proxy.nftables.fronts import Content
+from kdns.proxy.nftables.base_chains import base_chains
+from kdns.proxy.nftables.fronts import Content, content_of
 from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, Data, ElementKey, Set, table_text
 from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, NUMBERED, SERVICES, SHARED
@@ -26,9 +26,9 @@ UNUSED_CHAINS_MAX: Final = 1000
 """Beyond so many chains that no front uses, a full sync is to remove them."""
 
 
-def ruleset(plan: Plan, delivery: Delivery = TO_ENDPOINTS) -> str:
+def ruleset(plan: Plan) -> str:
     """Returns both tables, as one transaction for `nft -f`."""
-    return "".join(Table(plan.of(family), delivery).whole() for family in FAMILIES)
+    return "".join(Table(plan.of(family)).whole() for family in FAMILIES)
 
 
 class Table:
@@ -38,9 +38,9 @@ class Table:
     the look-ups of a number and of its chain, and to add a chain again costs a hundred times what an element does.
     """
 
-    def __init__(self, family_plan: FamilyPlan, delivery: Delivery = TO_ENDPOINTS) -> None:
-        self.family_plan, self._delivery = family_plan, delivery
-        self._base = base_chains(family_plan, delivery)
+    def __init__(self, family_plan: FamilyPlan) -> None:
+        self.family_plan = family_plan
+        self._base = base_chains(family_plan)
         self.sets: Mapping[str, Set] = {each.name: each for each in self._base if isinstance(each, Set)}
         """The sets and maps, by name."""
         self._chains: dict[str, Chain] = {}
@@ -144,7 +144,7 @@ class Table:
         self._stale.clear()
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
-        change, content_of = Transaction(self.family_plan.family), self._delivery.content_of
+        change = Transaction(self.family_plan.family)
         for old, new in fronts.values():
             before = content_of((old,) if old else (), self.family_plan, self._numbers)
             after = content_of((new,) if new else (), self.family_plan, self._numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kdns.net import FAMILIES
 from kdns.proxy.plan.mode import TCP_UDP, Mode
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ USERSPACE: Final = Mode(
 
 
 def text(plan: Plan) -> str:
-    """Returns a description of every relay, and the rules that capture for relays."""
-    from kdns.proxy.nftables.capture import userspace_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
+    """Returns a description of every relay, and the rules of nftables that capture for relays."""
+    from kdns.proxy.nftables.table import ruleset  # noqa: PLC0415 - nothing else of the mode is imported for its row
+    from kdns.proxy.userspace.capture import Capture  # noqa: PLC0415
+    from kdns.proxy.userspace.relays import listing, relay_addresses  # noqa: PLC0415
 
-    return userspace_text(plan)
+    lines, numbers = listing(plan)
+    addresses = {family: next(relay_addresses(plan.of(family))) for family in FAMILIES}
+    return "\n".join((*lines, "", ruleset(Capture(plan, numbers, addresses).plan)))

@@ -1,14 +1,15 @@
-"""The relays that a node needs, and what has to be captured for each.
+"""The relays that a node needs, where they listen, and how a listing names them.
 
 A relay serves one front, so that it knows the destination of its clients, of datagrams too. At a loopback address it
 listens itself. Packets to any other front are captured: rules of the kernel lead them to a relay on this node in place
-of an endpoint. This module has the values, and a renderer makes rules of them.
+of an endpoint (capture.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import Final, NamedTuple
 
 from kdns.net import FAMILIES, VERSION, Address, Family, bracketed, is_loopback, parse_unmapped_address
 from kdns.proxy.plan.branches import Verdict
@@ -28,14 +29,7 @@ class RelayKey(NamedTuple):
     endpoint_set: Verdict | None = None
 
 
-class Capture(NamedTuple):
-    """A front whose packets go to relays on this node; `ports` are the relays' ports by list of endpoints.
-
-    A front without endpoints has no relay, and its packets get the verdicts of its branches.
-    """
-
-    front: Front
-    ports: Mapping[Verdict, int]
+_LOOPBACK: Final[Mapping[Family, Address]] = {"IPv4": ip_address("127.0.0.1"), "IPv6": ip_address("::1")}
 
 
 def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKey, ...]:
@@ -45,20 +39,14 @@ def relay_keys(family: Family, front: Front, *, captures: bool) -> tuple[RelayKe
     return (RelayKey(family, front.key),) if front.lists else ()
 
 
-def captured(family: Family, fronts: Iterable[Front], ports: Mapping[RelayKey, int]) -> Iterator[Capture]:
-    """Yields the captures for relays that listen at `ports`; a front that lacks one of its relays has no capture."""
-    for front in fronts:
-        keys = relay_keys(family, front, captures=True)
-        if not is_loopback(front.key.address) and all(key in ports for key in keys):
-            yield Capture(front, {key.endpoint_set: ports[key] for key in keys if key.endpoint_set})
+def relay_addresses(family_plan: FamilyPlan) -> Iterator[Address]:
+    """Yields the addresses at which relays may listen for captured packets, the best one first.
 
-
-def own_address(family_plan: FamilyPlan) -> Address | None:
-    """Returns the address at which relays listen for captured packets.
-
-    None: the address of the interface of arrival.
+    A node without an address of the family has clients of its own only, which reach a loopback address.
     """
-    return next((each for each in family_plan.node.primary if each.version == VERSION[family_plan.family]), None)
+    own = dict.fromkeys((*family_plan.node.primary, *family_plan.node.addresses))
+    yield from (each for each in own if each.version == VERSION[family_plan.family])
+    yield _LOOPBACK[family_plan.family]
 
 
 def leads_back(family_plan: FamilyPlan, endpoint: ServiceEndpoint, protocol: str) -> bool:

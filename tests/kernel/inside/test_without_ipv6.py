@@ -14,7 +14,6 @@ from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints
 from world import World
 
 from kdns.cluster.objects import EndpointSlice, Service
-from kdns.proxy.nftables.io.capture import NftablesCapture
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Proxier
@@ -53,7 +52,7 @@ def test_a_service_is_served_and_followed(world: World, loop: asyncio.AbstractEv
 
     async def serve() -> list[set[str]]:
         known = state(service(1, endpoints(1, "p1")))
-        relays, kernel = UserspaceProxier(NftablesCapture()), NftablesProxier()
+        relays, kernel = UserspaceProxier(NftablesProxier()), NftablesProxier()
         known.synced |= {Service, EndpointSlice}
         proxier: Proxier = kernel if mode == "nftables" else relays
         flows = ConntrackReconciler(kernel.udp_targets if mode == "nftables" else relays.udp_targets)

@@ -7,13 +7,27 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from itertools import chain
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from fake_modes import FakeMode
 from relay_rig import DEADLINE_S, VIP, echo, endpoints, free_port, heard, rig, saying, served, service, until
 
 from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec
+from kdns.net import Family
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.sync.io.proxier import Counters, Footprint
+from kdns.proxy.userspace.balancer import Balancer
+from kdns.proxy.userspace.io import relay_set
+from kdns.proxy.userspace.io.counters import RelayCounters
+from kdns.proxy.userspace.io.tcp_relay import TcpRelay
+from kdns.proxy.userspace.io.udp_relay import UdpRelay
+from kdns.proxy.userspace.sessions import Sessions
 
 
 async def test_what_is_under_way_goes_on_while_endpoints_and_services_go() -> None:
@@ -160,3 +174,59 @@ def test_low_ports_need_a_privilege_and_the_others_are_served() -> None:
 def test_endpoints_are_slices_of_their_own() -> None:
     """The rig's, so that each may have a port of its own."""
     assert len({each.key for each in endpoints("web", "TCP", ("127.1.0.1", 1), ("127.1.0.2", 2))}) == 2
+
+
+class Rules(FakeMode):
+    """A mode of the kernel that notes the plans which it gets."""
+
+    plan: Plan
+
+    @property
+    def counters(self) -> Counters:
+        return RelayCounters(Sessions(Balancer()), None)
+
+    async def sync_full(self, plan: Plan) -> None:
+        self.plan = plan
+        self.done.append("full")
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        assert any(differences.values())
+        self.plan = plan
+        self.done.append("partial")
+
+    @property
+    def relays(self) -> list[tuple[str, int]]:
+        """Where captured packets go."""
+        ends = (front.port.endpoints.reachable for front in self.plan.ipv4.fronts.values())
+        return [(each.address, each.port) for each in chain.from_iterable(ends)]
+
+
+def forbidden(*_: object) -> NoReturn:
+    raise AssertionError("a relay opens or closes")
+
+
+@pytest.mark.parametrize("protocol", ["TCP", "UDP"])
+async def test_a_change_of_endpoints_changes_no_rule_and_no_relay(
+    monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """Only the plan by which relays choose."""
+    rules = Rules("nftables", [], Footprint())
+    async with rig(kernel=rules) as made, served(saying("one")) as one, served(saying("two"), "127.1.0.2") as two:
+        web = service("web", 80, protocol, vip="10.96.0.1")
+        await made.have(web, one)
+        (relay,) = rules.relays
+        assert rules.done == ["full"]
+        with monkeypatch.context() as patched:
+            for place, name in ((relay_set, "listener"), (TcpRelay, "close"), (UdpRelay, "close")):
+                patched.setattr(place, name, forbidden)
+            for ends in ([two], [one, two], [one], [two]):
+                await made.have(web, *ends)
+                await made.mode.sweep()
+                assert (rules.done, rules.relays) == (["full"], [relay])
+        if protocol == "TCP":
+            assert await heard(relay[1], relay[0]) == "two"
+        await made.have(web)
+        assert (rules.done, rules.relays, made.mode.listening) == (["full", "partial"], [], {})
+        await made.have(web, one)
+        assert rules.done == ["full", "partial", "partial"]
+        assert rules.relays

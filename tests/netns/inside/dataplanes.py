@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import pytest
@@ -18,20 +18,18 @@ from nft_listing import nft_rules
 from kdns.net import FAMILIES, Family
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.base_chains import Features
-from kdns.proxy.iptables.io.capture import IptablesCapture
 from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.ipvs.mode import IPVS as IPVS_MODE
-from kdns.proxy.nftables.io.capture import NftablesCapture
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.mode import Mode
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint, RunningMode
-from kdns.proxy.userspace.io.capture import Capture
+from kdns.proxy.userspace.mode import USERSPACE
 
 
 class Proxier(RunningMode, Protocol):
@@ -42,7 +40,8 @@ class Proxier(RunningMode, Protocol):
 class Dataplane:
     """One mode, in one back end.
 
-    `clean_up` removes all rules. `rules` are one family's, to compare: without order where order has no meaning.
+    `capture` makes the rules that lead to relays, and `relays` are the semantics of both. `clean_up` removes all rules.
+    `rules` are one family's, to compare: without order where order has no meaning.
     `share`: random tests have one of so many examples, since those of mode nftables are for the plan too.
     `most_endpoints` is what a Service of tests has at most.
     """
@@ -50,7 +49,8 @@ class Dataplane:
     name: str
     mode: Mode
     proxier: Callable[[], Proxier]
-    capture: Callable[[], Capture]
+    capture: Callable[[], Proxier]
+    relays: Mode
     clean_up: Callable[[], Awaitable[object]]
     rules: Callable[[Family], object]
     share: int = 1
@@ -98,15 +98,22 @@ async def _remove_chains() -> None:
     await remove_chains(Settings(), Footprint())
 
 
+_OVER_IPTABLES: Final = replace(
+    USERSPACE, guards_without_endpoints=False, rejects_undefined_ports=False, drops_unallocated=False
+)
+
+
 def _iptables(backend: Backend) -> Dataplane:
-    def programs() -> Programs:
-        return Programs(backend, (1, 8, 9), f"-{backend}")
+    def proxier() -> Proxier:
+        features = Features(chains_per_section=3 if backend == "nft" else 0)
+        return IptablesProxier(Programs(backend, (1, 8, 9), f"-{backend}"), FAMILIES, features)
 
     return Dataplane(
         f"iptables-{backend}",
         IPTABLES,
-        lambda: IptablesProxier(programs(), FAMILIES, Features(chains_per_section=3 if backend == "nft" else 0)),
-        lambda: IptablesCapture(programs()),
+        proxier,
+        proxier,
+        _OVER_IPTABLES,
         _remove_chains,
         lambda family: iptables_rules(backend, family),
         share=10,
@@ -150,7 +157,8 @@ _IPVS: Final = Dataplane(
     "ipvs",
     IPVS_MODE,
     _ipvs_proxier,
-    lambda: IptablesCapture(Programs("legacy", (1, 8, 9), "-legacy")),
+    lambda: IptablesProxier(Programs("legacy", (1, 8, 9), "-legacy")),
+    _OVER_IPTABLES,
     _remove_ipvs,
     ipvs_content,
     share=8,
@@ -159,7 +167,7 @@ _IPVS: Final = Dataplane(
 DATAPLANES: Final = {
     each.name: each
     for each in (
-        Dataplane("nftables", NFTABLES, NftablesProxier, NftablesCapture, _remove_tables, nft_rules),
+        Dataplane("nftables", NFTABLES, NftablesProxier, NftablesProxier, USERSPACE, _remove_tables, nft_rules),
         _iptables("nft"),
         _iptables("legacy"),
     )

@@ -6,24 +6,20 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+import pytest
 from dataplanes import DATAPLANE, of_nftables
 from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import World
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftables.base_chains import TO_ENDPOINTS
-from kdns.proxy.nftables.io.proxier import NftablesProxier
+from kdns.proxy.nftables import base_chains
 from kdns.proxy.nftables.sets import CLIENTS as CLIENT_MAP
-from kdns.proxy.nftables.sets import HAIRPINS
-from kdns.proxy.nftables.table import Table
-from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.sync.io.proxier import RunningMode
 
 MANY: Final = range(1, 1 + 30 // min(DATAPLANE.share, 3))
 """So many Services at once that clients which draw anew draw the same everywhere once in 4^30, or in 4^10 where
@@ -47,9 +43,8 @@ class Node:
         world: World,
         loop: asyncio.AbstractEventLoop,
         timeout_s: int = 10800,
-        proxier: Callable[[], RunningMode] = DATAPLANE.proxier,
     ) -> None:
-        self._world, self._loop, self._mode = world, loop, proxier()
+        self._world, self._loop, self._mode = world, loop, DATAPLANE.proxier()
         self._state = state(*self._services(timeout_s))
         self._planner = Planner(self._state, NODE_VIEW, replace(CONFIG, mode=DATAPLANE.mode))
         loop.run_until_complete(_clean_up())  # else it remembers the clients of the test before
@@ -177,18 +172,12 @@ def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoo
     assert node.choices("outside") == first
 
 
-class WithRoomForTwo(NftablesProxier):
-    """Remembers two clients."""
-
-    def _table(self, family_plan: FamilyPlan) -> Table:
-        return Table(family_plan, replace(TO_ENDPOINTS, sets=(HAIRPINS, replace(CLIENT_MAP, dynamic_size=2))))
-
-
 @of_nftables
 def test_clients_beyond_the_maps_size_are_served_without_affinity(
-    world: World, loop: asyncio.AbstractEventLoop
+    world: World, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(world, loop, proxier=WithRoomForTwo)
+    monkeypatch.setattr(base_chains, "CLIENTS", replace(CLIENT_MAP, dynamic_size=2))
+    node = Node(world, loop)
     first, second = node.choices("outside"), node.choices("outside")
     assert kept() == 2
     assert first != second

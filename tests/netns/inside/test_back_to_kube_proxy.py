@@ -118,7 +118,7 @@ async def _chains(programs: Programs, made: Plan) -> None:
         text = tables.whole(await asyncio.to_thread(xtables.chains_by_table, programs.backend, family))
         lines = [line for line in text.splitlines() if MARK not in line and "KUBE-PROXY-CANARY" not in line]
         await programs.restore(family, "\n".join((*lines, "")))
-        missing = [jump for jump in tables.jumps if not await programs.has(family, jump)]
+        missing = [jump for jump in JUMPS if not await programs.has(family, jump)]
         await programs.restore(family, inserted(missing))
 
 

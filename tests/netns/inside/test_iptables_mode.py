@@ -27,9 +27,10 @@ from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, remove_chains
 from kdns.proxy.iptables.io.mode import MODE
 from kdns.proxy.iptables.io.monitor import SizeMonitor
 from kdns.proxy.iptables.io.programs import Programs, installed, preferred_backend
-from kdns.proxy.iptables.io.proxier import IptablesProxier, RuleTables
+from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.names import endpoint_chain, port_chains
+from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
@@ -309,36 +310,27 @@ def test_rules_of_others_may_have_any_comment(loop: asyncio.AbstractEventLoop, b
     ]
 
 
-class Refused:
+class Refused(Tables):
     """Rules of which the kernel refuses those of one Service, for a reason that the program does not see."""
 
-    def __init__(self, made: RuleTables) -> None:
-        self.made = made
-
-    @property
-    def jumps(self) -> Any:
-        return self.made.jumps
-
-    def whole(self, there: Any) -> str:
-        return self._spoilt(self.made.whole(there))
+    def whole(self, existing: Any) -> str:
+        return self._spoilt(super().whole(existing))
 
     def follow(self, family_plan: Any, difference: Any) -> str:
-        return self._spoilt(self.made.follow(family_plan, difference))
+        return self._spoilt(super().follow(family_plan, difference))
 
     def _spoilt(self, text: str) -> str:
         return text.replace("-m recent --set", "-m nfacct --nfacct-name nonesuch -m recent --set")
 
 
-class Refusing(IptablesProxier):
-    def _made(self, family_plan: Any) -> RuleTables:
-        return Refused(super()._made(family_plan))
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_only_the_kernel_refuses_is_left_out(loop: asyncio.AbstractEventLoop, backend: Backend) -> None:
+def test_what_only_the_kernel_refuses_is_left_out(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
+    monkeypatch.setattr(module, "Tables", Refused)
     known = state(objects(count=6), service(7, endpoints(7, *ENDS), sessionAffinity="ClientIP"))
     programs = loop.run_until_complete(installed())[backend]
-    proxier = Refusing(programs, FAMILIES, Features(chains_per_section=20 if backend == "nft" else 0))
+    proxier = IptablesProxier(programs, FAMILIES, Features(chains_per_section=20 if backend == "nft" else 0))
 
     async def find() -> None:
         runner = SyncRunner(known, proxier, lambda: (NODE_VIEW, IN_MODE), SyncTiming(0.0), kinds=frozenset())

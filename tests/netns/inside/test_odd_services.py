@@ -26,12 +26,10 @@ from test_agreement import DETECTORS
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
-from kdns.proxy.nftables.base_chains import TO_ENDPOINTS
+from kdns.proxy.nftables import table
 from kdns.proxy.nftables.fronts import Content, content_of
-from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import Chain
-from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.plan.planner import Planner
@@ -39,7 +37,6 @@ from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.sync.io.proxier import Proxier
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
-from kdns.proxy.userspace.mode import USERSPACE
 
 SEEDS: Final = range(settings().max_examples // 2 // DATAPLANE.share)
 """One for each random history: 20 of mode nftables, and 500 in hypothesis's profile `explore`."""
@@ -113,14 +110,8 @@ def test_the_kernel_takes_every_transaction(loop: asyncio.AbstractEventLoop, see
     assert followed == [DATAPLANE.rules(family) for family in FAMILIES], f"seed {seed}"
 
 
-class Poisoned(NftablesProxier):
-    """Writes the fronts of some Services so that the kernel refuses them."""
-
-    def _table(self, family_plan: FamilyPlan) -> Table:
-        return Table(family_plan, replace(TO_ENDPOINTS, content_of=poisoned))
-
-
 def poisoned(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableNumbers) -> Content:
+    """What the fronts put into the table; those of some Services so that the kernel refuses it."""
     fronts = tuple(fronts)
     made = content_of(fronts, family_plan, numbers)
     for front in fronts:
@@ -164,7 +155,7 @@ def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode:
         relays = UserspaceProxier(DATAPLANE.capture())
         proxier: Proxier = DATAPLANE.proxier() if mode == "kernel" else relays
         try:
-            mine = config if mode == "kernel" else replace(config, mode=USERSPACE)
+            mine = config if mode == "kernel" else replace(config, mode=DATAPLANE.relays)
             async with running(state, proxier, mine) as plane:
                 for number in range(ROUNDS):
                     told = odd_writes(random)
@@ -182,7 +173,10 @@ def test_the_dataplane_takes_every_change(loop: asyncio.AbstractEventLoop, mode:
 
 @of_nftables
 @pytest.mark.parametrize("seed", FEW)
-def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEventLoop, seed: int) -> None:
+def test_what_the_kernel_refuses_is_left_out_by_itself(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(table, "content_of", poisoned)
     random, state = Random(seed), ProxyState()
     config = odd_config(random)
 
@@ -190,7 +184,7 @@ def test_what_the_kernel_refuses_is_left_out_by_itself(loop: asyncio.AbstractEve
         await DATAPLANE.clean_up()
         written(random, state, [service(random) for _ in range(20)])
         state.upsert(msgspec.convert(PLAIN, Service))
-        proxier = Poisoned()
+        proxier = DATAPLANE.proxier()
         async with running(state, proxier, config) as plane:
             for _ in range(ROUNDS):
                 plane.changed(written(random, state, odd_writes(random)))

@@ -15,8 +15,10 @@ from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, 
 from world import World
 
 from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.iptables.names import RELAY_CHAINS
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import remove_tables
+from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
@@ -24,9 +26,10 @@ from kdns.proxy.sync.io.proxier import RunningMode
 from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.userspace.io import proxier as userspace
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
-from kdns.proxy.userspace.mode import USERSPACE
 
-CONFIG_OF = {mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (USERSPACE, DATAPLANE.mode)}
+CONFIG_OF = {
+    mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (DATAPLANE.relays, DATAPLANE.mode)
+}
 DEADLINE_S = 30.0
 
 
@@ -74,8 +77,7 @@ def test_one_takes_the_others_place(
                 await remove_others(mode)
                 await before.retire()
             await assert_masquerades(world, by_relays=False)
-            assert "KUBE-PORTALS" not in all_rules()
-            assert "relays" not in all_rules()
+            assert "relay" not in all_rules()
             await mode.close(keep_rules=False)
         else:
             await mode.sync_full(planned(DATAPLANE.mode.name))
@@ -83,8 +85,6 @@ def test_one_takes_the_others_place(
             async with relays() as after:
                 await remove_others(after)
                 await assert_masquerades(world, by_relays=True)
-                assert "KUBE-SVC" not in all_rules()
-                assert "KUBE-SERVICES" not in all_rules()
                 await mode.retire()
         assert not [word for word in ("KUBE-", "kdns") if word in all_rules()]
 
@@ -104,7 +104,7 @@ def test_without_nftables_it_is_iptables_that_captures(
         made = await MODES["userspace"].start(Settings(mode="userspace"))
         try:
             await made.sync_full(planned("userspace"))
-            assert "KUBE-PORTALS-CONTAINER" in all_rules()
+            assert "10.96.0.1:80/TCP relay" in all_rules()
             await assert_masquerades(world, by_relays=True)
         finally:
             await made.close(keep_rules=False)
@@ -120,18 +120,62 @@ def test_the_end_of_relays_is_the_end_of_their_capture(loop: asyncio.AbstractEve
         async with relays():
             double()
         left = [line for line in all_rules().splitlines() if line.startswith((":KUBE", "-A"))]
-        assert set(left) == {":KUBE-PORTALS-HOST - [0:0]", "-A MINE -j KUBE-PORTALS-HOST"}
+        assert set(left) == {":KUBE-SERVICES - [0:0]", "-A MINE -j KUBE-SERVICES"}
 
     loop.run_until_complete(check())
-    for command in ("-F MINE", "-X MINE", "-X KUBE-PORTALS-HOST"):
+    for command in ("-F MINE", "-X MINE", "-X KUBE-SERVICES"):
         subprocess.run([DATAPLANE.name, "-t", "nat", *command.split()], check=True)
 
 
 def double() -> None:
     """Restore what was saved beside what is there, and lead to it from elsewhere."""
     saved = subprocess.run([f"{DATAPLANE.name}-save"], check=True, capture_output=True, text=True).stdout
-    more = f"{saved}*nat\n:MINE - [0:0]\n-A MINE -j KUBE-PORTALS-HOST\nCOMMIT\n"
+    more = f"{saved}*nat\n:MINE - [0:0]\n-A MINE -j KUBE-SERVICES\nCOMMIT\n"
     subprocess.run([f"{DATAPLANE.name}-restore", "--noflush"], check=True, input=more, text=True)
+
+
+OLD_TABLE = """
+table ip kdns {
+    map relays-tcp { type ipv4_addr . inet_service : inet_service; elements = { 10.96.0.1 . 80 : 41000 }; }
+    set relay-ports-tcp { type inet_service; elements = { 41000 }; }
+    chain to-relays-tcp { meta l4proto tcp dnat to 192.0.2.1:ip daddr . tcp dport map @relays-tcp; }
+    chain services { goto to-relays-tcp; }
+    chain reject-chain { reject; }
+    chain filter-input {
+        type filter hook input priority 0;
+        ct state new ct status and dnat == 0 tcp dport @relay-ports-tcp goto reject-chain
+    }
+    chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
+}
+"""
+"""What an earlier version left when it was killed: packets go where nobody listens."""
+
+
+def old_chains() -> str:
+    """The same of iptables."""
+    tables = [
+        [f"*{table}", *(f":{name} - [0:0]" for name in names), *(f"-A OUTPUT -j {name}" for name in names), "COMMIT"]
+        for table, names in RELAY_CHAINS.items()
+    ]
+    to = "-A KUBE-PORTALS-CONTAINER -d 10.96.0.1 -p tcp --dport 80 -j DNAT --to-destination 192.0.2.1:41000"
+    led = ["*nat", "-A PREROUTING -j KUBE-PORTALS-CONTAINER", "-A OUTPUT -j KUBE-PORTALS-CONTAINER", to, "COMMIT"]
+    return "\n".join((*(line for lines in tables for line in lines), *led, ""))
+
+
+def test_what_an_earlier_version_left_is_replaced(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    if DATAPLANE.mode is NFTABLES:
+        subprocess.run(["nft", "-f", "-"], input=OLD_TABLE, text=True, check=True)
+    else:
+        subprocess.run([f"{DATAPLANE.name}-restore", "--noflush"], input=old_chains(), text=True, check=True)
+
+    async def check() -> None:
+        async with relays() as made:
+            await remove_others(made)
+            await assert_masquerades(world, by_relays=True)
+            assert not [word for word in ("to-relays", "relay-ports", "PORTALS", "NODEPORT-") if word in all_rules()]
+        assert not [word for word in ("KUBE-", "kdns") if word in all_rules()]
+
+    loop.run_until_complete(check())
 
 
 def flush(table: str) -> None:

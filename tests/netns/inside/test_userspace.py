@@ -15,7 +15,7 @@ import pytest
 from dataplanes import DATAPLANE, all_rules, of_nftables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_probe import disagreement
+from packet_probe import PATIENCE_S, disagreement
 from packet_tables import CASES
 from patience import AGAIN
 from small_cluster import LOCAL_PODS, NODE_VIEW, Case, Sent, sent
@@ -47,10 +47,9 @@ from kdns.proxy.plan.planner import Planner
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
-from kdns.proxy.userspace.mode import USERSPACE
 
 POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]
-CONFIG = ProxyConfig(USERSPACE, local_pods=LOCAL_PODS, node_port_addresses=())
+CONFIG = ProxyConfig(DATAPLANE.relays, local_pods=LOCAL_PODS, node_port_addresses=())
 
 
 @asynccontextmanager
@@ -62,18 +61,20 @@ async def mode(**options: Any) -> AsyncIterator[UserspaceProxier]:
         await made.close()
 
 
-async def probed(world: World, source: str, to: str, protocol: str, port: int) -> Answer:
+async def probed(
+    world: World, source: str, to: str, protocol: str, port: int, patience_s: float | None = None
+) -> Answer:
     """The answer; "closed" where the connection ended without a word."""
     try:
-        return await world.probe(source, to, protocol, port)
+        return await world.probe(source, to, protocol, port, patience_s)
     except ValueError:
         return Answer(error="closed")
 
 
 async def surely(world: World, source: str, to: str, protocol: str, port: int) -> Answer:
     """The answer; asked again where it seems to be lost, since the machine may be slow."""
-    for _ in AGAIN:
-        answer = await probed(world, source, to, protocol, port)
+    for attempt in AGAIN:
+        answer = await probed(world, source, to, protocol, port, PATIENCE_S if attempt else None)
         if answer.error != "dropped":
             break
     return answer
@@ -85,8 +86,8 @@ async def wrong(
     """What becomes of a packet otherwise than the trace says; nothing where it is as told."""
     packet = source, to, protocol, port
     async with gate:
-        for _ in AGAIN:
-            answer = await probed(world, *packet)
+        for attempt in AGAIN:
+            answer = await probed(world, *packet, PATIENCE_S if attempt else None)
             what = differs(made, packet, answer)
             if not what or answer.error != "dropped":
                 break
@@ -96,8 +97,9 @@ async def wrong(
 @pytest.mark.parametrize("of", CASES, ids=lambda of: of.name)
 def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> None:
     """The tables of mode nftables, but that every endpoint sees the node."""
+    of = of.in_mode(DATAPLANE.relays)
     asked = [sent(row, family, protocol) for family in FAMILIES for protocol in ("TCP", "UDP") for row in of.rows]
-    made = replace(of, config=replace(of.config, mode=USERSPACE)).plan
+    made = of.plan
 
     async def check() -> list[str]:
         async with mode() as relays:
@@ -109,8 +111,8 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> Non
     async def otherwise(gate: asyncio.Semaphore, packet: Sent) -> list[str]:
         to = str(packet.destination), packet.protocol, packet.port
         async with gate:
-            for _ in AGAIN:
-                answer = await probed(world, str(packet.source), *to)
+            for attempt in AGAIN:
+                answer = await probed(world, str(packet.source), *to, PATIENCE_S if attempt else None)
                 if packet.ends:
                     is_right = answer.backend in packet.ends and answer.port == 8080 and answer.is_masqueraded
                 else:
@@ -128,9 +130,9 @@ def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> Non
 )
 @given(stories(), st.sampled_from((NODE_VIEW, replace(NODE_VIEW, primary=()))))
 def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, story: Story, node: NodeView) -> None:
-    """With relays at the node's own address, and without one, at that of each interface."""
+    """With relays at the node's primary address, and without one, at another one of the node."""
     state = State()
-    planner = Planner(state, node, replace(story.config, mode=USERSPACE))
+    planner = Planner(state, node, replace(story.config, mode=DATAPLANE.relays))
 
     async def check() -> list[str]:
         async with mode() as relays:
@@ -329,7 +331,7 @@ def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLo
 
 
 @pytest.mark.parametrize("family", [0, 1])
-@pytest.mark.parametrize("node", [NODE_VIEW, replace(NODE_VIEW, primary=())], ids=["own address", "any address"])
+@pytest.mark.parametrize("node", [NODE_VIEW, replace(NODE_VIEW, primary=())], ids=["primary address", "any address"])
 def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
     world: World, loop: asyncio.AbstractEventLoop, family: int, node: NodeView
 ) -> None:
@@ -392,20 +394,21 @@ def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
 
 MANY = """
 import asyncio
-from test_userspace import CONFIG, DATAPLANE, NODE_VIEW, Planner, State, UserspaceProxier
-from test_userspace import a_service, its_endpoints, many
+from test_userspace import CONFIG, NODE_VIEW, Planner, State, a_service, its_endpoints, many
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.takeover.io.modes import MODES
 
 async def main():
     state = State()
     for each in many(1500):
         state.upsert(each)
-    planner, relays = Planner(state, NODE_VIEW, CONFIG), UserspaceProxier(DATAPLANE.capture())
+    planner, relays = Planner(state, NODE_VIEW, CONFIG), await MODES["userspace"].start(Settings(mode="userspace"))
     await relays.sync_full(planner.plan)
     change = state.upsert(a_service(external_ips=()))
     differences = planner.changed([change, state.upsert(its_endpoints("10.1.0.2"))])
     await relays.sync_partial(planner.plan, differences)
     print(len(relays.listening))
-    await relays.close()
+    await relays.close(keep_rules=False)
 
 asyncio.run(main())
 """

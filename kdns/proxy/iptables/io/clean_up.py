@@ -1,5 +1,5 @@
 """Removes proxies' chains and their jumps from iptables: those of kdns's and kube-proxy's modes iptables and ipvs, and
-those that capture for relays.
+those that led to relays.
 
 Both back ends are checked, whichever the node uses now. If the kernel has no such chain, no program is run and no
 kernel module is loaded.
@@ -25,7 +25,6 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.base_chains import OWNER
-from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.io.programs import BACKENDS, KUBELETS, TRIAL, Programs, installed, rule_words
 from kdns.proxy.iptables.names import (
     CANARY,
@@ -36,6 +35,7 @@ from kdns.proxy.iptables.names import (
     MANGLE,
     MARK_MASQUERADE,
     NAT,
+    RELAY_CHAINS,
     SERVICES,
     is_service_chain,
 )
@@ -97,14 +97,14 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Returns whether a chain is one of a proxy in mode iptables or ipvs, captures for relays, or is left from a trial.
+    """Returns whether a chain is one of a proxy in mode iptables or ipvs, led to relays, or is left from a trial.
 
     KUBE-FIREWALL of table nat is one of kube-proxy's mode ipvs.
     """
     return (
         chain in FIXED.get(table, ())
         or chain in IPVS_CHAINS.get(table, ())
-        or chain in CHAINS.get(table, ())
+        or chain in RELAY_CHAINS.get(table, ())
         or (table in FIXED and chain.startswith(TRIAL))
         or (table == NAT and (is_service_chain(chain) or chain == FIREWALL or chain.startswith(_OLD)))
     )
@@ -117,8 +117,8 @@ def _is_stale(
         return False
     if kept.iptables and kept.iptables.backend == backend and kept.iptables.keeps(table, chain):
         return False
-    if is_spared and chain not in CHAINS.get(table, ()):
-        return False  # a kube-proxy makes chains of the same names; those that capture would lead to relays that end
+    if is_spared and chain not in RELAY_CHAINS.get(table, ()):
+        return False  # a kube-proxy makes chains of the same names, except those that led to relays
     return not (table == FILTER and chain == FIREWALL and KUBELETS & set(existing.get(MANGLE, ())))
 
 

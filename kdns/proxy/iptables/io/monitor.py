@@ -32,7 +32,6 @@ from kdns.netlink.uapi import (
     NFTA_TABLE_NAME,
 )
 from kdns.netlink.xtables import TableSize, chains_in
-from kdns.proxy.iptables.capture import CHAINS
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
 from kdns.runtime.tasks import observed
@@ -49,9 +48,9 @@ log = logs.get(__name__)
 
 
 def is_own(table: str, chain: str) -> bool:
-    """Returns whether a chain is the proxy's alone, that of a capture too; the kubelet makes KUBE-FIREWALL as well."""
+    """Returns whether a chain is the proxy's alone; the kubelet makes KUBE-FIREWALL as well."""
     is_fixed = chain in FIXED.get(table, ()) and chain != FIREWALL
-    return is_fixed or (table == NAT and is_service_chain(chain)) or chain in CHAINS.get(table, ())
+    return is_fixed or (table == NAT and is_service_chain(chain))
 
 
 def changes_rules(message: Message) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
@@ -14,7 +14,7 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.proxy.iptables.base_chains import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, remove_chains
+from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, marked, remove_chains
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor
 from kdns.proxy.iptables.io.programs import Programs, rule_words
@@ -38,23 +38,6 @@ VERIFY_S: Final = 10.0
 _TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
 
 
-class RuleTables(Protocol):
-    """The rules of one family, which follow the family's plan: of the mode, or of a capture."""
-
-    @property
-    def jumps(self) -> tuple[Jump, ...]:
-        """In the order in which they are to be inserted at the top."""
-        ...
-
-    def whole(self, existing: Mapping[str, Collection[str]]) -> str:
-        """Returns a restore of everything, where there are these chains by table."""
-        ...
-
-    def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
-        """Returns a restore of what differs, "" for nothing."""
-        ...
-
-
 class IptablesProxier(KernelMode):
     """The proxier of mode iptables, in the families whose rules the kernel takes.
 
@@ -62,14 +45,13 @@ class IptablesProxier(KernelMode):
     """
 
     name = "iptables"
-    _jumps: Sequence[Jump] = JUMPS
 
     def __init__(
         self, programs: Programs, families: tuple[Family, ...] = FAMILIES, features: Features | None = None
     ) -> None:
         super().__init__()
         self._programs, self._families, self._features = programs, families, features or Features()
-        self._tables: dict[Family, RuleTables] = {}
+        self._tables: dict[Family, Tables] = {}
         self._expected: dict[Family, ExpectedRules] = {}
         self._syncs = 0
         self._verify: Callable[[], None] | None = None
@@ -98,22 +80,14 @@ class IptablesProxier(KernelMode):
         if family_plan.mode.routes_loopback and family == "IPv4" and serves_loopback(family_plan):
             self._route_loopback()
 
-    def _made(self, family_plan: FamilyPlan) -> RuleTables:
-        """Returns one family's rules. A capture has relays in place of endpoints."""
-        return Tables(family_plan, self._features)
-
-    def _keeps(self, table: str, chain: str) -> bool:
-        """Returns whether a chain is of the mode."""
-        return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
-
     def _part(self) -> IptablesPart:
         """The mode's rules in iptables."""
-        own = ((family, each) for family in self._families for each in self._jumps)
+        own = ((family, each) for family in self._families for each in JUMPS)
         jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
-        return IptablesPart(self._programs.backend, self._keeps, jumps)
+        return IptablesPart(self._programs.backend, _is_own, jumps)
 
-    def _whole(self, family_plan: FamilyPlan) -> tuple[RuleTables, str]:
-        tables = self._made(family_plan)
+    def _whole(self, family_plan: FamilyPlan) -> tuple[Tables, str]:
+        tables = Tables(family_plan, self._features)
         try:
             return tables, tables.whole(xtables.chains_by_table(self._programs.backend, family_plan.family))
         except OSError as error:
@@ -127,9 +101,9 @@ class IptablesProxier(KernelMode):
         """
         listed = {
             (table, chain): [sorted(rule_words(rule)) for rule in await self._programs.rules(family, table, chain)]
-            for table, chain in dict.fromkeys((jump.table, jump.chain) for jump in self._jumps)
+            for table, chain in dict.fromkeys((jump.table, jump.chain) for jump in JUMPS)
         }
-        unlisted = [jump for jump in self._jumps if sorted(jump.rule) not in listed[jump.table, jump.chain]]
+        unlisted = [jump for jump in JUMPS if sorted(jump.rule) not in listed[jump.table, jump.chain]]
         return [jump for jump in unlisted if not await self._programs.has(family, jump)]
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
@@ -183,8 +157,7 @@ class IptablesProxier(KernelMode):
     async def check(self, plan: Plan) -> str:
         """Returns why iptables-restore or the kernel would reject everything; BusyError if that is unknown."""
         for family in self._families:
-            family_plan = plan.of(family)
-            text = await asyncio.to_thread(lambda family_plan=family_plan: self._made(family_plan).whole({}))  # type: ignore[misc]
+            text = await asyncio.to_thread(Tables(plan.of(family), self._features).whole, {})
             if reason := await self._programs.check(family, text):
                 return reason
         return ""
@@ -244,14 +217,20 @@ class IptablesProxier(KernelMode):
         for family, expected in tuple(self._expected.items()):
             for table in _TABLES:
                 content = xtables.table_content(self._programs.backend, family, table)
-                for found in expected.missing(table, content, self._jumps):
+                for found in expected.missing(table, content, JUMPS):
                     return f"unknown: {family} {found}"
         return ""
 
     async def _remove_rules(self) -> None:
-        await remove_chains(None, Footprint())
+        """Removes the rules that no kube-proxy has written since."""
+        await remove_chains(None, Footprint(keep_kube_proxy=True, marked=await marked()))
         if self._has_set_sysctl:
             set_sysctl(ROUTE_LOCALNET, 0)
+
+
+def _is_own(table: str, chain: str) -> bool:
+    """Returns whether a chain is of the mode."""
+    return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
 
 
 def _without_deletions(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -70,18 +70,15 @@ class _Library:
 
 @cache
 def _library() -> _Library | None:
+    """Returns the library with its socket, None if it is not installed.
+
+    It waits for the socket with select(2), which aborts the process where the descriptor's number is above 1023. So
+    the first use, such as a check at the start, has to come before the process opens many descriptors.
+    """
     try:
         return _Library(ctypes.CDLL(_LIBRARY))
     except (OSError, AttributeError):
         return None
-
-
-def prepare() -> None:
-    """Opens the library's socket, before the process opens many descriptors.
-
-    The library waits for it with select(2), which aborts the process where the descriptor's number is above 1023.
-    """
-    _library()
 
 
 async def apply(*commands: str) -> None:

@@ -62,7 +62,7 @@ class NftablesProxier(KernelMode):
         families = self._families = await supported_families()
         if not self._tables and families != FAMILIES:
             log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables does not support IPv6")
-        tables = {family: self._table(plan.of(family)) for family in families}
+        tables = {family: Table(plan.of(family)) for family in families}
         existing = {family: await object_names(family, TABLE) for family in families}
         requests: list[Request] = []
         for family, table in tables.items():
@@ -78,7 +78,7 @@ class NftablesProxier(KernelMode):
             if not any(existing.values()):
                 raise
             log.info("tables replaced without the clients of session affinity", reason=error.stderr[:200])
-            tables = {family: self._table(plan.of(family)) for family in families}
+            tables = {family: Table(plan.of(family)) for family in families}
             await nft.apply(*(table.whole() for table in tables.values()))
         else:
             if last := [line for family in families for line in tables[family].after_elements(existing[family])]:
@@ -120,7 +120,7 @@ class NftablesProxier(KernelMode):
         """Returns why the kernel would reject these tables, in the families that it supported at the last full sync."""
         for family in self._families:
             for part in _parts(plan.of(family)):
-                if reason := await nft.check(self._table(part).whole()):
+                if reason := await nft.check(Table(part).whole()):
                     return reason
         return ""
 
@@ -162,10 +162,6 @@ class NftablesProxier(KernelMode):
 
     async def _remove_rules(self) -> None:
         await clean_up()
-
-    def _table(self, family_plan: FamilyPlan) -> Table:
-        """Returns one family's table. A capture has relays in place of endpoints."""
-        return Table(family_plan)
 
 
 def _chain_numbers(table: Table) -> Iterator[Request]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from kdns.errors import ApplyError
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.objects import TABLE
 from kdns.proxy.settings.settings import Settings
@@ -22,7 +21,8 @@ SKIPS_KERNEL: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 async def unsupported(settings: Settings) -> str:
     """Returns why this machine cannot have the rules of mode nftables, or this process may not change them.
 
-    Returns "" otherwise.
+    Returns "" otherwise. Nothing is changed. The capabilities of the process do not tell: in a user namespace it may
+    have all, and none over the network.
     """
     del settings
     hint = f"; {SKIPS_KERNEL}=1 in the environment skips this check"
@@ -30,13 +30,10 @@ async def unsupported(settings: Settings) -> str:
         return reason
     if reason := version_problem("nft", await _nft_version(), NFT):
         return reason
-    if reason := await nft.refusal():
-        return reason
-    try:
-        await nft.apply(f"add table ip {TABLE}-check", f"delete table ip {TABLE}-check")
-    except ApplyError as error:
-        return str(error)
-    return ""
+    table = f"ip {TABLE}-check"
+    return await nft.refusal() or await nft.check(
+        f"add table {table}", f"add chain {table} services {{ type nat hook prerouting priority dstnat; }}"
+    )
 
 
 async def _nft_version() -> str:

@@ -1,4 +1,4 @@
-"""The counters of mode userspace: what relays saw of each Service port, and what the capture counts."""
+"""The counters of mode userspace: what relays saw of each Service port, and what the rules count."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FIELDS: Final = (
 
 
 class RelayCounters:
-    """The counters of relays, and those of the capture where there is one."""
+    """The counters of relays, and those of the rules if there are any."""
 
-    def __init__(self, sessions: Sessions, capture: Counters | None) -> None:
-        self._sessions, self._capture = sessions, capture
+    def __init__(self, sessions: Sessions, kernel: Counters | None) -> None:
+        self._sessions, self._kernel = sessions, kernel
 
     @property
     def by_port(self) -> Mapping[PortName, PortCounters]:
@@ -33,18 +33,18 @@ class RelayCounters:
         return self._sessions.counters
 
     def register(self, metrics: MetricFamilies) -> None:
-        """Adds `kdns_relay_…` and the families of the capture."""
+        """Adds `kdns_relay_…` and the families of the rules."""
         for name, text, is_counter in _FIELDS:
             metrics.add(
                 Metric(f"kdns_relay_{name}", text, _LABELS, self._samples(name), COUNTER if is_counter else GAUGE)
             )
-        if self._capture:
-            self._capture.register(metrics)
+        if self._kernel:
+            self._kernel.register(metrics)
 
     async def read(self, plan: Plan) -> None:
-        """Reads the counters of the capture."""
-        if self._capture:
-            await self._capture.read(plan)
+        """Reads the counters of the rules."""
+        if self._kernel:
+            await self._kernel.read(plan)
 
     def _samples(self, field: str) -> Callable[[], Iterable[Sample]]:
         return lambda: [Sample(tuple(name), float(getattr(counters, field))) for name, counters in self.by_port.items()]

@@ -1,18 +1,17 @@
-"""Mode userspace on this machine: how it starts, with the capture that works here, and cleans up."""
+"""Mode userspace on this machine: how it starts, with the rules that work here, and cleans up."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kdns import logs
+from kdns.proxy.iptables.io import mode as iptables
 from kdns.proxy.iptables.io.clean_up import remove_chains
+from kdns.proxy.nftables.io import mode as nftables
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
 from kdns.runtime.requirements import CAPABILITY
-
-if TYPE_CHECKING:
-    from kdns.proxy.userspace.io.capture import Capture
 
 log = logs.get(__name__)
 
@@ -24,18 +23,21 @@ async def _unsupported(settings: Settings) -> str:
 
 
 async def _start(settings: Settings) -> RunningMode:
-    from kdns.proxy.iptables.io.capture import iptables_capture  # noqa: PLC0415 - clean-ups need none of it
-    from kdns.proxy.nftables.io.capture import nftables_capture  # noqa: PLC0415
-    from kdns.proxy.userspace.io.proxier import UserspaceProxier  # noqa: PLC0415
+    from kdns.proxy.userspace.io.proxier import UserspaceProxier  # noqa: PLC0415 - clean-ups need none of it
 
-    capture: Capture | None
-    capture, refusal = await nftables_capture()
-    if not capture and CAPABILITY not in refusal:  # which iptables takes too
-        capture, other_refusal = await iptables_capture()
-        refusal = f"{refusal}; {other_refusal}"
-    if not capture:
-        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=refusal)
-    return UserspaceProxier(capture, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
+    kernel: RunningMode | None = None
+    reasons: list[str] = []
+    for mode in (nftables.MODE, iptables.MODE):
+        if not (reason := await mode.unsupported(settings)):
+            kernel = await mode.start(settings)
+            break
+        reasons.append(reason)
+        if CAPABILITY in reason:  # which iptables takes too
+            break
+    if not kernel:
+        reason = "; ".join(reasons)
+        log.warning("only fronts at this machine's own addresses are served: others are not captured", reason=reason)
+    return UserspaceProxier(kernel, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
 
 
 def _can_reconfigure(mode: RunningMode, settings: Settings) -> bool:

@@ -16,19 +16,19 @@ from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES, Family, is_loopback
+from kdns.net import FAMILIES, Address, Family, is_loopback
 from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, RunningMode, UdpTargets
 from kdns.proxy.userspace.balancer import Balancer
-from kdns.proxy.userspace.io.capture import Capture
+from kdns.proxy.userspace.capture import Capture
 from kdns.proxy.userspace.io.counters import RelayCounters
 from kdns.proxy.userspace.io.relay_set import SOCKET_KINDS, ListenAddresses, RelaySet, listen_addresses
 from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import is_own_address, supported_families
 from kdns.proxy.userspace.proxy_protocol import HEADERS
-from kdns.proxy.userspace.relays import RelayKey, own_address, relay_keys
+from kdns.proxy.userspace.relays import RelayKey, relay_addresses, relay_keys
 from kdns.proxy.userspace.sessions import Sessions
 from kdns.runtime.tasks import observed
 
@@ -46,16 +46,17 @@ log = logs.get(__name__)
 class UserspaceProxier:
     """The proxier of mode userspace. To be closed at the end: rules that lead to relays must not outlive them.
 
-    Without a `capture` only fronts at this machine's own addresses are served. Relays that capture take their ports
-    from `ports`; empty: the kernel chooses. `limit` bounds the descriptors, None: what the process may have. `draw(n)`
-    chooses the first endpoint of a Service port.
+    `kernel` captures packets for relays: a mode of the kernel whose endpoints are relays. Without one, only fronts at
+    this machine's own addresses are served. Relays that capture take their ports from `ports`; empty: the kernel
+    chooses. `limit` bounds the descriptors, None: what the process may have. `draw(n)` chooses the first endpoint of a
+    Service port.
     """
 
     name = "userspace"
 
     def __init__(
         self,
-        capture: Capture | None = None,
+        kernel: RunningMode | None = None,
         *,
         ports: range = range(0),
         udp_idle_s: float = 0.25,
@@ -63,10 +64,12 @@ class UserspaceProxier:
         now_s: Callable[[], float] = time.monotonic,
         draw: Callable[[int], int] = random.randrange,
     ) -> None:
-        self._capture = capture
+        self._kernel = kernel
+        self._capture: Capture | None = None
+        self._addresses: dict[Family, Address] = {}
         self._ports, self._udp_idle_s, self._limit, self._now_s = ports, udp_idle_s, limit, now_s
         self._sessions = Sessions(Balancer(draw))
-        self.counters = RelayCounters(self._sessions, capture.counters if capture else None)
+        self.counters = RelayCounters(self._sessions, kernel.counters if kernel else None)
         self._unsupported: dict[PortName, tuple[str, ...]] = {}
         self._lock = asyncio.Lock()
         self._families = supported_families()
@@ -85,23 +88,20 @@ class UserspaceProxier:
         return self._relays.missing if self._relays else {}
 
     async def sync_full(self, plan: Plan) -> None:
-        """Opens and close relays by the plan, and replace the capture. Connections stay established."""
+        """Opens and closes relays by the plan, and replaces the rules. Connections stay established."""
         async with self._lock:
             relays = self._started()
             self._sessions.plan = plan
             family_plans = [plan.of(family) for family in FAMILIES]
-            if self._capture:
-                for family_plan in family_plans:
-                    address = own_address(family_plan)
-                    is_usable = address is not None and is_own_address(address)
-                    self._capture.relay_addresses[family_plan.family] = address if is_usable else None
+            self._addresses = {each.family: _own_address(each) for each in family_plans}
             wanted: dict[RelayKey, ListenAddresses] = {}
             for family_plan in family_plans:
                 wanted |= self._listen_addresses(family_plan, family_plan.fronts.values())
             relays.close([key for key, where in relays.listening.items() if wanted.get(key, where) != where])
             relays.open(wanted)
-            if self._capture:
-                await self._capture.sync_full(plan)
+            if self._kernel:
+                self._capture = self._captured(plan)
+                await self._kernel.sync_full(self._capture.plan)
             relays.close([key for key in (*relays.listening, *relays.missing) if key not in wanted])
             for name in {*self._sessions.counters, *self._unsupported} - {*plan.ipv4.ports, *plan.ipv6.ports}:
                 self._forget(name)
@@ -110,7 +110,10 @@ class UserspaceProxier:
                     self._reconcile_port(relays, family_plan.family, port)
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Opens relays of new fronts, capture for them, and closes those of fronts that are gone."""
+        """Opens relays of new fronts, captures for them, and closes those of fronts that are gone.
+
+        Where only endpoints differ, no relay and no rule changes.
+        """
         async with self._lock:
             relays = self._started()
             self._sessions.plan = plan
@@ -120,8 +123,10 @@ class UserspaceProxier:
                 relays.open(wanted)
                 before = (old for old, _ in difference.fronts.values() if old)
                 gone += self._listen_addresses(plan.of(family), before).keys() - wanted.keys()
-            if self._capture:
-                await self._capture.sync_partial(plan, differences)
+            if self._kernel and self._capture:
+                captured = self._capture.follow(differences)
+                if any(captured.values()):
+                    await self._kernel.sync_partial(self._capture.plan, captured)
             relays.close(gone)
             for family, difference in differences.items():
                 for name, (_, new) in difference.ports.items():
@@ -131,29 +136,29 @@ class UserspaceProxier:
                         self._forget(name)
 
     async def sweep(self) -> None:
-        """Sweeps the rules of the capture."""
+        """Sweeps the rules."""
         async with self._lock:
-            if self._capture:
-                await self._capture.sweep()
+            if self._kernel:
+                await self._kernel.sweep()
 
     async def check(self, plan: Plan) -> str:
-        """Returns why the kernel would reject the rules of the capture. Relays that do not listen are `missing`."""
+        """Returns why the kernel would reject the rules. Relays that do not listen are `missing`."""
         async with self._lock:
-            return await self._capture.check(plan) if self._capture else ""
+            return await self._kernel.check(self._captured(plan).plan) if self._kernel else ""
 
     @property
     def udp_targets(self) -> UdpTargets | None:
         """The relays of the front, which have other ports after a restart, and after a time without endpoints."""
-        return self._udp_targets if self._capture else None
+        return self._udp_targets if self._kernel else None
 
     @property
     def footprint(self) -> Footprint:
-        """That of the capture; relays have nothing in the kernel that stays."""
-        return self._capture.footprint if self._capture else Footprint()
+        """That of the rules; relays have nothing in the kernel that stays."""
+        return self._kernel.footprint if self._kernel else Footprint()
 
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
         """Notices foreign changes of the rules that capture."""
-        return self._capture.watch(changed) if self._capture else nullcontext()
+        return self._kernel.watch(changed) if self._kernel else nullcontext()
 
     def reconfigure(self, *, ports: range, udp_idle_s: float) -> bool:
         """Go on with these settings, new relays by the new ones; False if ports are to be others."""
@@ -176,8 +181,6 @@ class UserspaceProxier:
                     await asyncio.sleep(DRAIN_CHECK_S)
                 if resources.connections:
                     log.warning("relayed connections reset", connections=len(resources.connections), after_s=DRAIN_S)
-            if self._capture:
-                await self._capture.retire()
         finally:
             self._end()
 
@@ -187,8 +190,8 @@ class UserspaceProxier:
         await self._end_upkeep()
         async with self._lock:
             try:
-                if self._capture:
-                    await self._capture.close(keep_rules=self._relays is None)
+                if self._kernel:
+                    await self._kernel.close(keep_rules=self._relays is None)
             finally:
                 self._end()
 
@@ -205,12 +208,18 @@ class UserspaceProxier:
         self._relays = self._resources = None
 
     def _udp_targets(self, family: Family, front: Front) -> frozenset[SocketAddress]:
-        if not self._capture or is_loopback(front.key.address):
+        if is_loopback(front.key.address):
             return frozenset({(front.key.address, front.key.port)})
-        address = self._capture.relay_addresses[family] or ""
-        ports = self._relays.captured_ports if self._relays else {}
+        address, ports = str(self._addresses[family]), self._relay_ports
         keys = relay_keys(family, front, captures=True)
-        return frozenset((str(address), ports[key]) for key in keys if key in ports)
+        return frozenset((address, ports[key]) for key in keys if key in ports)
+
+    @property
+    def _relay_ports(self) -> Mapping[RelayKey, int]:
+        return self._relays.captured_ports if self._relays else {}
+
+    def _captured(self, plan: Plan) -> Capture:
+        return Capture(plan, self._relay_ports, self._addresses)
 
     def _started(self) -> RelaySet:
         if self._relays is None:
@@ -219,16 +228,12 @@ class UserspaceProxier:
             self._upkeep = observed(self._run_upkeep(), "upkeep of relays")
             if self._families != FAMILIES:
                 log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
-            if self._capture:
-                self._capture.prepare()
-                self._capture.relay_ports = self._relays.captured_ports
         return self._relays
 
     def _listen_addresses(self, family_plan: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, ListenAddresses]:
         if family_plan.family not in self._families:
             return {}
-        captures = self._capture is not None
-        own = self._capture.relay_addresses[family_plan.family] if self._capture else None
+        captures, own = self._kernel is not None, self._addresses[family_plan.family]
         keys = chain.from_iterable(relay_keys(family_plan.family, front, captures=captures) for front in fronts)
         return {key: listen_addresses(family_plan, key, own) for key in keys}
 
@@ -258,6 +263,12 @@ class UserspaceProxier:
                     await self.sync_full(self._sessions.plan)
                 except ApplyError as error:
                     log.warning("capture for relays not synced yet", reason=str(error))
+
+
+def _own_address(family_plan: FamilyPlan) -> Address:
+    """Returns the first of the addresses for relays that is this machine's."""
+    *own, last = relay_addresses(family_plan)
+    return next(filter(is_own_address, own), last)
 
 
 def _unsupported(port: PortPlan) -> Iterator[str]:

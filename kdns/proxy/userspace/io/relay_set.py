@@ -125,11 +125,10 @@ def _reason(key: RelayKey, addresses: ListenAddresses, error: ListenError) -> st
     return error.reason
 
 
-def listen_addresses(family_plan: FamilyPlan, key: RelayKey, own_address: Address | None) -> ListenAddresses:
-    """Where a relay listens: a capturing one at the node's own address, all others at the front itself."""
+def listen_addresses(family_plan: FamilyPlan, key: RelayKey, own_address: Address) -> ListenAddresses:
+    """Returns where a relay listens: a capturing one at the node's own address, all others at the front itself."""
     if key.endpoint_set:
-        wildcard = "0.0.0.0" if key.family == "IPv4" else "::"
-        return ListenAddresses((str(own_address) if own_address else wildcard,), 0)
+        return ListenAddresses((str(own_address),), 0)
     if not key.front.address:
         return ListenAddresses(family_plan.node_ports.listen_addresses(loopback=True), key.front.port)
     return ListenAddresses((key.front.address,), key.front.port)

@@ -11,7 +11,7 @@ import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Object, Service
-from kdns.proxy.iptables.base_chains import Features
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.tables import LARGE, Tables
 from kdns.proxy.plan.config import ProxyConfig
@@ -183,7 +183,7 @@ STATES: Final = {
 def test_no_commit_leaves_a_service_to_nobody(before: str, after: str, bound: int, *, is_restart: bool) -> None:
     """While a restore is carried out, a packet to a Service gets an endpoint or an end."""
     followed = Followed(STATES[before], features=Features(chains_per_section=bound))
-    for jump in followed.tables.jumps:
+    for jump in JUMPS:
         followed.kernel.restore(f"*{jump.table}\n-I {jump.chain} {jump}\nCOMMIT\n")
     if is_restart:
         new = Followed(STATES[after], features=Features(chains_per_section=bound))

@@ -11,7 +11,7 @@ import pytest
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftables.base_chains import TO_ENDPOINTS, base_chains
+from kdns.proxy.nftables.base_chains import base_chains
 from kdns.proxy.nftables.numbers import MAX_NUMBER, ChainNumbers, EndpointIds, Numbers
 from kdns.proxy.nftables.objects import Chain
 from kdns.proxy.nftables.sets import CLIENTS, NUMBERED
@@ -258,7 +258,7 @@ def test_a_table_that_somebody_changed_differs(
     table, rules = Table(family_plan), {}
     there: dict[str, list[str]] = {"chain": [], "map": [], "set": []}
     chains = [chain for each in table.loaded() for chain in each.chains.values()]
-    for each in (*base_chains(family_plan, TO_ENDPOINTS), *chains):
+    for each in (*base_chains(family_plan), *chains):
         there[each.sort].append(each.name)
         if isinstance(each, Chain) and each.rules:
             rules[each.name] = len(each.rules)

@@ -1,9 +1,7 @@
-"""Which relays a plan wants, where they listen, and what captures for them."""
+"""Which relays a plan has, where they listen, and what they do for their clients."""
 
 from __future__ import annotations
 
-import re
-from collections import deque
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -13,21 +11,18 @@ import pytest
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
-from kdns.net import Address
-from kdns.proxy.nftables.capture import capture_table, userspace_text
-from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
-from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.plan.plan import FrontKey, Plan, PortName
+from kdns.proxy.plan.planner import plan
 from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.mode import USERSPACE
-from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_keys
+from kdns.proxy.userspace.mode import text as text_of
+from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_addresses, relay_keys
 from kdns.proxy.userspace.sessions import Sessions, header
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
-OWN = ip_address("192.0.2.1")
 PODS = LocalPods((ip_network("10.1.0.0/24"),))
 
 
@@ -106,6 +101,22 @@ def test_where_node_ports_are(networks: Iterable[str], ipv4: tuple[str, ...], ip
     )
 
 
+@pytest.mark.parametrize(
+    ("primary", "own", "ipv4", "ipv6"),
+    [
+        (("192.0.2.1",), ("192.0.2.1", "192.0.2.9"), "192.0.2.1 192.0.2.9 127.0.0.1", "::1"),
+        ((), ("192.0.2.9", "2001:db8::9"), "192.0.2.9 127.0.0.1", "2001:db8::9 ::1"),
+        (("2001:db8::1",), (), "127.0.0.1", "2001:db8::1 ::1"),
+    ],
+)
+def test_where_relays_that_capture_may_listen(
+    primary: tuple[str, ...], own: tuple[str, ...], ipv4: str, ipv6: str
+) -> None:
+    node = NodeView("here", "", tuple(map(ip_address, primary)), tuple(map(ip_address, own)))
+    made = plan(State(), node, ProxyConfig(USERSPACE))
+    assert [" ".join(map(str, relay_addresses(each))) for each in (made.ipv4, made.ipv6)] == [ipv4, ipv6]
+
+
 BACK = [
     ("10.1.0.2", 80, False),
     ("10.96.0.1", 80, True),
@@ -176,61 +187,8 @@ def test_who_is_told_of_clients(address: str, version: str, wanted: bytes) -> No
     assert header(session, 5555) == wanted
 
 
-def ports_of(family_plan: FamilyPlan) -> dict[RelayKey, int]:
-    keys = [
-        key
-        for front in family_plan.fronts.values()
-        for key in relay_keys("IPv4", front, captures=True)
-        if key.endpoint_set
-    ]
-    return {key: number for number, key in enumerate(keys, 40001)}
-
-
-@pytest.mark.parametrize(("to", "wanted"), [(OWN, "dnat to 192.0.2.1:"), (None, "redirect to :")])
-def test_packets_are_led_to_relays(to: Address | None, wanted: str) -> None:
-    family_plan = planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)).ipv4
-    text = capture_table(family_plan, ports_of(family_plan), to).whole()
-    assert f"add rule ip kdns to-relays-tcp meta l4proto tcp {wanted}ip daddr . tcp dport map @relays-tcp" in text
-    assert "add element ip kdns relays-tcp { 10.96.0.1 . 80 : 40001, 198.51.100.9 . 80 : 40002 }" in text
-    assert "add element ip kdns relays-local-tcp { 198.51.100.9 . 80 : 40003 }" in text
-    assert "add element ip kdns relays-nodeports-tcp { 30080 : 40004 }" in text
-    assert "add element ip kdns relay-ports-tcp { 40001, 40002, 40003, 40004, 40005 }" in text
-    for other in ("numgen", "masquerade fully-random", "jump mark-for-masquerade", "hairpin"):
-        assert other not in text
-
-
-def test_what_is_at_loopback_or_not_listened_on_is_not_captured() -> None:
-    family_plan = planned(service("127.96.0.1"), endpoints(HERE)).ipv4
-    text = capture_table(family_plan, {}, OWN).whole()
-    assert "add element" not in text
-
-
-CHANGES = [
-    ("another endpoint", service(), endpoints(HERE, THERE), ""),
-    ("none", service(), None, "delete .*relays-tcp .*delete .*service-ips .*add .*no-endpoint-services"),
-    ("policy", service(externalTrafficPolicy="Local"), endpoints(HERE), "add chain .*to-relays-local.* any-endpoint"),
-    ("address", service("10.96.0.2"), endpoints(HERE), "delete .*10.96.0.1 . 80 .*add .*10.96.0.2 . 80"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "web", "slices", "wanted"), CHANGES)
-def test_a_change_is_its_difference(name: str, web: Service, slices: EndpointSlice | None, wanted: str) -> None:
-    state = State()
-    for each in (service(), endpoints(HERE)):
-        state.upsert(each)
-    made = Planner(state, NODE, ProxyConfig(USERSPACE, node_port_addresses=()))
-    ports = ports_of(made.plan.ipv4)
-    captured = capture_table(made.plan.ipv4, ports, OWN)
-    deque(captured.loaded(), 0)
-    changes = [state.upsert(web), state.upsert(slices) if slices else state.delete(EndpointSlice, ("shop", "web"))]
-    differences = made.changed([each for each in changes if each])
-    ports |= {key: 50000 + number for key, number in ports_of(made.plan.ipv4).items() if key not in ports}
-    text = " ".join(commands(captured.follow(made.plan.ipv4, differences["IPv4"])))
-    assert re.search(wanted, text) if wanted else not text, (name, text)
-
-
 def test_render_names_every_relay() -> None:
-    text = userspace_text(planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)))
+    text = text_of(planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)))
     assert [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")] == [
         "relay 1: TCP 10.96.0.1:80, cluster IP of shop/web, to 2 endpoints",
         "relay 2: TCP 198.51.100.9:80, load balancer IP of shop/web, to 2 endpoints, for this node and its Pods",
@@ -238,7 +196,7 @@ def test_render_names_every_relay() -> None:
         "relay 4: TCP *:30080, node port of shop/web, to 2 endpoints, for this node and its Pods",
         "relay 5: TCP *:30080, node port of shop/web, to 1 endpoint of this node",
     ]
-    none = userspace_text(planned(service(internalTrafficPolicy="Local"), endpoints(THERE)))
+    none = text_of(planned(service(internalTrafficPolicy="Local"), endpoints(THERE)))
     assert "no relay: TCP 10.96.0.1:80, cluster IP of shop/web: drop" in none
 
 
