@@ -49,6 +49,10 @@ class Catalogue(Kinds):
         """Returns how objects are read and written as a kind; None if it is stored itself."""
         return self._conversions.get(kind) if kind else None
 
+    def strategy(self, kind: Kind, served_version: Kind | None) -> Strategy:
+        """Returns the rules of writes of a stored kind in a served version, by default those of the stored kind."""
+        return (self._strategies.get(served_version) if served_version else None) or self[kind]
+
     def field_labels(self, kind: Kind, served_version: Kind | None) -> FieldLabels:
         """Returns the fields that selectors may name for a stored kind in a served version."""
         conversion = self.conversion(served_version)
@@ -60,12 +64,14 @@ class Catalogue(Kinds):
         strategy: Strategy,
         versions: Iterable[Kind] | None = None,
         conversions: Iterable[VersionConversion] = (),
+        strategies: Mapping[Kind, Strategy] | None = None,
     ) -> None:
         """Serves a further stored kind, at once and everywhere.
 
-        `versions` are the kinds in which it is served, by default itself; `conversions` are those of the others.
+        `versions` are the kinds in which it is served, by default itself; `conversions` are those of the others, and
+        `strategies` those whose rules differ.
         """
-        self._strategies[kind] = strategy
+        self._strategies |= {kind: strategy, **(strategies or {})}
         others = {each: how for each, how in self._conversions.items() if each.stored_kind is not kind}
         self._conversions = others | {each.kind: each for each in conversions}
         self._learn(kind, (kind,) if versions is None else versions)

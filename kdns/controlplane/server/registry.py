@@ -114,7 +114,7 @@ class Registry:
     def create(self, request: Request, obj: Json, entries: Entries | None = None) -> StoredObject:
         """Stores a new object; `entries` are its managedFields if they are known. A dry run returns the object only."""
         kind, namespace, dry_run = request.kind, request.space, request.dry_run
-        strategy, txn = self.kinds[kind], Transaction()
+        strategy, txn = self.kinds.strategy(kind, request.served_version), Transaction()
         obj = serialized(kind, object_meta.typed(kind, obj))
         object_meta.place(kind, namespace, obj)
         metadata = obj["metadata"]
@@ -163,7 +163,7 @@ class Registry:
         With a subresource, no more than metadata and status is validated.
         """
         kind, (namespace, name), subresource = version.kind, version.key, request.subresource
-        strategy, old, txn = self.kinds[kind], version.obj, Transaction()
+        strategy, old, txn = self.kinds.strategy(kind, request.served_version), version.obj, Transaction()
         new = serialized(kind, object_meta.typed(kind, obj))
         object_meta.place(kind, namespace, new)
         object_meta.check_address(namespace, name, new)
@@ -209,7 +209,7 @@ class Registry:
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
         kind, subresource = request.kind, request.subresource
-        strategy = self.kinds[kind]
+        strategy = self.kinds.strategy(kind, request.served_version)
         if subresource:
             causes = _common(kind, old, new) + validate_meta_update(old, new)
             if rules := strategy.validate_subresource.get(subresource):

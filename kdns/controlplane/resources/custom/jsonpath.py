@@ -18,8 +18,9 @@ _TOKEN: Final = re.compile(
     r"""\.(?P<name>(?:[^.\[\\]|\\.)+)"""
     r"""|\[\s*'(?P<quoted>(?:[^'\\]|\\.)*)'\s*\]"""
     r"""|\[\s*(?P<index>-?[0-9]+)\s*\]"""
+    r"""|\[\s*(?P<slice>-?[0-9]*:-?[0-9]*(?::[1-9][0-9]*)?)\s*\]"""
     r"""|(?P<all>\[\s*\*\s*\])"""
-    r"""|\[\s*\?\(\s*@\.(?P<field>[\w.-]+)\s*(?P<sign>==|!=|<=|>=|<|>)\s*(?P<value>"[^"]*"|'[^']*'|[^\s)]+)\s*\)\s*\]"""
+    r"""|\[\s*\?\(\s*@\.(?P<field>[\w.-]+)\s*(?:(?P<sign>==|!=|<=|>=|<|>)\s*(?P<value>"[^"]*"|'[^']*'|[^\s)]+)\s*)?\)\s*\]"""
 )
 _SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": lambda one, other: bool(one == other),
@@ -53,8 +54,12 @@ def _step(token: re.Match[str]) -> Step:
     parts = token.groupdict()
     if parts["index"] is not None:
         return _element(int(parts["index"]))
+    if parts["slice"]:
+        return _part(slice(*(int(each) if each else None for each in parts["slice"].split(":"))))
     if parts["all"]:
         return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if parts["field"] and not parts["sign"]:
+        return _filter(steps(f".{parts['field']}"), lambda one, _: one is not None, None)
     if parts["field"]:
         return _filter(steps(f".{parts['field']}"), _SIGNS[parts["sign"]], _literal(parts["value"]))
     name = re.sub(r"\\(.)", r"\1", parts["name"] or parts["quoted"] or "")
@@ -65,6 +70,10 @@ def _step(token: re.Match[str]) -> Step:
 
 def _element(index: int) -> Step:
     return lambda value: value[index:][:1] if isinstance(value, list) else ()
+
+
+def _part(which: slice) -> Step:
+    return lambda value: value[which] if isinstance(value, list) else ()
 
 
 def _literal(text: str) -> Any:
@@ -97,8 +106,17 @@ def _walk(path: tuple[Step, ...], value: Any) -> Iterable[Any]:
 
 
 def first(path: str, obj: Any) -> Any:
-    """Returns the first value at a valid path; None if there is none."""
-    return next(iter(_walk(steps(path), obj)), None)
+    """Returns the first value at a path; None if there is none, or if the path is not supported."""
+    return next(iter(_walk(steps(path), obj)), None) if is_supported(path) else None
+
+
+def is_supported(path: str) -> bool:
+    """Returns whether `first` can find the values of a path."""
+    try:
+        steps(path)
+    except ValueError:
+        return False
+    return True
 
 
 _FIELDS: Final = re.compile(r"(?:\.[A-Za-z_][A-Za-z0-9_-]*)+")

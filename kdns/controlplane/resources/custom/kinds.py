@@ -38,7 +38,12 @@ class Rows(Protocol):
     """The catalogue that the kinds are added to."""
 
     def put(
-        self, kind: Kind, strategy: Strategy, versions: Iterable[Kind], conversions: Iterable[VersionConversion]
+        self,
+        kind: Kind,
+        strategy: Strategy,
+        versions: Iterable[Kind],
+        conversions: Iterable[VersionConversion],
+        strategies: Mapping[Kind, Strategy],
     ) -> None:
         """Serves a kind in these versions, of which only the kind itself needs no conversion."""
 
@@ -130,8 +135,10 @@ class CustomKinds:
         served = [self._version(kind, each["name"]) for each in spec["versions"] if each["served"]]
         for each in served:
             _follow(each, spec, names, versions[each.version])
-        conversions = [_conversion(each, versions[each.version]) for each in served if each is not kind]
-        self._rows.put(kind, _strategy(kind, own, definition), served, conversions)
+        others = [each for each in served if each is not kind]
+        conversions = [_conversion(each, versions[each.version]) for each in others]
+        strategies = {each: _strategy(each, versions[each.version], definition) for each in others}
+        self._rows.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
         self._served[definition_name] = kind
 
     def _version(self, kind: Kind, name: str) -> Kind:
@@ -252,8 +259,11 @@ def _scale_paths(scale: Mapping[str, Any]) -> ScalePaths:
 
 
 def warnings_of(definition: Json) -> Iterable[str]:
-    """Yields what of a definition has no effect: rules in CEL, by the names of their fields."""
+    """Yields what of a definition has no effect: columns that stay empty, and rules in CEL, by their fields."""
     for version in (definition.get("spec") or {}).get("versions") or ():
+        for column in version.get("additionalPrinterColumns") or ():
+            if not jsonpath.is_supported(path := column["jsonPath"]):
+                yield f"{version['name']}: column {column['name']} stays empty: unsupported JSONPath {path}"
         places = list(rule_paths(parsed(version["schema"]["openAPIV3Schema"])))
         if places:
             shown = ", ".join(place or "the object" for place in places[:_PLACES_MAX])

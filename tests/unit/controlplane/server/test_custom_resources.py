@@ -10,7 +10,7 @@ from verbs_api import NOW, NOW_S, new_api
 from widgets import COLUMNS, SCHEMA, definition, version, widget
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Kind
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json, Kind
 from kdns.controlplane.resources.custom.kinds import warnings_of
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server import discovery
@@ -273,6 +273,37 @@ def test_versions_differ_by_their_apiversion_alone() -> None:
     shown = kind_of(api)
     assert (kind_of(api, "v1alpha1"), shown) == (old, stored)  # watches of both go on
     assert api.get(Request(shown.stored_kind, "default", "one", served_version=shown))["apiVersion"] == "example.com/v1"
+
+
+def test_what_is_sent_has_the_rules_of_its_version() -> None:
+    def of_names(*required: str) -> Json:
+        fields: Json = {name: {"type": "string"} for name in "bc"}
+        fields["a"] = {"type": "string", "default": required[0]}
+        spec = {"type": "object", "required": [*required], "properties": fields}
+        return {"type": "object", "properties": {"spec": spec}}
+
+    api = new_api()
+    old = version("v1alpha1", storage=False, schema=of_names("b"), selectableFields=[], subresources={})
+    api.create(
+        Request(DEFINITION), definition(old, version(schema=of_names("c"), selectableFields=[], subresources={}))
+    )
+    stored, served = kind_of(api), kind_of(api, "v1alpha1")
+
+    def sent(kind: Kind, name: str, **spec: str) -> Json:
+        return {"apiVersion": kind.api_version, "kind": "Widget", "metadata": {"name": name}, "spec": spec}
+
+    made = api.create(Request(stored, "default", served_version=served), sent(served, "one", b="x"))
+    assert made.obj["spec"] == {"a": "b", "b": "x"}
+    refused(422, api.create, Request(stored, "default"), sent(stored, "two", b="x"))
+    refused(422, api.create, Request(stored, "default", served_version=served), sent(served, "two", c="x"))
+    api.patch(Request(stored, "default", "one", served_version=served), MERGE_PATCH, {"spec": {"b": "y"}})
+    refused(422, api.patch, Request(stored, "default", "one"), MERGE_PATCH, {"spec": {"b": "z"}})
+
+
+def test_columns_of_unsupported_paths_are_named_in_a_warning() -> None:
+    column = {"name": "All", "type": "string", "jsonPath": ".spec..name"}
+    found = list(warnings_of(definition(version(additionalPrinterColumns=[column]))))
+    assert found[0] == "v1: column All stays empty: unsupported JSONPath .spec..name"
 
 
 def test_rules_in_cel_are_named_in_a_warning() -> None:
