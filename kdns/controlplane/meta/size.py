@@ -19,12 +19,21 @@ def check_size(value: Any) -> None:
     text = msgspec.json.encode(value)
     if text.count(b",") + text.count(b"{") + text.count(b"[") < VALUES_MAX:
         return  # each value but the first follows one of these
+    if values_in(value) > VALUES_MAX:
+        raise too_large(f"{VALUES_MAX} fields and items")
+
+
+def values_in(value: Any) -> int:
+    """Returns the number of JSON values: the value itself, and the fields and items below it."""
     count, containers = 1, [value] if isinstance(value, dict | list) else []
     while containers:
         container = containers.pop()
         count += len(container)
-        if count > VALUES_MAX:
-            message = f"Request entity too large: limit is {VALUES_MAX} fields and items"
-            raise StatusError(413, "RequestEntityTooLarge", message, {})
         inner = container.values() if isinstance(container, dict) else container
         containers += [each for each in inner if isinstance(each, dict | list)]
+    return count
+
+
+def too_large(limit: str) -> StatusError:
+    """Returns 413 for an object that exceeds a limit."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}", {})

@@ -288,7 +288,8 @@ class Verbs:
 
         if version := latest():
             size_bytes = max(size_bytes, len(version.encoded))
-        return await made_in_thread(lambda: self._object(call, write()), size_bytes, latest)
+        weight = call.target.kind.weight
+        return await made_in_thread(lambda: self._object(call, write()), size_bytes * weight, latest)
 
     def _object(self, call: ResourceRequest, result: _Result) -> web.StreamResponse:
         renderer, version, warnings = call.renderer, result.version, result.warnings

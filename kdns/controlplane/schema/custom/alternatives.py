@@ -1,0 +1,44 @@
+"""How much a schema makes of the validation of one value, and the limits of that.
+
+Differs: kube-apiserver has no such limits; a few kilobytes of nested `oneOf` would hold this server for minutes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kdns.controlplane.meta.size import too_large, values_in
+from kdns.controlplane.meta.structural import Schema
+
+ALTERNATIVES_MAX: Final = 1000
+"""How many schemas may restrict one value; the definitions of Gateway API, cert-manager and Prometheus have up to 8."""
+
+CHECKS_MAX: Final = 500_000
+"""How often schemas in junctors may be tried on the values of one object; each try takes about 10 µs."""
+
+
+def alternatives(schema: Schema) -> int:
+    """Returns the largest number of schemas in allOf, anyOf, oneOf and not, at all depths, that one value has."""
+    return max([sum(map(_size, _junctors(schema))), *map(alternatives, _below(schema))])
+
+
+def check_work(count: int, value: Any) -> None:
+    """Raises 413 for a value with too many values for a schema of so many alternatives."""
+    if count * values_in(value) > CHECKS_MAX:
+        raise too_large(f"{CHECKS_MAX // count} fields and items, since the schema has {count} alternatives")
+
+
+def _size(schema: Schema) -> int:
+    """Returns the number of schemas that a schema consists of."""
+    return 1 + sum(map(_size, (*_junctors(schema), *_below(schema))))
+
+
+def _junctors(schema: Schema) -> tuple[Schema, ...]:
+    negated = (schema.negated,) if schema.negated else ()
+    return *schema.all_of, *schema.any_of, *schema.one_of, *negated
+
+
+def _below(schema: Schema) -> list[Schema]:
+    """Returns the schemas of the fields and items."""
+    others = (schema.additional_properties, schema.items)
+    return [*schema.properties.values(), *(each for each in others if isinstance(each, Schema))]
