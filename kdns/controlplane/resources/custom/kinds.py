@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from kdns.controlplane.meta import formats
@@ -33,6 +34,8 @@ from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, is_terminating
 
 _PLACES_MAX: Final = 5
+_CAUSES_MAX: Final = 100
+"""How many violations of a schema a refusal names. Differs: kube-apiserver names all, in a message of any size."""
 _VALUE_WEIGHT: Final = 8
 """How many times as long as that of built-in kinds the validation of an object takes, without alternatives."""
 
@@ -231,7 +234,7 @@ def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
 
     def validate_values(new: Json, _old: Json | None) -> list[Cause]:
         check_work(count, new)
-        return list(causes_of(schema, new))
+        return list(islice(causes_of(schema, new), _CAUSES_MAX))
 
     def prepare_create(obj: Json) -> Json:
         if ends:
