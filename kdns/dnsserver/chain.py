@@ -28,10 +28,10 @@ class Request(NamedTuple):
     """One query as plugins see it; immutable, `_replace` makes another one.
 
     `client` is its address and port, `local` and `local_port` are its destination as the listener knows it, `transport`
-    is "udp", "tcp", "tls", "https" or "quic". `zone` and `view` are the server block's, `server` is the label of its
-    server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are facts that a
-    directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number of internal
-    queries that led to this one, 0 for a client's query.
+    is "udp", "tcp" (also below TLS and HTTPS) or "quic". `zone` and `view` are the server block's, `server` is the
+    label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
+    facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number
+    of internal queries that led to this one, 0 for a client's query.
     """
 
     query: Query

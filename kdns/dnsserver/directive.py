@@ -275,7 +275,7 @@ class Peers(Protocol):
 
     @property
     def random(self) -> RandomNumbers:
-        """RandomNumbers numbers."""
+        """The source of random numbers."""
         ...
 
 

@@ -182,7 +182,9 @@ class Session(RESTClientObject):
             configuration.client_session_kwargs = {"trust_env": False}
 
     async def authorization(self) -> str:
-        """Returns the Authorization header, or "". The package reads a service account's token again once a minute.
+        """Returns the Authorization header, or "".
+
+        The kubernetes package reads a service account's token again once a minute.
 
         Raises ApiServerError for a token file that cannot be read.
         """

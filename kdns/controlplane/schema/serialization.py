@@ -2,8 +2,9 @@
 
 encoding/json drops the empty values of fields with omitempty. It writes a field without omitempty whatever its value
 is, and a struct even with omitempty, unless it is a pointer: `ports: null` of an EndpointSlice, `status:
-{"loadBalancer": {}}` of a Service, `resources: {}` of a container. A compiled type has these values as defaults:
-msgspec omits a default that is a plain value, and writes one that a factory makes.
+{"loadBalancer": {}}` of a Service, `resources: {}` of a container. In a compiled type, a field that Go drops
+when it is empty has a plain default, which msgspec omits; a field that Go always writes has a default from a factory,
+which msgspec writes.
 """
 
 from __future__ import annotations

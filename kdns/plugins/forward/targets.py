@@ -1,4 +1,4 @@
-"""The words after FROM: addresses, host names, and files such as /etc/resolv.conf with addresses.
+"""The words TO of `forward FROM TO...`: addresses, host names, and files such as /etc/resolv.conf with addresses.
 
 `dns://` is UDP and TCP, `tls://` is DNS over TLS, `https://` DNS over HTTPS. After % is the name in the certificate of
 an upstream of `tls://` and `https://`, and otherwise the zone of an IPv6 address.

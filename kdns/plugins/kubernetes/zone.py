@@ -326,7 +326,7 @@ class Zones:
     def _is_above(self, bounds: tuple[bytes, bytes]) -> bool:
         """Returns whether some address in these bounds has a name.
 
-        Remembered, for hidden addresses can be many to look at.
+        The result is kept: each hidden address below the name is looked at.
         """
         if bounds not in self._above:
             if len(self._above) >= MAX_TREES:

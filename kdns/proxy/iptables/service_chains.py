@@ -81,7 +81,7 @@ def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: Family
 def _list_rules(
     each: PortPlan, endpoints: Mapping[str, tuple[ServiceEndpoint, str]], has_comments: bool
 ) -> Iterator[Rule]:
-    """Yields a client with affinity goes to its last endpoint, any other to each with the same probability."""
+    """Yields the rules: a client with affinity goes to its last endpoint, others to each with the same probability."""
     texts = {
         name: f"{comment(f'{each.name} -> {written}')} " if has_comments else ""
         for name, (_, written) in endpoints.items()

@@ -210,7 +210,7 @@ def _bypasses_lists(part: Content) -> bool:
 
 
 def _delete(change: Transaction, name: str, key: ElementKey) -> None:
-    """Deletes an element, or do not add it if it is a shared one that this transaction was to add."""
+    """Deletes an element, or does not add it if it is a shared one that this transaction was to add."""
     added = change.add.get(name, {})
     if key in added and name in SHARED:
         del added[key]

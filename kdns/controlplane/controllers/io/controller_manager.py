@@ -374,7 +374,7 @@ class _PriorityQueue:
 
 
 def _without_managers(obj: Json) -> Json:
-    """Returns the object without managedFields, which are half of its memory; an update without them keeps them."""
+    """Returns the object without managedFields, half of its memory; an update without them keeps the stored ones."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
 

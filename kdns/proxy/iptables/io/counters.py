@@ -1,4 +1,4 @@
-"""The counters of mode iptables: kube-proxy's figures of restores and rules, and what rules count by nfacct."""
+"""The counters of mode iptables: kube-proxy's figures of restores and rules, and packets that rules count by nfacct."""
 
 from __future__ import annotations
 

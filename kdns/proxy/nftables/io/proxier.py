@@ -87,7 +87,7 @@ class NftablesProxier(KernelMode):
         self._tables = tables
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Applys the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
+        """Applies the differences: new chains, to which nothing leads yet, and then all elements in one transaction."""
         async with self._turn:
             await self._sync_partial(plan, differences)
 

@@ -30,11 +30,11 @@ class Proxier(Protocol):
         ...
 
     async def sync_full(self, plan: Plan) -> None:
-        """Applys the whole plan, whatever rules there are."""
+        """Applies the whole plan, whatever rules there are."""
         ...
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Applys the differences from the plan before."""
+        """Applies the differences from the plan before."""
         ...
 
     async def sweep(self) -> None:

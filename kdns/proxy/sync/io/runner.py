@@ -312,7 +312,7 @@ class SyncRunner:
         await self._sync_full(planner)
 
     async def _accepted(self, inputs: PlanInputs) -> list[Key]:
-        """Checks undecided Services for SEARCH_S at most; those that the kernel accepts."""
+        """Checks undecided Services for BISECT_BUDGET_S at most; returns those that the kernel accepts."""
 
         async def check(keys: Sequence[Key]) -> str:
             return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
