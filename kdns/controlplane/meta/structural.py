@@ -74,3 +74,22 @@ class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defa
 def parsed(source: Mapping[str, Any]) -> Schema:
     """Returns a schema. Raises msgspec.ValidationError if a field has the wrong type."""
     return msgspec.convert(source, Schema)
+
+
+def merged(one: Schema, other: Schema) -> Schema:
+    """Returns a schema with the fields of both; what both say of a value, the first says."""
+    properties = {**other.properties, **one.properties}
+    for name in one.properties.keys() & other.properties.keys():
+        properties[name] = merged(one.properties[name], other.properties[name])
+    items, values = one.items or other.items, one.additional_properties or other.additional_properties
+    if one.items and other.items:
+        items = merged(one.items, other.items)
+    if isinstance(one.additional_properties, Schema) and isinstance(other.additional_properties, Schema):
+        values = merged(one.additional_properties, other.additional_properties)
+    return msgspec.structs.replace(
+        one,
+        properties=properties,
+        items=items,
+        additional_properties=values,
+        preserve_unknown=one.preserve_unknown or other.preserve_unknown,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -12,7 +12,7 @@ from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.conditions import is_true
 from kdns.controlplane.meta.errors import Cause, method_not_allowed
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.meta.structural import Schema, parsed
+from kdns.controlplane.meta.structural import Schema, merged, parsed
 from kdns.controlplane.resources.columns import DEFAULT
 from kdns.controlplane.resources.conversion import VersionConversion
 from kdns.controlplane.resources.custom import jsonpath, printer
@@ -78,7 +78,8 @@ class CustomKinds:
 
     The kind of a resource is one value as long as the server runs, and so is that of each version, also when the
     definition changes, or is deleted and made again: objects, watches and references stay valid. Objects are stored in
-    the version that was the storage version at first; a mixed kind has objects of several versions from earlier starts.
+    the version that was the storage version at first; a mixed kind has objects of several versions from earlier
+    starts, or versions with different schemas.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -138,12 +139,16 @@ class CustomKinds:
                 self._mixed.add(kind)
         own = versions.get(kind.version, versions[storage])
         _follow(kind, spec, names, own)
+        others = [each.schema for each in versions.values() if each.source["schema"] != own.source["schema"]]
+        if others:  # the stored objects may have the fields of each version
+            self._mixed.add(kind)
+            kind.schema = reduce(merged, others, own.schema)
         served = [self._version(kind, each["name"]) for each in spec["versions"] if each["served"]]
         for each in served:
             _follow(each, spec, names, versions[each.version])
-        others = [each for each in served if each is not kind]
-        conversions = [_conversion(each, versions[each.version]) for each in others]
-        strategies = {each: _strategy(each, versions[each.version], definition) for each in others}
+        converted = [each for each in served if each is not kind]
+        conversions = [_conversion(each, versions[each.version]) for each in converted]
+        strategies = {each: _strategy(each, versions[each.version], definition) for each in converted}
         self._rows.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
         self._served[definition_name] = kind
 

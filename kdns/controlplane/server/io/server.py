@@ -102,7 +102,7 @@ class _Handler:
             path = routes.parsed(request.path)
             subresources.refuse(path, self.verbs.api)
             target = routes.target(path, self.verbs.api.kinds)
-            deprecations = deprecations_of(self.verbs.api.kinds, target.kind)
+            deprecations = deprecations_of(self.verbs.api.kinds, target.served_version or target.kind)
             return await self.verbs.run(request, target, user)
         except StatusError as error:
             response = _error_response(request, error)

@@ -82,7 +82,7 @@ class Verbs:
             _ = call.renderer  # 406 comes before the write
         response = await method(self, call)
         await self.durable()
-        add_warnings(response, deprecations_of(self.api.kinds, target.kind))
+        add_warnings(response, deprecations_of(self.api.kinds, target.served_version or target.kind))
         if isinstance(response, web.Response) and request.method != "HEAD":
             await self._send(request, response)
         return response

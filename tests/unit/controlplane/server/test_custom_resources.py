@@ -293,17 +293,41 @@ def test_what_is_sent_has_the_rules_of_its_version() -> None:
     api.create(
         Request(DEFINITION), definition(old, version(schema=of_names("c"), selectableFields=[], subresources={}))
     )
-    stored, served = kind_of(api), kind_of(api, "v1alpha1")
+    new, served = kind_of(api), kind_of(api, "v1alpha1")
+    stored = new.stored_kind
 
     def sent(kind: Kind, name: str, **spec: str) -> Json:
         return {"apiVersion": kind.api_version, "kind": "Widget", "metadata": {"name": name}, "spec": spec}
 
     made = api.create(Request(stored, "default", served_version=served), sent(served, "one", b="x"))
     assert made.obj["spec"] == {"a": "b", "b": "x"}
-    refused(422, api.create, Request(stored, "default"), sent(stored, "two", b="x"))
+    refused(422, api.create, Request(stored, "default", served_version=new), sent(new, "two", b="x"))
     refused(422, api.create, Request(stored, "default", served_version=served), sent(served, "two", c="x"))
     api.patch(Request(stored, "default", "one", served_version=served), MERGE_PATCH, {"spec": {"b": "y"}})
-    refused(422, api.patch, Request(stored, "default", "one"), MERGE_PATCH, {"spec": {"b": "z"}})
+    refused(422, api.patch, Request(stored, "default", "one", served_version=new), MERGE_PATCH, {"spec": {"b": "z"}})
+
+
+def test_fields_of_one_version_alone_are_stored() -> None:
+    def of(name: str) -> Json:
+        rows = {"type": "array", "items": {"type": "object", "properties": {name: {"type": "string"}}}}
+        values = {"type": "object", "additionalProperties": rows["items"]}
+        fields = {"rows": rows, "values": values, name: {"type": "string"}}
+        return {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
+
+    api = new_api()
+    old, new = (
+        version(name, storage=name == "v1", schema=of(name), selectableFields=[], subresources={})
+        for name in ("v1alpha1", "v1")
+    )
+    api.create(Request(DEFINITION), definition(old, new))
+    served = kind_of(api, "v1alpha1")
+    spec = {"rows": [{"v1alpha1": "a"}], "values": {"b": {"v1alpha1": "c"}}, "v1alpha1": "d"}
+    sent = {"apiVersion": served.api_version, "kind": "Widget", "metadata": {"name": "one"}, "spec": spec}
+    made = api.create(Request(served.stored_kind, "default", served_version=served), sent)
+    assert made.obj["spec"] == spec
+    assert api.get(Request(served.stored_kind, "default", "one", served_version=served))["spec"] == spec
+    strict = FieldValidator(kind_of(api), "Strict")
+    refused(400, strict, {**sent, "apiVersion": "example.com/v1"})
 
 
 def test_columns_of_unsupported_paths_are_named_in_a_warning() -> None:
