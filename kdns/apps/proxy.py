@@ -35,7 +35,8 @@ from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import ClientConnection, Settings
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
-from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.takeover.io.choice import Choice, choice, require_mode
 from kdns.proxy.takeover.io.modes import MODES, clean_ups
 from kdns.proxy.takeover.io.takeover import Takeover

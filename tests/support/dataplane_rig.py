@@ -31,8 +31,9 @@ from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.sync.io import runner as module
-from kdns.proxy.sync.io.runner import PlanInputs, SyncResult, SyncRunner, SyncTiming
+from kdns.proxy.sync import schedule
+from kdns.proxy.sync.io.runner import PlanInputs, SyncResult, SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 
 DEADLINE_S = 60.0
 VIEW = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"),))
@@ -170,5 +171,5 @@ class Rig:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it wait milliseconds for what takes seconds."""
-    monkeypatch.setattr(module, "FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(module, "SWEEP_DELAY_S", 0.01)
+    monkeypatch.setattr(schedule, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(schedule, "SWEEP_DELAY_S", 0.01)

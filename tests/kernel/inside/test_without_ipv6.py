@@ -17,7 +17,8 @@ from kdns.cluster.objects import EndpointSlice, Service
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Proxier
-from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 from kdns.proxy.userspace.mode import USERSPACE
 

@@ -20,7 +20,8 @@ from kdns.proxy.node.io.events import MAX_QUEUED, EventRecorder
 from kdns.proxy.node.io.health import LASTING_S, ProxyHealth, ServiceHealthServers
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
-from kdns.proxy.sync.io.runner import SyncResult, SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 from kdns.proxy.userspace.mode import USERSPACE
 from kdns.runtime.connections import ConnectionKind, Connections

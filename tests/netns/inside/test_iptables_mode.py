@@ -35,7 +35,8 @@ from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
-from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.runtime.metrics import MetricFamilies
 
 BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")

@@ -35,7 +35,8 @@ from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.sync.io.proxier import Proxier
-from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 SEEDS: Final = range(settings().max_examples // 2 // DATAPLANE.share)

@@ -17,7 +17,8 @@ from world import World
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
-from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
 ROUNDS: Final = 80 // DATAPLANE.share

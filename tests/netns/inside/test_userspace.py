@@ -45,7 +45,8 @@ from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
-from kdns.proxy.sync.io.runner import SyncRunner, SyncTiming
+from kdns.proxy.sync.io.runner import SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 POD1, POD2, REMOTE = PODS["pod1"], PODS["pod2"], PODS["remote"]

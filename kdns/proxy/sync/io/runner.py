@@ -1,15 +1,12 @@
-"""Applies the plan to the node: changes are gathered, planned, and synced by the mode's proxier.
+"""Applies the plan to the node: changes are gathered, planned, and synced by the mode's proxier, by the schedule.
 
-The first change after a quiet time is synced at once, later ones min_sync_s after the end of the previous run. A failed
-sync, or one that ends by a defect, is retried as a full one, with the reason or the traceback in the log; until then
-the kernel keeps its rules.
+A failed sync, or one that ends by a defect, is retried as a full one, with the reason or the traceback in the log;
+until then the kernel keeps its rules.
 Services that the kernel rejects are found and excluded until they change, or until the next full sync. While many are
 suspected, the accepted ones are applied in several syncs.
-A full sync runs once an hour, as in kube-proxy, in case a foreign change was missed.
 
-Repeated failures use at most 25 % of the time: the next attempt, and the next repair in a series of foreign changes,
-wait for three times as long as the last one took. If the kernel rejects even a plan without Services, that plan is
-checked until the kernel accepts it, and nothing is planned.
+If the kernel rejects even a plan without Services, that plan is checked until the kernel accepts it, and nothing is
+planned.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeAlias
 
 from kdns import logs
@@ -31,17 +29,8 @@ from kdns.proxy.plan.planner import Difference, Planner, affected_services
 from kdns.proxy.sync.io.proxier import Proxier
 from kdns.proxy.sync.io.stats import SyncStats
 from kdns.proxy.sync.rejections import RejectionSearch
+from kdns.proxy.sync.schedule import Schedule, Step, SyncTiming
 
-SWEEP_DELAY_S: Final = 1.0
-"""How long what a partial sync left unused has to stay; see `Table.sweep`."""
-FIRST_RETRY_S: Final = 1.0
-FULL_SYNC_S: Final = 3600.0
-CONFLICT_S: Final = 60.0
-"""Foreign changes within this time of the last repair form a series."""
-IMMEDIATE_REPAIRS: Final = 3
-"""How many foreign changes in a row are repaired at once, however long the repairs take."""
-BACKOFF_FACTOR: Final = 3.0
-"""How long kdns rests after failures and repairs in a row, as a multiple of how long the last one took."""
 BISECT_BUDGET_S: Final = 5.0
 """How long Services are checked before those that the kernel accepts are applied."""
 
@@ -49,14 +38,6 @@ log = logs.get(__name__)
 
 PlanInputs: TypeAlias = tuple[NodeView, ProxyConfig]
 """The plan's inputs beside Services and endpoints."""
-
-
-@dataclass(frozen=True, slots=True)
-class SyncTiming:
-    """KubeProxyConfiguration's periods, in seconds."""
-
-    min_sync_s: float = 1.0
-    sync_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +72,7 @@ class SyncRunner:
         now_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self.state, self.proxier, self.timing = state, proxier, timing
+        self.state, self.proxier, self.timing, self.schedule = state, proxier, timing, Schedule(timing)
         self.stats = SyncStats(now_s, wall_s)
         self.rejected: dict[Key, str] = {}
         """The Services that the kernel rejects, with the reason."""
@@ -101,16 +82,10 @@ class SyncRunner:
         self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
         self._planner: Planner | None = None
         self._pending: dict[Key, None] = {}
-        self._full_pending = True
-        self._foreign_pending = False
-        self._repaired_s, self._repair_took_s, self._conflicts = float("-inf"), 0.0, 0
         self._search = RejectionSearch()
         self._unreported: dict[Key, str] = {}
         self._is_everything_rejected = False
         self._wake = asyncio.Event()
-        self._last_full_s = now_s()
-        self._sweep_due_from_s: float | None = None
-        self._retry_s: float | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -132,6 +107,8 @@ class SyncRunner:
         for change in changes:
             self._pending |= dict.fromkeys(affected_services(change))
             self.stats.changed(change)
+        if self._pending:
+            self.schedule.changed()
         if not changes or any(isinstance(change.new or change.old, Node | ServiceCIDR) for change in changes):
             self.inputs_changed()
         elif self._pending:
@@ -141,16 +118,16 @@ class SyncRunner:
         """Notes that node or configuration may have changed."""
         planned = self._planner and (self._planner.node, self._planner.config)
         if self._plan_inputs() != planned:
-            self._full_pending = True
-        if self._full_pending or self._pending or self._foreign_pending:
+            self.schedule.inputs_changed()
+        if self.schedule.is_pending:
             self._queue()
 
     def foreign_change(self, author: str) -> None:
         """Notes that another process changed the rules: a full sync repairs them."""
         self.stats.foreign_changes += 1
-        if not self._foreign_pending:
+        if not self.schedule.is_foreign:
             log.warning("rules changed by another process", author=author, mode=self.proxier.name)
-        self._foreign_pending = True
+        self.schedule.foreign_change()
         self._queue()
 
     def _queue(self) -> None:
@@ -161,93 +138,68 @@ class SyncRunner:
 
     async def run(self) -> None:
         """Syncs whenever something is due, until cancelled."""
-        failures = 0
         self.inputs_changed()
         while True:
-            await self._wait()
-            if self._sweep_due_from_s is not None and self._now_s() >= self._sweep_due_from_s + SWEEP_DELAY_S:
-                await self._sweep()  # before the sync: what that leaves unused has to stay for SWEEP_DELAY_S
-            if self.established.is_set() and self._now_s() >= self._last_full_s + FULL_SYNC_S:
-                self._full_pending = True
-            if self._foreign_pending and self._now_s() >= self._repair_s():
-                self._full_pending = True
-            is_due = self._pending or self._full_pending or self._search.undecided
-            is_resting = self._is_everything_rejected and self._retry_s is not None and self._now_s() < self._retry_s
-            if not is_due or is_resting or not self.is_ready:
-                continue
-            started_s = self._now_s()
-            try:
-                await self._sync()
-            except Exception as error:  # noqa: BLE001 - a defect in planning one Service must not end the others' rules
-                failures += 1
-                delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), self.timing.sync_s)
-                self._log_failure("rules not synced", error, retry_in_s=delay_s)
-                if not isinstance(error, ApplyError):
-                    self._full_pending = True
-                    self.stats.failures += 1
-                self._retry_s = self._now_s() + delay_s
-                await asyncio.sleep(min(delay_s, max(FIRST_RETRY_S, BACKOFF_FACTOR * (self._now_s() - started_s))))
-            else:
-                failures, self._retry_s = 0, None
-                await asyncio.sleep(self.timing.min_sync_s)
-
-    def _repair_s(self) -> float:
-        """When foreign changes are to be repaired: at once, or after a rest where they go on.
-
-        Changes of the cluster are synced meanwhile.
-        """
-        is_storm = self._conflicts >= IMMEDIATE_REPAIRS
-        return self._repaired_s + (min(BACKOFF_FACTOR * self._repair_took_s, self.timing.sync_s) if is_storm else 0.0)
+            match self.schedule.due(self._now_s()) if self.is_ready else None:
+                case None:
+                    await self._wait()
+                case Step.SWEEP:
+                    await self._sweep()
+                case step:
+                    await self._sync(step)
+                    await asyncio.sleep(0)  # a proxier may not have waited for anything
 
     async def _wait(self) -> None:
-        """Waits until something is due."""
-        if self._retry_s is not None:  # the retry is a full sync, which includes whatever else is due
-            due_s = [self._retry_s]
-        else:
-            due_s = [self._last_full_s + FULL_SYNC_S] if self.established.is_set() else []
-            due_s += [self._sweep_due_from_s + SWEEP_DELAY_S] if self._sweep_due_from_s is not None else []
-            due_s += [self._repair_s()] if self._foreign_pending else []
-            due_s += [self._now_s()] if self._search.undecided else []
+        """Waits until something is due or new."""
+        next_s = self.schedule.next_s if self.is_ready else inf
         try:
-            async with asyncio.timeout(max(min(due_s) - self._now_s(), 0.0) if due_s and self.is_ready else None):
+            async with asyncio.timeout(None if next_s == inf else max(next_s - self._now_s(), 0.0)):
                 await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()
 
-    async def _sync(self) -> None:
+    async def _sync(self, step: Step) -> None:
+        """Plans and applies what has changed, or everything. A failure is logged."""
         started_s = self._now_s()
         inputs = self._plan_inputs()
         assert inputs  # noqa: S101 - see is_ready
         services, self._pending = self._pending, {}
         waiting = self.stats.begin()
-        is_full, self._full_pending = self._full_pending or self._planner is None, False
-        is_repair = self._foreign_pending and is_full
-        if is_repair:
-            self._conflicts = self._conflicts + 1 if started_s - self._repaired_s < CONFLICT_S else 0
-            self._foreign_pending = False
+        self.schedule.begin(step, started_s)
         try:
-            result = await self._apply(services, inputs, is_full=is_full)
-        except BaseException:
-            self._full_pending = True
-            self._sweep_due_from_s = None  # what is unused is known again after a full sync
+            self._synced(await self._apply(services, inputs, is_full=step is Step.FULL), started_s)
+            self.stats.succeeded(waiting)
+        except Exception as error:  # noqa: BLE001 - a defect in planning one Service must not end the others' rules
             self.stats.failed(waiting)
+            delay_s = self.schedule.failed(self._now_s(), is_rejected=self._is_everything_rejected)
+            self._log_failure("rules not synced", error, retry_in_s=delay_s)
+            if not isinstance(error, ApplyError):
+                self.stats.failures += 1
+        except BaseException:
+            self.stats.failed(waiting)
+            self.schedule.cancelled()
             raise
         finally:
-            ended_s = self._now_s()
-            self.stats.took(ended_s - started_s, is_full=is_full)
-            if is_repair:
-                self._repaired_s, self._repair_took_s = ended_s, ended_s - started_s
-        self.stats.succeeded(waiting)
-        if result.differences is None:
-            self._last_full_s = self._now_s()
-        if result.differences is None or any(result.differences.values()):
+            self.stats.took(self._now_s() - started_s, is_full=step is Step.FULL)
+
+    def _synced(self, result: SyncResult, started_s: float) -> None:
+        """Notes and logs a sync, and tells the subscribers."""
+        now_s, is_full = self._now_s(), result.differences is None
+        has_changed = result.differences is None or any(result.differences.values())
+        self.schedule.succeeded(
+            now_s,
+            is_full=is_full,
+            leaves_unused=has_changed and not is_full,
+            has_undecided=bool(self._search.undecided),
+        )
+        if has_changed:
             log.info(
                 "rules synced",
                 mode=self.proxier.name,
-                full=result.differences is None,
-                services=len(self.state.services) if result.differences is None else len(result.services),
-                took_s=round(self._now_s() - started_s, 4),
+                full=is_full,
+                services=len(self.state.services) if is_full else len(result.services),
+                took_s=round(now_s - started_s, 4),
             )
         for key, reason in result.rejected.items():
             log.warning("Service left out of the rules", service="/".join(key), mode=self.proxier.name, reason=reason)
@@ -333,8 +285,6 @@ class SyncRunner:
         differences = planner.update(services)
         if any(differences.values()):
             await self.proxier.sync_partial(planner.plan, differences)
-            if self._sweep_due_from_s is None:
-                self._sweep_due_from_s = self._now_s()
         return differences
 
     def _new_planner(self, inputs: PlanInputs) -> Planner:
@@ -344,16 +294,16 @@ class SyncRunner:
     async def _sweep(self) -> None:
         try:
             await self.proxier.sweep()
-            self._sweep_due_from_s = None
         except ApplyError as error:
-            self._sweep_due_from_s = self._now_s()
+            self.schedule.sweep_failed(self._now_s())
             self.stats.cleanup_failures += 1
             log.info("unused rules not removed yet", mode=self.proxier.name, reason=str(error))
         except Exception as error:  # noqa: BLE001 - a full sync removes what is unused
-            self._sweep_due_from_s = None
-            self._full_pending = True
+            self.schedule.cancelled()
             self.stats.cleanup_failures += 1
             self._log_failure("unused rules not removed", error)
+        else:
+            self.schedule.swept()
 
     def _log_failure(self, event: str, error: Exception, **facts: float) -> None:
         """Logs a failure; an error other than a refusal of the kernel is a defect, and is logged with its traceback."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_struct
 
 from kdns.cluster.objects import Key, Service, ServicePort
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.sync import rejections
+from kdns.proxy.sync import rejections, schedule
 from kdns.proxy.sync.io import runner as module
 
 
@@ -81,7 +81,7 @@ async def test_what_fails_once_everything_is_due_anew_is_not_tried_all_the_time(
         rig.list_all()
         await rig.until(lambda: rig.has(1))
         rig.kernel.refusals = ["busy"] * 8
-        rig.clock_s = module.FULL_SYNC_S + 1.0
+        rig.clock_s = schedule.FULL_SYNC_S + 1.0
         began_s = time.monotonic()
         rig.put(service(2))
         await rig.until(lambda: rig.has(1, 2))
@@ -277,7 +277,7 @@ async def test_a_kernel_that_rejects_everything_is_asked_about_nothing_more(
 
 
 async def test_changes_do_not_hurry_a_kernel_that_rejects_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_RETRY_S", 3600.0)
+    monkeypatch.setattr(schedule, "FIRST_RETRY_S", 3600.0)
     rig = Rig(sync_s=3600.0)
     rig.kernel.rejects_everything = True
     async with rig.running():

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from kdns.cluster.objects import Meta, Node, NodeMeta, ServiceCIDR, ServiceCIDRSpec
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.sync.io import runner as module
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +57,23 @@ async def test_changes_are_gathered_and_what_is_left_over_is_tidied() -> None:
         assert rig.kernel.did[4:] == []
 
 
+async def test_changes_that_arrive_during_a_sync_are_applied_by_the_next_one() -> None:
+    """Which does not wait for minSyncPeriod."""
+    rig = Rig(min_sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.go_on.clear()
+        rig.kernel.busy.clear()
+        rig.put(service(2))
+        await rig.kernel.busy.wait()
+        rig.put(service(3))
+        rig.put(endpoint_slice(3, "10.1.0.3"), service(4))
+        rig.kernel.go_on.set()
+        await rig.until(lambda: rig.has(1, 2, 3, 4))
+        assert rig.kernel.rules == ["sync_full", "sync_partial", "sync_partial"]
+
+
 async def test_rules_that_somebody_changed_are_made_anew() -> None:
     rig = Rig()
     async with rig.running():
@@ -89,54 +105,6 @@ async def test_what_cannot_be_healed_yet_takes_no_time(monkeypatch: pytest.Monke
             rig.list_all()
             await rig.until(lambda healed=healed: rig.kernel.did.count("sync_full") == healed)  # type: ignore[misc]
             rig.inputs, turns = None, 0
-
-
-async def test_a_storm_of_foreign_changes_takes_a_quarter_of_the_time() -> None:
-    rig = Rig(sync_s=3600.0)
-    rig.kernel.sync_s, rig.kernel.passed = 10.0, rig.pass_s
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-
-        def repairs() -> int:
-            return rig.kernel.did.count("sync_full") - 1
-
-        async def until_repaired(times: int) -> None:
-            rig.plane.foreign_change("by nft (process 7)")
-            rig.plane.foreign_change("by nft (process 8)")
-            await rig.until(lambda: repairs() == times and rig.plane._wake.is_set() is False)  # noqa: SLF001
-
-        for times in range(1, module.IMMEDIATE_REPAIRS + 2):
-            await until_repaired(times)
-        times = repairs()
-        rig.plane.foreign_change("by nft (process 7)")
-        rig.kernel.sync_s = 0.0
-        rig.put(service(2))  # changes of the cluster do not wait for the end of it
-        await rig.until(lambda: rig.has(1, 2))
-        rig.clock_s += module.BACKOFF_FACTOR * 10.0 - 5.0  # of the rest
-        rig.put(service(3))
-        await rig.until(lambda: rig.has(1, 2, 3))
-        assert repairs() == times
-        rig.clock_s += 6.0
-        rig.plane.foreign_change("by nft (process 7)")
-        await rig.until(lambda: repairs() == times + 1)
-        for more in (2, 3):  # small clusters are repaired at once, however often
-            await until_repaired(times + more)
-
-
-async def test_foreign_changes_now_and_then_are_repaired_at_once() -> None:
-    """However many there are: the next one comes when the rest is over."""
-    rig = Rig(sync_s=3600.0)
-    rig.kernel.sync_s, rig.kernel.passed = 0.1, rig.pass_s
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        for times in range(2, 30):
-            rig.clock_s += 5.0
-            rig.kernel.fronts = set()
-            rig.plane.foreign_change("by nft (process 7)")
-            await rig.until(lambda: rig.has(1))
-            assert rig.kernel.did.count("sync_full") == times
 
 
 async def test_a_run_that_is_cancelled_in_the_middle_begins_from_scratch() -> None:
@@ -183,20 +151,6 @@ async def test_a_defect_is_logged_and_retried_as_a_full_sync(failing: str, wante
     assert rig.plane.stats.failures + rig.plane.stats.cleanup_failures == 1
 
 
-async def test_everything_is_made_anew_once_an_hour() -> None:
-    rig = Rig()
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        rig.clock_s = module.FULL_SYNC_S - 60
-        rig.put(service(2))
-        await rig.until(lambda: rig.has(1, 2))
-        rig.clock_s += 61
-        rig.put(service(3))
-        await rig.until(lambda: rig.has(1, 2, 3))
-        assert rig.kernel.rules == ["sync_full", "sync_partial", "sync_full"]
-
-
 async def test_what_node_and_ranges_say_counts_and_what_they_say_of_others_does_not() -> None:
     rig = Rig()
     async with rig.running():
@@ -239,10 +193,9 @@ async def test_tidying_goes_on_under_changes_without_end_and_is_tried_again() ->
             if rig.kernel.did.count("sweep") > 1:
                 break
         assert rig.kernel.did.count("sweep") > 1
-        await rig.until(lambda: rig.plane.stats.endpoints.pending == 0 and rig.plane._sweep_due_from_s is None)  # noqa: SLF001
-        rig.kernel.refusals = ["busy"]
+        await rig.until(lambda: rig.plane.stats.endpoints.pending == 0 and rig.kernel.did[-1] == "sweep")
+        rig.kernel.busy_sweeps = 1
         rig.kernel.did.clear()
-        rig.plane._sweep_due_from_s = rig.plane._now_s()  # noqa: SLF001 - something is left
-        rig.plane._wake.set()  # noqa: SLF001
-        await rig.until(lambda: rig.kernel.did == ["sweep", "sweep"])
+        rig.put(endpoint_slice(1, "10.1.0.4"))
+        await rig.until(lambda: rig.kernel.did == ["sync_partial", "sweep", "sweep"])
         assert (rig.plane.stats.cleanup_failures, rig.plane.stats.failures) == (1, 0)
