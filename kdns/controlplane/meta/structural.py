@@ -67,8 +67,8 @@ class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defa
 
     @property
     def has_default(self) -> bool:
-        """Whether an absent value is replaced."""
-        return self.default is not msgspec.UNSET
+        """Whether an absent value is replaced; the default null is none."""
+        return self.default is not msgspec.UNSET and self.default is not None
 
 
 def parsed(source: Mapping[str, Any]) -> Schema:

@@ -41,9 +41,12 @@ def pruned(schema: Schema, value: Any, *, is_resource: bool = False) -> Any:
 
 
 def defaulted(schema: Schema, value: Any) -> Any:
-    """Returns the value with the defaults of absent fields, and without nulls where the schema is not nullable."""
+    """Returns the value with the defaults of absent fields, and without nulls where the schema is not nullable.
+
+    A null in a list or a map of values with a default becomes the default.
+    """
     if isinstance(value, list) and (items := schema.items):
-        return [defaulted(items, each) for each in value]
+        return [defaulted(items, _default(items) if _needs_default(items, each) else each) for each in value]
     if not isinstance(value, dict):
         return value
     filled = {}
@@ -51,9 +54,19 @@ def defaulted(schema: Schema, value: Any) -> Any:
         child = child_of(schema, name)
         if child is None:
             filled[name] = inner
+        elif _needs_default(child, inner):
+            filled[name] = defaulted(child, _default(child))
         elif inner is not None or child.nullable:
             filled[name] = defaulted(child, inner)
     for name, child in schema.properties.items():
         if child.has_default and name not in filled:
-            filled[name] = defaulted(child, deepcopy(child.default))
+            filled[name] = defaulted(child, _default(child))
     return filled
+
+
+def _needs_default(schema: Schema, value: Any) -> bool:
+    return value is None and not schema.nullable and schema.has_default
+
+
+def _default(schema: Schema) -> Any:
+    return deepcopy(schema.default)

@@ -16,7 +16,7 @@ from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.meta.structural import Schema, parsed
 from kdns.controlplane.schema.custom.alternatives import ALTERNATIVES_MAX, alternatives, check_work
 from kdns.controlplane.schema.custom.patterns import compiled
-from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS
+from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, pruned
 from kdns.controlplane.schema.custom.validation import causes_of
 
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
@@ -33,6 +33,9 @@ _NO_TYPE: Final = {
     "item": "must not be empty for specified array items",
 }
 _IMPLICIT: Final = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+_EMBEDDED: Final = (
+    "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+)
 _QUADRATIC: Final = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 
@@ -51,6 +54,10 @@ def violations(source: Json, path: str) -> list[Cause]:
     found = list(_schema(source, path, "root"))
     if schema.type and schema.type != "object":
         found.append(invalid_value(f"{path}.type", schema.type, "must be object at the root"))
+    if schema.nullable:
+        found.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+    if schema.additional_properties is not None:
+        found.append(forbidden(f"{path}.additionalProperties", "must not be used at the root"))
     return found or list(_defaults(schema, path))
 
 
@@ -80,6 +87,8 @@ def _schema(source: Json, path: str, place: str) -> Iterator[Cause]:
         yield required(f"{path}.type", _NO_TYPE[place])
     if source.get("x-kubernetes-embedded-resource") and kind != "object":
         yield invalid_value(f"{path}.type", kind, "must be object if x-kubernetes-embedded-resource is true")
+    elif source.get("x-kubernetes-embedded-resource") and not source.get("properties") and not preserves:
+        yield required(f"{path}.properties", _EMBEDDED)
     if source.get("x-kubernetes-preserve-unknown-fields") is False:
         yield invalid_value(
             f"{path}.x-kubernetes-preserve-unknown-fields", value=False, detail="must be true or undefined"
@@ -158,32 +167,62 @@ def _words(source: Json, path: str) -> Iterator[Cause]:
 
 def _list_words(source: Json, path: str) -> Iterator[Cause]:
     """Yields what is wrong with the type of a list or a map."""
-    kind, list_type = source.get("type"), source.get("x-kubernetes-list-type")
+    kind, list_type = source.get("type") or "", source.get("x-kubernetes-list-type")
     where, keys = f"{path}.x-kubernetes-list-type", source.get("x-kubernetes-list-map-keys") or []
     if kind == "array" and not isinstance(source.get("items"), dict):
         yield required(f"{path}.items", "must be specified")
     if list_type is not None and list_type not in {"atomic", "map", "set"}:
         yield unsupported(where, list_type, ("atomic", "map", "set"))
     if list_type is not None and kind != "array":
-        yield invalid_value(f"{path}.type", kind or "", "must be array if x-kubernetes-list-type is specified")
+        yield invalid_value(f"{path}.type", kind, "must be array if x-kubernetes-list-type is specified")
     if (map_type := source.get("x-kubernetes-map-type")) not in {None, "atomic", "granular"}:
         yield unsupported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
+    if map_type is not None and kind != "object":
+        yield invalid_value(f"{path}.type", kind, "must be object if x-kubernetes-map-type is specified")
     if keys and list_type != "map":
         yield invalid_value(where, list_type or "", "must be map if x-kubernetes-list-map-keys is non-empty")
-    if list_type != "map":
-        return
-    if not keys:
-        why = "must not be empty if x-kubernetes-list-type is map"
-        yield required(f"{path}.x-kubernetes-list-map-keys", why)
     items = source.get("items") or {}
+    if list_type in {"map", "set"} and items.get("nullable"):
+        yield forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {list_type}")
+    if list_type == "set":
+        yield from _set_items(items, f"{path}.items")
+    if list_type == "map":
+        yield from _map_items(items, keys, path)
+
+
+def _map_items(items: Json, keys: list[str], path: str) -> Iterator[Cause]:
+    """Yields what is wrong with the items and keys of a list of type map."""
+    where = f"{path}.x-kubernetes-list-map-keys"
+    if not keys:
+        yield required(where, "must not be empty if x-kubernetes-list-type is map")
+    if items and items.get("type") != "object":
+        why = "must be object if parent array's x-kubernetes-list-type is map"
+        yield invalid_value(f"{path}.items.type", items.get("type") or "", why)
+    if len(set(keys)) < len(keys):
+        yield invalid_value(where, keys, "must not contain duplicate entries")
     properties = items.get("properties") or {}
     for index, key in enumerate(keys):
-        if key not in properties:
-            place = f"{path}.x-kubernetes-list-map-keys[{index}]"
-            yield invalid_value(place, key, "entries must all be names of item properties")
-        elif key not in (items.get("required") or ()) and "default" not in properties[key]:
+        field, place = properties.get(key), f"{path}.items.properties[{key}]"
+        if field is None:
+            yield invalid_value(f"{where}[{index}]", key, "entries must all be names of item properties")
+        elif field.get("type") in {"array", "object"}:
+            why = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            yield invalid_value(f"{place}.type", field["type"], why)
+        elif field.get("nullable"):
+            why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
+            yield forbidden(f"{place}.nullable", why)
+        elif key not in (items.get("required") or ()) and "default" not in field:
             why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            yield required(f"{path}.items.properties[{key}].default", why)
+            yield required(f"{place}.default", why)
+
+
+def _set_items(items: Json, path: str) -> Iterator[Cause]:
+    """Yields the items of a set that are not compared as a whole."""
+    word = {"array": "x-kubernetes-list-type", "object": "x-kubernetes-map-type"}.get(items.get("type") or "", "")
+    default = "atomic" if items.get("type") == "array" else ""
+    if word and items.get(word, default) != "atomic":
+        why = "must be atomic as item of a list with x-kubernetes-list-type=set"
+        yield invalid_value(f"{path}.{word}", items.get(word) or "", why)
 
 
 def _metadata(source: Json, path: str) -> Iterator[Cause]:
@@ -192,12 +231,21 @@ def _metadata(source: Json, path: str) -> Iterator[Cause]:
     others = metadata.keys() - {"description", "properties", "type"}
     if others or (metadata.get("properties") or {}).keys() - {"generateName", "name"}:
         yield forbidden(f"{path}.properties[metadata]", _IMPLICIT)
+    for name, each in (metadata.get("properties") or {}).items():
+        if "default" in each:
+            yield forbidden(f"{path}.properties[metadata].properties[{name}].default", "must not be set in metadata")
+    for name in ("apiVersion", "kind"):
+        kind = ((source.get("properties") or {}).get(name) or {}).get("type") or "string"
+        if kind != "string":
+            yield invalid_value(f"{path}.properties[{name}].type", kind, "must be string")
 
 
 def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
     """Yields defaults that their own schema does not allow."""
     if schema.has_default:
         check_work(alternatives(schema), schema.default)
+        if pruned(schema, schema.default, is_resource=schema.embedded) != schema.default:
+            yield invalid_value(f"{path}.default", schema.default, "must not have unknown fields")
         for cause in causes_of(schema, schema.default, f"{path}.default"):
             yield invalid_value(f"{path}.default", schema.default, cause.detail or cause.message)
     for name, each in schema.properties.items():

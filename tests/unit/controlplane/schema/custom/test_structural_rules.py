@@ -19,6 +19,13 @@ def root(**properties: Any) -> Json:
     return {"type": "object", "properties": properties}
 
 
+def keyed(keys: list[str], **properties: Any) -> Json:
+    items = {"type": "object", "required": keys, "properties": properties}
+    return root(
+        a={"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
+    )
+
+
 ROWS: list[tuple[Json, list[str]]] = [
     (SCHEMA, []),
     ({}, ["s.type: Required value: must not be empty at the root"]),
@@ -47,6 +54,21 @@ ROWS: list[tuple[Json, list[str]]] = [
     (root(metadata={"type": "object", "properties": {"labels": OBJECT}}), ["s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"]),
     (root(metadata={"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}), []),
     (root(a={"type": "integer", "default": "x"}), ['s.properties[a].default: Invalid value: "x": s.properties[a].default in body must be of type integer: "string"']),
+    ({"type": "object", "nullable": True}, ["s.nullable: Forbidden: nullable cannot be true at the root"]),
+    ({"type": "object", "additionalProperties": OBJECT}, ["s.additionalProperties: Forbidden: must not be used at the root"]),
+    (root(a={"type": "object", "x-kubernetes-embedded-resource": True}), ["s.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"]),
+    (root(a={"type": "string", "x-kubernetes-map-type": "atomic"}), ['s.properties[a].type: Invalid value: "string": must be object if x-kubernetes-map-type is specified']),
+    (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "set"}), ['s.properties[a].items.x-kubernetes-map-type: Invalid value: "": must be atomic as item of a list with x-kubernetes-list-type=set']),
+    (root(a={"type": "array", "items": OBJECT | {"x-kubernetes-map-type": "atomic"}, "x-kubernetes-list-type": "set"}), []),
+    (root(a={"type": "array", "items": {"type": "array", "items": OBJECT}, "x-kubernetes-list-type": "set"}), []),
+    (root(a={"type": "array", "items": {"type": "string", "nullable": True}, "x-kubernetes-list-type": "set"}), ["s.properties[a].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set"]),
+    (keyed(["b"], b={"type": "string"}), []),
+    (keyed(["b", "b"], b={"type": "string"}), ['s.properties[a].x-kubernetes-list-map-keys: Invalid value: ["b","b"]: must not contain duplicate entries']),
+    (keyed(["b"], b=OBJECT), ['s.properties[a].items.properties[b].type: Invalid value: "object": must be a scalar type if parent array\'s x-kubernetes-list-type is map']),
+    (keyed(["b"], b={"type": "string", "nullable": True}), ["s.properties[a].items.properties[b].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable"]),
+    (root(metadata={"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}), ["s.properties[metadata].properties[name].default: Forbidden: must not be set in metadata"]),
+    (root(apiVersion={"type": "integer"}), ['s.properties[apiVersion].type: Invalid value: "integer": must be string']),
+    (root(a=OBJECT | {"default": {"b": 1}}), ['s.properties[a].default: Invalid value: {"b":1}: must not have unknown fields']),
 ]  # fmt: skip
 
 

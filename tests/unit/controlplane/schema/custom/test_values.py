@@ -137,6 +137,18 @@ def test_pruning_and_defaults() -> None:
     }
 
 
+def test_nulls_of_lists_and_maps_become_defaults() -> None:
+    text = {"type": "string", "default": "x"}
+    fields: Json = {
+        "rows": {"type": "array", "items": text},
+        "values": {"type": "object", "additionalProperties": text},
+    }
+    fields |= {"none": {"type": "string", "nullable": True, "default": None}}
+    schema = parsed({"type": "object", "properties": fields})
+    found = defaulted(schema, {"rows": [None, "a"], "values": {"a": None, "b": "c"}})
+    assert found == {"rows": ["x", "a"], "values": {"a": "x", "b": "c"}}
+
+
 def test_embedded_resources_keep_their_metadata() -> None:
     schema = parsed({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": True}}})
     template = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}
