@@ -66,6 +66,7 @@ class _Version:
 
     source: Json
     schema: Schema
+    alternatives: int
 
     @property
     def subresources(self) -> tuple[str, ...]:
@@ -88,6 +89,7 @@ class CustomKinds:
         self._versions: dict[tuple[Kind, str], Kind] = {}
         self._mixed: set[Kind] = set()
         self._served: dict[str, Kind] = {}
+        self._sources: dict[str, Mapping[str, _Version]] = {}
 
     def strategy(self) -> Strategy:
         """Returns the strategy of definitions."""
@@ -125,13 +127,15 @@ class CustomKinds:
         if not is_true(definition, "Established"):
             return
         spec, names = definition["spec"], {**definition["spec"]["names"], **status["acceptedNames"]}
+        before = self._sources.get(definition_name) or {}
         versions = {
-            each["name"]: _Version(each, parsed(each["schema"]["openAPIV3Schema"]))
+            each["name"]: _version_of(each, before.get(each["name"]))
             for each in spec["versions"]
             if each["served"] or each["storage"]
         }
         storage = next(each["name"] for each in spec["versions"] if each["storage"])
         self.undefine(definition)
+        self._sources[definition_name] = versions
         kind = self._kinds.get(definition_name)
         if kind is None:
             kind = self._kinds[definition_name] = _new_kind(spec, storage, names)
@@ -167,12 +171,21 @@ class CustomKinds:
 
     def undefine(self, definition: Json) -> None:
         """Ends the serving of the kind of a deleted definition."""
+        self._sources.pop(definition["metadata"]["name"], None)
         if kind := self._served.pop(definition["metadata"]["name"], None):
             self._rows.remove(kind)
 
     def kind_of(self, definition: Json) -> Kind | None:
         """Returns the served kind of a definition."""
         return self._served.get(definition["metadata"]["name"])
+
+
+def _version_of(source: Json, before: _Version | None) -> _Version:
+    """Returns a version; a schema that is the same as before is not parsed again."""
+    if before and before.source["schema"] == source["schema"]:
+        return replace(before, source=source)
+    schema = parsed(source["schema"]["openAPIV3Schema"])
+    return _Version(source, schema, alternatives(schema))
 
 
 def _with_finalizer(definition: Json) -> Json:
@@ -194,7 +207,7 @@ def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
     kind.short_names = tuple(names.get("shortNames") or ())
     kind.categories = tuple(names.get("categories") or ())
     kind.subresources, kind.schema, kind.source = version.subresources, version.schema, version.source
-    kind.weight = _VALUE_WEIGHT + alternatives(version.schema)
+    kind.weight = _VALUE_WEIGHT + version.alternatives
     kind.deprecation = _deprecation(kind, version.source)
 
 
@@ -230,7 +243,7 @@ def _field_labels(kind: Kind, version: Json) -> FieldLabels:
 def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
     """Returns the strategy of custom resources: what their schema, columns and subresources say."""
     schema, has_status = version.schema, "status" in version.subresources
-    ends, count = is_terminating(definition), alternatives(schema)
+    ends, count = is_terminating(definition), version.alternatives
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
         causes = validate_meta_update(old, new) if old else []

@@ -19,7 +19,13 @@ CHECKS_MAX: Final = 500_000
 
 def alternatives(schema: Schema) -> int:
     """Returns the largest number of schemas in allOf, anyOf, oneOf and not, at all depths, that one value has."""
-    return max([sum(map(_size, _junctors(schema))), *map(alternatives, _below(schema))])
+    most, schemas = 0, [schema]
+    while schemas:
+        each = schemas.pop()
+        if junctors := _junctors(each):
+            most = max(most, sum(map(_size, junctors)))
+        schemas += _below(each)
+    return most
 
 
 def check_work(count: int, value: Any) -> None:
@@ -34,11 +40,12 @@ def _size(schema: Schema) -> int:
 
 
 def _junctors(schema: Schema) -> tuple[Schema, ...]:
-    negated = (schema.negated,) if schema.negated else ()
-    return *schema.all_of, *schema.any_of, *schema.one_of, *negated
+    found = schema.all_of + schema.any_of + schema.one_of
+    return (*found, schema.negated) if schema.negated else found
 
 
 def _below(schema: Schema) -> list[Schema]:
     """Returns the schemas of the fields and items."""
-    others = (schema.additional_properties, schema.items)
-    return [*schema.properties.values(), *(each for each in others if isinstance(each, Schema))]
+    found = list(schema.properties.values())
+    found += [each for each in (schema.additional_properties, schema.items) if isinstance(each, Schema)]
+    return found

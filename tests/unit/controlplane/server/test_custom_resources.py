@@ -240,6 +240,18 @@ def test_an_update_of_the_definition_changes_the_kind(api: Api) -> None:
     assert table(api.kinds, kind, api.list(Request(kind)).items, now_s=NOW_S)["rows"][0]["cells"] == ["one", "red"]
 
 
+def test_a_schema_is_parsed_again_only_if_it_changes(api: Api) -> None:
+    kind = kind_of(api)
+    before = kind.schema
+    api.patch(Request(DEFINITION, "", "widgets.example.com"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
+    assert kind.schema is before
+    changed = version(schema={**SCHEMA, "description": "Another."})
+    api.patch(Request(DEFINITION, "", "widgets.example.com"), MERGE_PATCH, {"spec": {"versions": [changed]}})
+    assert kind.schema is not before
+    assert kind.schema
+    assert kind.schema.description == "Another."
+
+
 def test_names_in_conflict_are_not_accepted(api: Api) -> None:
     names = {"plural": "gadgets", "kind": "Gadget", "shortNames": ["wd"]}
     api.create(Request(DEFINITION), definition(names=names))
