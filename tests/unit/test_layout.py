@@ -41,9 +41,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("plugins",),
 
     ("proxy.plan",),
-    ("proxy.userspace",),
     ("proxy.nftables", "proxy.iptables"),
-    ("proxy.ipvs", "proxy.userspace.mode"),
+    ("proxy.ipvs", "proxy.userspace"),
     ("proxy.modes",),
     ("proxy.settings",),
     ("proxy.sync",),

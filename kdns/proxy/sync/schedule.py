@@ -1,7 +1,7 @@
 """When the rules are synced: what is due at a time, from what happened until then.
 
-Changes are synced at once. While changes go on, syncs rest BACKOFF_FACTOR times as long as the last one took, for
-minSyncPeriod at most, and what arrives meanwhile is synced together. Full syncs are minSyncPeriod apart.
+Changes are synced at once. While changes go on, syncs rest as long as the last one took, for minSyncPeriod at most,
+and what arrives meanwhile is synced together. Full syncs are minSyncPeriod apart.
 
 Differs: kube-proxy lets minSyncPeriod pass between all syncs. Here a sync of few changes takes milliseconds.
 
@@ -29,7 +29,7 @@ CONFLICT_S: Final = 60.0
 IMMEDIATE_REPAIRS: Final = 3
 """How many foreign changes in a row are repaired at once, however long the repairs take."""
 BACKOFF_FACTOR: Final = 3.0
-"""How long syncs rest after failures, repairs and changes in a row, as a multiple of how long the last one took."""
+"""How long syncs rest after failures and repairs in a row, as a multiple of how long the last one took."""
 
 
 class Step(IntEnum):
@@ -128,7 +128,7 @@ class Schedule:
         took_s = self._ended(now_s)
         self._failures, self._retry_s, self._is_rejected = 0, inf, False
         self._has_undecided = has_undecided
-        self._rest_s = now_s + min(self._timing.min_sync_s, BACKOFF_FACTOR * took_s)
+        self._rest_s = now_s + min(self._timing.min_sync_s, took_s)
         if is_full:
             self._next_full_s, self._full_rest_s = now_s + FULL_SYNC_S, now_s + self._timing.min_sync_s
         if leaves_unused:

@@ -19,12 +19,12 @@ SCRIPTS = {
         "0:full+0.1 0.1:- 0.1:next=3600.1 3600:- 3600.2:full+0.1 3600.3:next=7200.3"
     ),
     "a change after a quiet time is synced at once": "0:full+0.1 5:- 5:change 5:partial+0.002 5.1:-",
-    "changes in a row rest three times as long as a sync takes": (
-        "0:full+0.1 5:change 5:partial+0.002 5.002:change 5.002:next=5.008 5.007:- 5.008:partial+0.001 5.009:-"
+    "changes in a row rest as long as a sync takes": (
+        "0:full+0.1 5:change 5:partial+0.002 5.002:change 5.002:next=5.004 5.003:- 5.004:partial+0.001 5.005:-"
     ),
     "for minSyncPeriod at most": "0:full+0.1 5:change 5:partial+2 7:change 7:next=8 7.9:- 8:sweep 8:partial+2",
     "changes during a sync are synced by the next one": (
-        "0:full+0.1 5:change 5:partial+0.002&change 5.002:next=5.008 5.008:partial+0.002"
+        "0:full+0.1 5:change 5:partial+0.002&change 5.002:next=5.004 5.004:partial+0.002"
     ),
     "full syncs are minSyncPeriod apart": "0:full+0.1 0.5:inputs 0.5:- 0.5:next=1.1 1.1:full+0.1 9:inputs 9:full+0.1",
     "a full sync includes changes": "0:full+0.1 5:change 5:inputs 5:full+0.1 5.5:-",
@@ -39,7 +39,7 @@ SCRIPTS = {
         "0:full+0.1 5:change 5:partial+0 5.5:change 5.5:partial+0! 6:- 6.5:full+0.1 6.7:- 9:-"
     ),
     "a partial sync that becomes a full one": "0:full+0.1 5:change 5:partial+0.1* 5.5:inputs 5.5:next=6.1 5.6:-",
-    "undecided Services need no change": "0:full+0.1? 0.1:next=0.4 0.4:partial+0.1? 0.8:partial+0.1 0.9:next=1.5",
+    "undecided Services need no change": "0:full+0.1? 0.1:next=0.2 0.2:partial+0.1? 0.4:partial+0.1 0.5:next=1.3",
     "failures double the pause up to syncPeriod": (
         "0:full+0! 0:next=1 1:full+0! 1:next=3 3:full+0! 7:full+0! 15:full+0! 31:full+0! 31:next=61 61:full+0!"
         " 91:full+0 91:next=3691 100:change 100:partial+0! 100:next=101"
