@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Protocol
 
 from kdns.controlplane.meta import formats
@@ -22,6 +22,7 @@ from kdns.controlplane.resources.custom.definition import (
     is_complete,
     validate_definition,
 )
+from kdns.controlplane.resources.custom.embedded import embedded_causes, has_embedded
 from kdns.controlplane.resources.custom.status import status_of
 from kdns.controlplane.resources.scale import ScalePaths
 from kdns.controlplane.resources.strategy import COMMON, NAMED, Strategy
@@ -243,7 +244,7 @@ def _field_labels(kind: Kind, version: Json) -> FieldLabels:
 def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
     """Returns the strategy of custom resources: what their schema, columns and subresources say."""
     schema, has_status = version.schema, "status" in version.subresources
-    ends, count = is_terminating(definition), version.alternatives
+    ends, count, embeds = is_terminating(definition), version.alternatives, has_embedded(schema)
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
         causes = validate_meta_update(old, new) if old else []
@@ -252,7 +253,8 @@ def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
 
     def validate_values(new: Json, _old: Json | None) -> list[Cause]:
         check_work(count, new)
-        return list(islice(causes_of(schema, new), _CAUSES_MAX))
+        found = chain(causes_of(schema, new), embedded_causes(schema, new) if embeds else ())
+        return list(islice(found, _CAUSES_MAX))
 
     def prepare_create(obj: Json) -> Json:
         if ends:
