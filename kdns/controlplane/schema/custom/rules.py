@@ -19,6 +19,8 @@ from kdns.controlplane.schema.custom.patterns import compiled
 from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, pruned
 from kdns.controlplane.schema.custom.validation import causes_of
 
+DEPTH_MAX: Final = 150
+"""How deep the JSON of a schema may be; every walk along a schema has a few Python frames for each level."""
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED: Final = ("$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties")
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
@@ -42,6 +44,8 @@ _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 
 def violations(source: Json, path: str) -> list[Cause]:
     """Returns the causes why an openAPIV3Schema is not structural, or otherwise invalid; `path` is its own."""
+    if _is_deeper(source, DEPTH_MAX):
+        return [invalid_value(path, "", f"must not be nested more than {DEPTH_MAX} levels deep")]
     try:
         schema = parsed(source)
     except msgspec.ValidationError as error:
@@ -59,6 +63,15 @@ def violations(source: Json, path: str) -> list[Cause]:
     if schema.additional_properties is not None:
         found.append(forbidden(f"{path}.additionalProperties", "must not be used at the root"))
     return found or list(_defaults(schema, path))
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Returns whether objects and lists are nested deeper than so many levels."""
+    level = [value]
+    for _ in range(depth):
+        below = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [each for values in below for each in values if isinstance(each, Mapping | list)]
+    return bool(level)
 
 
 def _items_array(source: Any, path: str) -> Cause | None:

@@ -10,7 +10,7 @@ from widgets import SCHEMA
 
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.meta.structural import parsed
-from kdns.controlplane.schema.custom.rules import rule_paths, violations
+from kdns.controlplane.schema.custom.rules import DEPTH_MAX, rule_paths, violations
 
 OBJECT: Json = {"type": "object"}
 
@@ -75,6 +75,15 @@ ROWS: list[tuple[Json, list[str]]] = [
 @pytest.mark.parametrize(("schema", "expected"), ROWS)
 def test_schemas(schema: Json, expected: list[str]) -> None:
     assert [f"{cause.field}: {cause.message}" for cause in violations(schema, "s")] == expected
+
+
+@pytest.mark.parametrize(("depth", "count"), [(DEPTH_MAX - 4, 0), (DEPTH_MAX + 1, 1), (100_000, 1)])
+def test_schemas_that_are_nested_too_deeply_are_refused(depth: int, count: int) -> None:
+    found: Json = {"type": "string"}
+    for _ in range(depth):
+        found = {"type": "array", "items": found}
+    causes = violations(root(a=found), "s")
+    assert [cause.field for cause in causes] == ["s"] * count
 
 
 def test_patterns_are_those_of_re2() -> None:
