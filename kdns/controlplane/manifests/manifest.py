@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kdns.controlplane.manifests.last_applied import text_of
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.meta.kinds import (
     DEFINITION,
@@ -91,7 +92,7 @@ class Manifest:
             metadata.pop(name, None)
         if self.namespace:
             metadata["namespace"] = self.namespace
-        last_applied = json.dumps(obj, separators=(",", ":"), sort_keys=True)
+        last_applied = text_of(obj)
         annotations = metadata.get("annotations") or {}
         metadata["annotations"] = annotations | {MANIFEST: source_text(source), LAST_APPLIED: last_applied}
         return obj

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kdns.controlplane.manifests.last_applied import manifest_of
 from kdns.controlplane.meta.annotations import LAST_APPLIED
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema import schema
@@ -18,12 +19,7 @@ from kdns.controlplane.schema import schema
 
 def last_applied(obj: Json) -> Json:
     """Returns the manifest that was applied last, from the annotation; {} without it."""
-    text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
-    try:
-        value = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    return manifest_of((obj["metadata"].get("annotations") or {}).get(LAST_APPLIED) or "")
 
 
 def merged(kind: Kind, live: Json, modified: Json) -> Json:

@@ -18,7 +18,7 @@ MANIFEST: Final = "kdns/manifest"
 """The path of the manifest file that defines an object."""
 
 LAST_APPLIED: Final = "kdns/last-applied-configuration"
-"""The manifest as it was applied last, as JSON: the original of a three-way merge."""
+"""The manifest as it was applied last (manifests/last_applied.py): the original of a three-way merge."""
 
 MANIFEST_ANNOTATIONS: Final = frozenset({MANIFEST, LAST_APPLIED})
 
