@@ -205,7 +205,7 @@ def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
         try:
             objects.append(resource.decode(raw))
         except msgspec.ValidationError as error:
-            failures.append(DecodeFailure(key_of(raw), str(error)))
+            failures.append(DecodeFailure(raw_key(raw), str(error)))
     return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
 
 
@@ -224,7 +224,7 @@ def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: s
         )
 
 
-def key_of(raw: msgspec.Raw) -> Key | None:
+def raw_key(raw: msgspec.Raw) -> Key | None:
     """Returns (namespace, name) of an object of any kind, or None for one without a name."""
     try:
         meta = _identified(raw).metadata

@@ -43,7 +43,7 @@ from kdns.cluster.watch import (
     decode_list,
     decode_status,
     is_older,
-    key_of,
+    raw_key,
     resource_version_of,
 )
 from kdns.errors import ApiServerError
@@ -69,7 +69,7 @@ ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
 log = logs.get("kdns.reflector")
 
 
-class Connection(Getter, Protocol):
+class ListerWatcher(Getter, Protocol):
     """The methods of kdns.cluster.io.connection.Connection that a reflector needs."""
 
     def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -117,7 +117,7 @@ class Reflector:
     """List-and-watch of one kind of one API server; `run` until cancelled."""
 
     resource: Resource
-    connection: Connection
+    connection: ListerWatcher
     state: State
     on_change: OnChange
     stats: WatchStats
@@ -389,12 +389,12 @@ class Reflector:
         self.stats.last_event_s = self.now_s()
         try:
             if event.type == "DELETED":
-                key = key_of(event.object)
+                key = raw_key(event.object)
                 change = self.state.delete(self.resource.kind, key) if key else None
             else:
                 change = self._put(self.resource.decode(event.object))
         except msgspec.ValidationError as error:
-            self._skip([DecodeFailure(key_of(event.object), str(error))])
+            self._skip([DecodeFailure(raw_key(event.object), str(error))])
         else:
             if change:
                 changes.append(change)

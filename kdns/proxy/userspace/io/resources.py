@@ -58,7 +58,7 @@ class DescriptorBudget:
             del self._clients[client]
 
 
-class Connection(Protocol):
+class RelayedConnection(Protocol):
     """A TCP connection that a relay has accepted."""
 
     def reset(self) -> None:
@@ -75,7 +75,7 @@ class RelayResources:
         self.poller = Poller()
         self.loop = self.poller.loop
         self.pipes = Pipes()
-        self.connections: set[Connection] = set()
+        self.connections: set[RelayedConnection] = set()
         self.datagram = memoryview(bytearray(DATAGRAM_BYTES))
         """A buffer for the datagram that is being relayed."""
         self.descriptors = DescriptorBudget(maximum(ConnectionKind.RELAYS) if limit is None else limit)

@@ -20,7 +20,7 @@ from kdns.cluster.watch import (
     decode_event,
     decode_list,
     is_older,
-    key_of,
+    raw_key,
     resource_version_of,
 )
 
@@ -147,7 +147,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
 )
 def test_what_an_event_is_about(obj: bytes, key: Key | None, version: str) -> None:
     event = decode_event(b'{"type":"MODIFIED","object":%s}' % obj)
-    assert (event.type, key_of(event.object), resource_version_of(event.object)) == ("MODIFIED", key, version)
+    assert (event.type, raw_key(event.object), resource_version_of(event.object)) == ("MODIFIED", key, version)
 
 
 @pytest.mark.parametrize(
