@@ -1,7 +1,7 @@
 # make up     a small cluster on this machine, with the Services of examples/
 # make test   everything that is tested
 # make check  style and types
-# make bench  the measurements
+# make bench  the measurements, into docs/benchmarks.md; CASE=NAME for one of them
 # make schema the data of kdns/controlplane/schema, from the OpenAPI of a Kubernetes release
 # make mode-table the table of docs/modes.md, from the rows of the modes
 
@@ -28,7 +28,7 @@ check: $(VENV)/ready
 	$(BIN)/mypy
 
 bench: $(VENV)/ready
-	@for program in bench/[a-z]*.py; do echo "== $$program"; $(BIN)/python "$$program" || exit 1; done
+	$(BIN)/python bench/suite.py $(CASE)
 
 schema: $(VENV)/ready
 	$(BIN)/python -m tools.schema.generate

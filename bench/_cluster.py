@@ -1,15 +1,18 @@
 """The cluster that the benchmarks ask about, as Kubernetes objects and as a zone file; and an API that serves it.
 
-`svc-N` has a cluster IP and one named port, `set-N` is headless with ENDPOINTS ready endpoints. Run as a program it is
-the API: lists in pages, watches that stay open and say only that they live. It prints its port.
+`svc-N` has a cluster IP and one named port, `set-N` is headless with ENDPOINTS ready endpoints, and for a hundred of
+these there is one `big-N` with 100 endpoints. Run as a program it is the API: lists in pages, and watches that stay
+open; it prints its port. With a second argument N, `moving-0` to `moving-9` are headless Services with one endpoint,
+and N times each second one of these endpoints gets another address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -22,12 +25,18 @@ Json = dict[str, Any]
 ZONE: Final = "cluster.local"
 NAMESPACE: Final = "bench"
 BASE: Final = f"{NAMESPACE}.svc.{ZONE}"
+REVERSE_ZONE: Final = "10.in-addr.arpa"
+SLICES: Final = "/apis/discovery.k8s.io/v1/endpointslices"
 ENDPOINTS: Final = 5
+BIG_EVERY: Final = 100
+BIG_ENDPOINTS: Final = 100
+MOVING: Final = 10
 TTL_S: Final = 30
 BOOKMARK_S: Final = 30.0
 VERSION: Final = "1000"
 FIRST_CLUSTER_IP: Final = int(ip_address("10.96.0.10"))
 FIRST_ENDPOINT_IP: Final = int(ip_address("10.128.0.1"))
+FIRST_BIG_IP: Final = int(ip_address("10.144.0.1"))
 
 
 TYPES: Final[dict[str, Json]] = {
@@ -52,52 +61,104 @@ def endpoint_ips(number: int) -> list[str]:
     return [str(ip_address(first + offset)) for offset in range(ENDPOINTS)]
 
 
-def objects(count: int) -> dict[str, list[Json]]:
+def big_services(count: int) -> range:
+    """The numbers of the Services with BIG_ENDPOINTS endpoints, where there are `count` of each other sort."""
+    return range(max(1, count // BIG_EVERY))
+
+
+def big_ips(number: int) -> list[str]:
+    """The addresses behind big-`number`."""
+    first = FIRST_BIG_IP + number * BIG_ENDPOINTS
+    return [str(ip_address(first + offset)) for offset in range(BIG_ENDPOINTS)]
+
+
+def moving_ip(number: int, move: int) -> str:
+    """The only address behind moving-`number` after so many moves."""
+    return f"10.250.{number}.{move % 250 + 1}"
+
+
+def service(name: str, address: str) -> Json:
+    """A Service with one named port; address "None" makes it headless."""
+    port = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}
+    spec = {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ports": [port]}
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "resourceVersion": VERSION}, "spec": spec}
+
+
+def endpoint_slice(name: str, addresses: list[str]) -> Json:
+    """The only slice of a Service."""
+    return {
+        "metadata": {"name": f"{name}-x", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}} for ip in addresses],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    }
+
+
+def objects(count: int, *, moving: int = 0) -> dict[str, list[Json]]:
     """All objects by the path they are listed at; `count` Services of each sort."""
-
-    def service(name: str, address: str) -> Json:
-        port = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}
-        spec = {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ports": [port]}
-        return {"metadata": {"name": name, "namespace": NAMESPACE, "resourceVersion": VERSION}, "spec": spec}
-
-    def endpoint_slice(number: int) -> Json:
-        labels = {"kubernetes.io/service-name": f"set-{number}"}
-        endpoints = [{"addresses": [ip], "conditions": {"ready": True}} for ip in endpoint_ips(number)]
-        return {
-            "metadata": {"name": f"set-{number}-x", "namespace": NAMESPACE, "labels": labels},
-            "addressType": "IPv4",
-            "endpoints": endpoints,
-            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        }
-
+    behind = {f"set-{number}": endpoint_ips(number) for number in range(count)}
+    behind |= {f"big-{number}": big_ips(number) for number in big_services(count)}
+    behind |= {f"moving-{number}": [moving_ip(number, 0)] for number in range(moving)}
     return {
         "/api/v1/namespaces": [{"metadata": {"name": name}} for name in ("default", NAMESPACE)],
         "/api/v1/services": [
             *(service(f"svc-{number}", cluster_ip(number)) for number in range(count)),
-            *(service(f"set-{number}", "None") for number in range(count)),
+            *(service(name, "None") for name in behind),
         ],
-        "/apis/discovery.k8s.io/v1/endpointslices": [endpoint_slice(number) for number in range(count)],
+        SLICES: [endpoint_slice(name, addresses) for name, addresses in behind.items()],
     }
 
 
 def zone_file(count: int) -> Iterator[str]:
-    """The lines of a master file (RFC 1035 §5) with the records that the objects mean."""
-    yield f"$ORIGIN {ZONE}."
-    yield f"$TTL {TTL_S}"
-    yield f"@ SOA ns.dns hostmaster 1 7200 1800 86400 {TTL_S}"
-    yield "@ NS ns.dns"
-    yield "ns.dns A 127.0.0.1"
+    """The lines of a master file (RFC 1035 §5) with the records of ZONE that the objects mean.
+
+    It has the names of the first Pod of each headless Service, as `pods insecure` makes them.
+    """
+    yield from _apex(ZONE)
     yield f"default.svc TXT {NAMESPACE}"  # the namespace exists, so search-path names stop below it
     for number in range(count):
         name = f"svc-{number}.{NAMESPACE}.svc"
         yield f"{name} A {cluster_ip(number)}"
         yield f"_http._tcp.{name} SRV 0 100 80 {name}"
-        name = f"set-{number}.{NAMESPACE}.svc"
+        yield from _headless(f"set-{number}.{NAMESPACE}.svc", endpoint_ips(number))
+        yield f"{pod_name(number)} A {endpoint_ips(number)[0]}"
+    for number in big_services(count):
+        yield from _headless(f"big-{number}.{NAMESPACE}.svc", big_ips(number))
+
+
+def reverse_zone_file(count: int) -> Iterator[str]:
+    """The lines of the file of REVERSE_ZONE: the names of cluster IPs and of endpoints."""
+    yield from _apex(REVERSE_ZONE)
+    for number in range(count):
+        yield f"{reverse_name(cluster_ip(number))}. PTR svc-{number}.{BASE}."
         for ip in endpoint_ips(number):
-            host = f"{ip.replace('.', '-')}.{name}"
-            yield f"{name} A {ip}"
-            yield f"{host} A {ip}"
-            yield f"_http._tcp.{name} SRV 0 {100 // ENDPOINTS} 8080 {host}"
+            yield f"{reverse_name(ip)}. PTR {ip.replace('.', '-')}.set-{number}.{BASE}."
+
+
+def _apex(zone: str) -> Iterator[str]:
+    yield f"$ORIGIN {zone}."
+    yield f"$TTL {TTL_S}"
+    yield f"@ SOA ns.dns hostmaster 1 7200 1800 86400 {TTL_S}"
+    yield "@ NS ns.dns"
+    yield "ns.dns A 127.0.0.1"
+
+
+def _headless(name: str, addresses: list[str]) -> Iterator[str]:
+    for ip in addresses:
+        host = f"{ip.replace('.', '-')}.{name}"
+        yield f"{name} A {ip}"
+        yield f"{host} A {ip}"
+        yield f"_http._tcp.{name} SRV 0 {100 // len(addresses)} 8080 {host}"
+
+
+def pod_name(number: int) -> str:
+    """The name of the first Pod behind set-`number`, below ZONE."""
+    return f"{endpoint_ips(number)[0].replace('.', '-')}.{NAMESPACE}.pod"
+
+
+def reverse_name(address: str) -> str:
+    """Where the name of an address is."""
+    return ip_address(address).reverse_pointer
 
 
 async def listen(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
@@ -110,9 +171,9 @@ async def listen(answer: Callable[[web.Request], Awaitable[web.StreamResponse]])
     print(runner.addresses[0][1], flush=True)
 
 
-async def serve_api(count: int) -> None:
-    """Serve the objects until the process is ended."""
-    listed = objects(count)
+async def serve_api(count: int, changes_per_s: int = 0) -> None:
+    """Serve the objects until the process is ended, and change some of them."""
+    listed = objects(count, moving=MOVING if changes_per_s else 0)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         items = listed.get(request.path)
@@ -130,14 +191,33 @@ async def serve_api(count: int) -> None:
     async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        while True:
-            bookmark = TYPES[request.path] | {"metadata": {"resourceVersion": VERSION}}
-            await response.write(json.dumps({"type": "BOOKMARK", "object": bookmark}).encode() + b"\n")
-            await asyncio.sleep(BOOKMARK_S)
+        async for event in (
+            moves(changes_per_s) if changes_per_s and request.path == SLICES else bookmarks(request.path)
+        ):
+            await response.write(json.dumps(event).encode() + b"\n")
+        return response
 
     await listen(answer)
     await asyncio.Event().wait()
 
 
+async def bookmarks(path: str) -> AsyncIterator[Json]:
+    """Events that say only that the watch lives."""
+    while True:
+        yield {"type": "BOOKMARK", "object": TYPES[path] | {"metadata": {"resourceVersion": VERSION}}}
+        await asyncio.sleep(BOOKMARK_S)
+
+
+async def moves(per_second: int) -> AsyncIterator[Json]:
+    """One `moving-N` after the other gets another address, evenly over the time."""
+    began_s = asyncio.get_running_loop().time()
+    for move in itertools.count():
+        name, round_ = f"moving-{move % MOVING}", move // MOVING + 1
+        item = TYPES[SLICES] | endpoint_slice(name, [moving_ip(move % MOVING, round_)])
+        item["metadata"]["resourceVersion"] = str(int(VERSION) + move + 1)
+        yield {"type": "MODIFIED", "object": item}
+        await asyncio.sleep(began_s + (move + 1) / per_second - asyncio.get_running_loop().time())
+
+
 if __name__ == "__main__":
-    asyncio.run(serve_api(int(sys.argv[1])))
+    asyncio.run(serve_api(*map(int, sys.argv[1:])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from _cluster import TYPES, list_type, listen
-from _process import TICKS_PER_S, Cores, descendants, read_until, running
+from _process import Cores, descendants, read_until, running
 from aiohttp import web
 
 Json = dict[str, Any]
 
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 SLICES: Final = "/apis/discovery.k8s.io/v1/endpointslices"
 ENDPOINTS: Final = 5
 PORT: Final = 80

@@ -10,25 +10,21 @@ so most of what the kernel does for packets, connections and encryption is in it
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 import dnslib
-from _process import Cores, asked, cpu_s, free_port, memory_mib, read_until, running
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from _certificate import write_certificate
+from _dnsperf import Run, dnsperf
+from _process import Cores, asked, free_port, memory_mib, read_until, running
 
 ZONE: Final = "example.org"
 NAMES: Final = 100_000
@@ -214,27 +210,6 @@ def zone_file() -> str:
     return head + "".join(f"name{number} A {address(number)}\n" for number in range(NAMES))
 
 
-def write_certificate(folder: Path) -> None:
-    """A certificate for 127.0.0.1, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (folder / "crt.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
-
-
 def question(number: int) -> bytes:
     """A query for one of the names."""
     record = dnslib.DNSRecord.question(f"name{number}.{ZONE}", "A")
@@ -333,33 +308,17 @@ def refuse_different_answers(resolvers: list[Resolver]) -> None:
                 raise SystemExit(f"{resolver.name}: name{number}: {addresses} is not {address(number)}")
 
 
-def dnsperf(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: float) -> tuple[float, float]:
-    """CPU µs of the server for each query, and queries per second, in one run."""
-    names = kind.names(number)
+def run_of(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: float) -> Run:
+    """One run against one server."""
     queries = place.folder / "queries"
-    queries.write_text("".join(f"name{each}.{ZONE} A\n" for each in names))
+    queries.write_text("".join(f"name{each}.{ZONE} A\n" for each in kind.names(number)))
     port = {"dot": resolver.ports.dot, "doh": resolver.ports.doh}.get(kind.mode, resolver.ports.dns)
-    pins = ",".join(map(str, sorted(place.cores.others)))
-    argv = ["taskset", "-c", pins, "dnsperf", "-s", "127.0.0.1", "-p", str(port), "-d", str(queries), "-m", kind.mode]
     length = ["-n", "1"] if kind.names is once else ["-l", str(seconds)]
     uri = ["-O", f"doh-uri=https://127.0.0.1:{port}/dns-query"] if kind.mode == "doh" else []
-    before_s = cpu_s(resolver.pid)
-    run = subprocess.run(
-        [*argv, *length, "-q", "100", "-c", "4", *kind.options, *uri], capture_output=True, text=True, check=True
-    )
-    used_s = cpu_s(resolver.pid) - before_s
-    sent, completed = (int(_figure(rf"Queries {word}:\s+(\d+)", run.stdout)) for word in ("sent", "completed"))
-    codes = _figure(r"Response codes:\s+(.*)", run.stdout)
-    if not re.fullmatch(r"NOERROR \d+ \(100.00%\)", codes) or completed < sent * (1 - LOST_MAX):
-        raise SystemExit(f"{resolver.name}: {kind.label}: {completed} answers to {sent} queries: {codes}")
-    return used_s / completed * 1e6, float(_figure(r"Queries per second:\s+([\d.]+)", run.stdout))
-
-
-def _figure(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    if not found:
-        raise SystemExit(f"dnsperf's statistics have no {pattern!r}:\n{text}")
-    return found[1]
+    run = dnsperf(resolver.pid, port, queries, ["-m", kind.mode, *length, *kind.options, *uri], place.cores)
+    if set(run.rcodes) != {"NOERROR"} or run.lost > LOST_MAX:
+        raise SystemExit(f"{resolver.name}: {kind.label}: {run}")
+    return run
 
 
 def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int) -> None:
@@ -367,10 +326,10 @@ def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int
     print(f"| question | {' | '.join(f'{one.name} µs' for one in resolvers)} | max q/s |")
     print(f"|---|{'---|' * (len(resolvers) + 1)}")
     for kind in KINDS:
-        runs: dict[str, list[tuple[float, float]]] = {}
+        runs: dict[str, list[Run]] = {}
         for number in range(rounds + 1):
             for one in (one for one in resolvers if kind.mode in one.modes):
-                run = dnsperf(place, one, kind, number, seconds)
+                run = run_of(place, one, kind, number, seconds)
                 if number:
                     runs.setdefault(one.name, []).append(run)
         columns = [_medians(runs.get(one.name, [])) for one in resolvers]
@@ -379,11 +338,11 @@ def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int
     print(f"\nmemory, MiB: {', '.join(f'{one.name} {memory_mib(one.pid):.0f}' for one in resolvers)}")
 
 
-def _medians(runs: list[tuple[float, float]]) -> tuple[str, str]:
+def _medians(runs: list[Run]) -> tuple[str, str]:
     """CPU µs and queries per second, or a dash for what a server does not speak."""
     if not runs:
         return "-", "-"
-    us, qps = (statistics.median(column) for column in zip(*runs, strict=True))
+    us, qps = statistics.median(run.cpu_us for run in runs), statistics.median(run.qps for run in runs)
     return f"{us:.1f}", f"{qps:,.0f}"
 
 

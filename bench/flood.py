@@ -13,17 +13,16 @@ import random
 import socket
 import statistics
 import struct
-import tempfile
 import time
-from pathlib import Path
 from typing import Final
 
-from _cluster import BASE
-from _process import Cores, memory_mib
-from dns_queries import kdns, question
+from _dns_servers import kdns, place
+from _process import memory_mib
+from _questions import A, Kind, packet
 
 FLOODER: Final = "127.0.0.3"
 OTHER: Final = "127.0.0.2"
+FLOOD: Final = Kind("a random name", lambda _: "x.default.svc.cluster.local", "A", "NXDOMAIN")
 BATCHES_PER_S: Final = 200
 PATIENCE_S: Final = 5.0
 """As long as a stub resolver waits for an answer (resolv.conf(5))."""
@@ -41,7 +40,7 @@ def flood(port: int, names: int, rate: int) -> None:
     """Send as many questions for random names, `rate` a second as far as this machine can."""
     sock = socket_from(FLOODER, port)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
-    head, tail = struct.pack("!HHHHHH", 1, 0x0100, 1, 0, 0, 0), question("x.default.svc.cluster.local", "A")[14:-11]
+    head, tail = struct.pack("!HHHHHH", 1, 0x0100, 1, 0, 0, 0), packet(FLOOD, 0)[14:-11]
     began_s, batch = time.monotonic(), rate // BATCHES_PER_S
     for sent in range(0, names, batch):
         for _ in range(batch):
@@ -58,11 +57,11 @@ class Probe:
         self.took_ms: dict[str, list[float]] = {"known": [], "new": []}
         self.numbers = itertools.count(1)
 
-    def ask(self, kind: str, name: str) -> None:
+    def ask(self, kind: str, service: int) -> None:
         """One question and its answer."""
         number = next(self.numbers).to_bytes(2, "big")
         began_s = time.monotonic()
-        self.sock.send(number + question(name, "A")[2:])
+        self.sock.send(number + packet(A, service)[2:])
         try:
             while self.sock.recv(4096)[:2] != number:
                 pass
@@ -90,15 +89,12 @@ def main() -> None:
     parser.add_argument("--pause-ms", type=float, default=20.0, help="between two questions of the other client")
     parser.add_argument("--services", type=int, default=10_000)
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="kdns-bench-") as folder,
-        kdns(Path(folder), options.services, Cores.of_this_machine()) as server,
-    ):
-        probe, known, new = Probe(server.port), f"svc-0.{BASE}", itertools.count(1)
+    with place(options.services) as at, kdns(at) as server:
+        probe, new = Probe(server.port), itertools.count(1)
 
         def ask() -> None:
-            probe.ask("known", known)
-            probe.ask("new", f"svc-{next(new) % options.services}.{BASE}")
+            probe.ask("known", 0)
+            probe.ask("new", next(new) % options.services)
             time.sleep(options.pause_ms / 1000)
 
         print("| server | name | questions | p50 ms | p99 ms | max ms | lost |\n|---|---|---|---|---|---|---|")
