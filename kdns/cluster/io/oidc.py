@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 
 from kdns.errors import ApiServerError, KubeconfigError
+from kdns.runtime.tls import default_context
 
 EARLY_S = 60.0
 """A token is renewed this long before it expires."""
@@ -102,6 +103,6 @@ def _context(path: str, config: Mapping[str, str]) -> ssl.SSLContext:
     try:
         inline = config.get("idp-certificate-authority-data", "")
         pem = base64.b64decode(inline, validate=True).decode("ascii") if inline else None
-        return ssl.create_default_context(cafile=config.get("idp-certificate-authority") or None, cadata=pem)
+        return default_context(ca_path=config.get("idp-certificate-authority", ""), ca_pem=pem)
     except (OSError, ValueError) as error:
         raise KubeconfigError(path, f"the oidc provider's CA cannot be used: {error}", "PEM certificates") from error

@@ -23,6 +23,7 @@ from kdns.dnsserver.frame_streams import (
     data_frame,
 )
 from kdns.runtime.os_errors import os_reason
+from kdns.runtime.tls import default_context
 from kdns.tally import Tally
 
 CONNECT_S: Final = 5.0
@@ -157,7 +158,7 @@ def _close(writer: StreamWriter) -> None:
 
 
 def _context(spec: FrameSpec) -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    context = default_context()
     if spec.skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

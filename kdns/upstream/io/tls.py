@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kdns.errors import InputError
+from kdns.runtime.tls import default_context
 from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 HTTPS_ALPN: Final = ("h2", "http/1.1")
@@ -71,7 +72,7 @@ def _stamps(spec: TlsSpec) -> tuple[int, ...]:
 def _context(spec: TlsSpec, alpn: tuple[str, ...], stamps: tuple[int, ...]) -> ssl.SSLContext:
     del stamps
     try:
-        context = ssl.create_default_context(cafile=spec.ca_path or None)
+        context = default_context(ca_path=spec.ca_path)
     except (OSError, ValueError) as error:
         raise InputError(f"{spec.ca_path}: expected certificates of authorities: {error}") from error
     if spec.cert_path:

@@ -13,6 +13,7 @@ from kdns.controlplane.server.access.users import ADMIN, User, authenticated
 from kdns.errors import InputError
 from kdns.runtime.files.bounded import bounded_text
 from kdns.runtime.os_errors import CERTIFICATE_AND_KEY, CERTIFICATES, pem_reason
+from kdns.runtime.tls import default_context
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -27,7 +28,7 @@ def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | No
             if value:
                 raise InputError(f"{option} {value}: set --tls-cert too")
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(cert, key or None, password="")  # without one, OpenSSL would prompt at the terminal
     except OSError as error:
