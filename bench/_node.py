@@ -188,6 +188,8 @@ async def serve_api(count: int) -> None:
     watches: list[web.StreamResponse] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path not in items:
+            raise web.HTTPNotFound
         if "watch" not in request.query:
             return web.Response(body=page(request), content_type="application/json")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
