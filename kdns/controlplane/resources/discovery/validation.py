@@ -101,9 +101,11 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = G
 def _endpoints(endpoints: list[Json], valid: list[Json], address_type: str, gates: Gates) -> list[Cause]:
     if len(endpoints) > MOST_ENDPOINTS:
         return [too_many("endpoints", len(endpoints), MOST_ENDPOINTS)]
-    known = {tuple(each.get("addresses") or ()): each for each in valid}
+    changed = [index for index, each in enumerate(endpoints) if index >= len(valid) or each != valid[index]]
+    known = {tuple(each.get("addresses") or ()): each for each in valid} if changed else {}
     causes = []
-    for index, endpoint in enumerate(endpoints):
+    for index in changed:
+        endpoint = endpoints[index]
         if known.get(tuple(endpoint.get("addresses") or ())) != endpoint:
             causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, gates)
     return causes

@@ -13,6 +13,7 @@ import hmac
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.access.users import ADMIN, User, authenticated
@@ -122,8 +123,8 @@ def _refuse_web_pages(config: RestConfig, headers: Mapping[str, str]) -> None:
     referer = headers.get("Referer")
     if referer is not None and referer.split("/")[2:3] != [headers.get("Host")]:
         raise _forbidden(f"requests from web pages are refused, this one is from {referer[:100]!r}")
-    host = _host(headers.get("Host", ""))
-    if not (is_loopback(host) or host.lower() in {config.host, *config.hosts}):
+    header = headers.get("Host", "")
+    if not (_is_local(header) or (host := _host(header)).lower() in {config.host, *config.hosts}):
         raise _forbidden(f"the Host header {host!r} is not this server's; use {config.host}, or configure the name")
 
 
@@ -134,6 +135,12 @@ def _bearer_token(authorization: str) -> str:
 
 def _forbidden(why: str) -> StatusError:
     return StatusError(403, "Forbidden", f"forbidden: {why}", {})
+
+
+@lru_cache(maxsize=64)
+def _is_local(header: str) -> bool:
+    """Returns whether a Host header is this machine's."""
+    return is_loopback(_host(header))
 
 
 def _host(header: str) -> str:
