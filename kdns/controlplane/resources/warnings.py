@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv6Address, ip_network
 
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.service.spec import (
@@ -105,11 +105,13 @@ def _addresses(path: str, addresses: list[str]) -> Iterable[str]:
 
 def _address(path: str, text: str) -> Iterable[str]:
     """Yields an IPv6 address that is not in canonical form (RFC 5952)."""
+    if ":" not in text:
+        return
     try:
-        found = ip_address(text)
+        found = IPv6Address(text)
     except ValueError:  # not an address, or one that only older servers accept
         return
-    if isinstance(found, IPv6Address) and str(found) != text:
+    if str(found) != text:
         yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{found}")'
 
 

@@ -16,7 +16,7 @@ from kdns.controlplane.meta.field_errors import invalid_value
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.check import Pairs
-from kdns.controlplane.schema.serialization import matching, serialized, typed
+from kdns.controlplane.schema.serialization import Serialized, matching, serialized, typed
 
 Policy: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 """Drop unknown and duplicate fields silently, drop them with a warning, or refuse the write."""
@@ -53,7 +53,7 @@ class FieldValidator:
         if why := check.another_type(self.kind, obj):
             raise self._refusal(obj, why) if self.is_patch else bad_request(why)
         if self.pairs is None and not self.duplicates and (exact := matching(self.kind, typed(self.kind, obj))):
-            return exact
+            return Serialized(exact)
         if why := check.first_mistyped(self.kind, obj):
             raise self._refusal(obj, why)
         if self.policy != "Ignore":

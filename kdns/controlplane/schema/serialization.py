@@ -63,6 +63,10 @@ _STRUCTS: Final[Mapping[TypeName, Any]] = {
 """Scalars that are structs in Go → their empty values."""
 
 
+class Serialized(dict[str, Any]):
+    """An object of a request as Go serializes it, a new value that nobody else holds."""
+
+
 def serialized(kind: Kind, obj: Json) -> Json:
     """Returns the object as Go serializes it: a new value, without unknown fields, with kind and apiVersion first.
 

@@ -25,7 +25,7 @@ from kdns.controlplane.resources.service.allocation import ServiceAllocator
 from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
-from kdns.controlplane.schema.serialization import serialized
+from kdns.controlplane.schema.serialization import Serialized, serialized
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
 from kdns.controlplane.server.request import Request
@@ -115,7 +115,7 @@ class Registry:
         """Stores a new object; `entries` are its managedFields if they are known. A dry run returns the object only."""
         kind, namespace, dry_run = request.kind, request.space, request.dry_run
         strategy, txn = self.kinds.strategy(kind, request.served_version), Transaction()
-        obj = serialized(kind, object_meta.typed(kind, obj))
+        obj = _serialized(kind, obj)
         object_meta.place(kind, namespace, obj)
         metadata = obj["metadata"]
         is_generated = bool(metadata.get("generateName"))
@@ -164,7 +164,7 @@ class Registry:
         """
         kind, (namespace, name), subresource = version.kind, version.key, request.subresource
         strategy, old, txn = self.kinds.strategy(kind, request.served_version), version.obj, Transaction()
-        new = serialized(kind, object_meta.typed(kind, obj))
+        new = _serialized(kind, obj)
         object_meta.place(kind, namespace, new)
         object_meta.check_address(namespace, name, new)
         object_meta.check_revision(kind, name, new, old, unconditional=strategy.allow_unconditional_update)
@@ -334,6 +334,11 @@ class Registry:
     def writer(self, request: Request) -> Writer:
         """Returns the writer of a request, with the current time."""
         return Writer(request.manager, request.subresource, object_meta.timestamp(self.now_s()))
+
+
+def _serialized(kind: Kind, obj: Json) -> Json:
+    """Returns what a client sent, which its request has serialized, or an object of a program as Go serializes it."""
+    return obj if isinstance(obj, Serialized) else serialized(kind, object_meta.typed(kind, obj))
 
 
 def _managed(obj: Json, entries: Entries) -> Json:

@@ -101,7 +101,7 @@ async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: st
 def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
     """Decodes a body in the calling thread."""
     decoded = _decoded(body, media_type, strictly=strictly, kind=kind)
-    check_size(decoded.value)
+    check_size(decoded.value, body if media_type in _JSON_TYPES else None)
     return decoded
 
 
