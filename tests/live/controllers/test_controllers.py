@@ -15,7 +15,7 @@ from kdns.controlplane.controllers.io.controller_manager import ControllerManage
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
@@ -125,6 +125,23 @@ async def test_pods_become_ready_and_endpoints_follow(cluster: Cluster) -> None:
     assert cluster.addresses("web") == ips
     assert cluster.slices("web")[0]["ports"] == [{"name": "", "protocol": "TCP", "port": 8080}]
     assert [each["ip"] for each in cluster.subsets("web")[0]["addresses"]] == ips
+
+
+async def test_events_are_written_after_all_other_work(cluster: Cluster) -> None:
+    cluster.make(SERVICE, service())
+    for number in range(3):
+        cluster.make(POD, pod(f"web-{number}"))
+    await cluster.settled()
+    last_write = max(
+        int(each["metadata"]["resourceVersion"])
+        for kind in (POD, ENDPOINTS, ENDPOINT_SLICE)
+        for each in cluster.api.list(Request(kind, "default")).items
+    )
+    async with asyncio.timeout(10):
+        while len(events := cluster.api.list(Request(EVENT, "default")).items) < 6:  # noqa: ASYNC110 - the store has no event
+            await asyncio.sleep(0.01)
+    assert {each["reason"] for each in events} == {"Scheduled", "Started"}
+    assert min(int(each["metadata"]["resourceVersion"]) for each in events) > last_write
 
 
 async def test_readiness_patched_by_a_client_stays(cluster: Cluster) -> None:

@@ -4,13 +4,13 @@ A change wakes the manager once per iteration. It passes on all events, then rec
 empty or the time slice is used up, also in the middle of the writes of one reconcile, so that large queues and large
 workloads do not starve the clients of the API. A large object is made in a thread, if the API is shared with
 other threads, and nothing else is observed or reconciled until it is written. When the queue is empty, it deletes
-dependents of deleted objects, a few at a time.
+dependents of deleted objects, a few at a time, and then writes the Events of the controllers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -40,6 +40,8 @@ PROGRESS_S = 0.1
 LOW_PRIORITY_TURNS = 10
 _CONFLICT = 409
 _DELETIONS_AT_ONCE = 25
+_EVENTS_MAX = 10_000
+"""How many Events wait for an empty queue; each further one is written at once."""
 _PIECE_BYTES = 64 * 1024
 """How much of a subscription is read between two checks of the time slice."""
 
@@ -55,8 +57,8 @@ log = logs.get(__name__)
 class ControllerManager:
     """All controllers of one cluster. They run between `start` and `close` in the event loop that called `start`.
 
-    `new_controllers()` returns controllers with empty indexes. `idle` is set whenever the queue is empty; retries and
-    delayed reconciles may still be scheduled.
+    `new_controllers()` returns controllers with empty indexes. `idle` is set whenever the queue is empty; Events may
+    still be written, and retries and delayed reconciles may be scheduled.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class ControllerManager:
         self._at_work: tuple[Task, Iterator[Making | None]] | None = None
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorder = EventRecorder()
+        self._events: deque[tuple[str, Event]] = deque()
         self._followers: dict[Kind, list[tuple[int, Reconciler]]] = {}
         for index, controller in enumerate(self._controllers):
             for kind in controller.watches:
@@ -93,14 +96,15 @@ class ControllerManager:
         self._wake()
 
     async def finished(self, progress: Callable[[int, int], object]) -> None:
-        """Waits until the queue is empty. `progress` gets how many requests are done and left, ten times a second.
+        """Waits until the queue was empty. `progress` gets how many requests are done and left, ten times a second.
 
-        Events that were not passed on yet may add more.
+        Changes that were not observed yet may add more.
         """
-        while not self.idle.is_set():
+        was_idle = False
+        while not (was_idle or self.idle.is_set()):
             progress(self._reconciled, len(self._queue) + (self._at_work is not None))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
+                was_idle = await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
 
     def close(self) -> None:
         """Stops watching and drops the queue."""
@@ -126,9 +130,12 @@ class ControllerManager:
         self._wake()
 
     def _wake(self) -> None:
+        self.idle.clear()
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled and not self._closed:
             self._scheduled = True
-            self.idle.clear()
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
@@ -150,19 +157,22 @@ class ControllerManager:
     def _work(self, until: float) -> None:
         while True:
             if not self._drain(until):
-                self._wake()
+                self._schedule()
                 return
             if self._at_work or self._queue:
                 self._attempt(until)
                 if self._making:
                     return
-            elif not self._api.backlog.is_left:
-                self.idle.set()
-                return
-            elif not self._delete_dependents():
-                return
+            elif self._api.backlog.is_left:
+                if not self._delete_dependents():
+                    return
+            else:
+                self.idle.set()  # until an Event, which is observed too, is written
+                if not self._events:
+                    return
+                self._record(*self._events.popleft())
             if monotonic() > until:
-                self._wake()
+                self._schedule()
                 return
 
     def _restart(self) -> None:
@@ -267,8 +277,8 @@ class ControllerManager:
                 self._write(index, action)
                 yield None
         for event in result.events:
-            self._record(controller, event)
-            yield None
+            if self._note(controller, event):
+                yield None
         self._failures.pop(task, None)
         if result.requeue_after_s is not None:
             self._reconcile_later(task, result.requeue_after_s)
@@ -284,7 +294,7 @@ class ControllerManager:
         write("controller retries", controller=controller.name, request=name, reason=str(error), delay_s=delay_s)
         event = controller.failed(Request(task[1], self._now_s()), error)
         if event:
-            self._record(controller, event)
+            self._note(controller, event)
         self._reconcile_later(task, delay_s)
 
     def _reconcile_later(self, task: Task, delay_s: float) -> None:
@@ -330,22 +340,30 @@ class ControllerManager:
         written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
         self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
 
-    def _record(self, controller: Reconciler, event: Event) -> None:
+    def _note(self, controller: Reconciler, event: Event) -> bool:
+        """Keeps an Event for later; returns whether another one was written for it."""
+        self._events.append((controller.name, event))
+        is_full = len(self._events) > _EVENTS_MAX
+        if is_full:
+            self._record(*self._events.popleft())
+        return is_full
+
+    def _record(self, component: str, event: Event) -> None:
         """Creates an Event, or increments the count of the one that says the same. A refused Event is only logged."""
-        key = self._recorder.key(event, controller.name)
+        key = self._recorder.key(event, component)
         stored = self._api.store.get(EVENT, key) if key else None
         try:
             if stored:
                 again = repeated(stored.obj, self._now_s())
-                self._api.update(ApiRequest(EVENT, *stored.key, manager=controller.name), again)
+                self._api.update(ApiRequest(EVENT, *stored.key, manager=component), again)
                 return
-            first = new_event(event, controller.name, self._now_s())
+            first = new_event(event, component, self._now_s())
             namespace = first["metadata"]["namespace"]
-            meta = self._api.create(ApiRequest(EVENT, namespace, manager=controller.name), first).metadata
+            meta = self._api.create(ApiRequest(EVENT, namespace, manager=component), first).metadata
         except StatusError as error:
             log.debug("event not written", reason=str(error), message=event.message)
         else:
-            self._recorder.remember(event, controller.name, (meta["namespace"], meta["name"]))
+            self._recorder.remember(event, component, (meta["namespace"], meta["name"]))
 
 
 class _PriorityQueue:
