@@ -36,6 +36,8 @@ _read = msgspec.json.Decoder(_Object).decode
 
 def _metadata_of(version: StoredObject) -> OwnerMetadata:
     """Decodes no more than this metadata: at start most objects are not needed otherwise."""
+    if version.is_decoded:
+        return msgspec.convert(version.metadata, OwnerMetadata)
     return _read(version.encoded).metadata
 
 
