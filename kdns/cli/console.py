@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
@@ -63,12 +63,13 @@ def end_without_output(error: OSError) -> NoReturn:
     sys.exit(1)
 
 
-def run(task: Coroutine[Any, Any, None]) -> None:
+def run(task: Coroutine[Any, Any, None], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
     """Runs a command until it ends; an interrupt exits with 130, errors are reported."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():
         try:
-            asyncio.run(task)
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
+                runner.run(task)
         except KeyboardInterrupt:
             sys.exit(130)

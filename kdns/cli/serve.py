@@ -14,6 +14,7 @@ from kdns.apps import serve as app
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run, say, tell
 from kdns.cli.flags import addresses
+from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.node_local.settings import NodeLocal, service_host
 from kdns.plugins.directives import DIRECTIVES
 
@@ -120,7 +121,8 @@ def serve(  # noqa: PLR0913 - one for each option
             say=_silent if quiet else say,
             pidfile=pidfile,
             node_local=local if local.addresses else None,
-        )
+        ),
+        new_event_loop,
     )
 
 

@@ -130,7 +130,9 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    run(_up(options))
+    from kdns.dnsserver.io.burst.event_loop import new_event_loop  # noqa: PLC0415 - as for the application
+
+    run(_up(options), new_event_loop)
 
 
 async def _up(options: UpOptions) -> None:

@@ -12,9 +12,10 @@ import kdns
 from kdns.cli.command import command
 from kdns.cli.console import say
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.runtime.files.yaml import dumped
 
-NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes"}
+NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes", "udp": "UDP"}
 
 
 @command("version", "kdns version", "kdns version -o json")
@@ -27,8 +28,17 @@ NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes"}
     help="Lines, or an object for programs.",
 )
 def version(output: str) -> None:
-    """Print the versions of kdns, of Python and of the Kubernetes API that kdns serves."""
-    versions = {"kdns": kdns.__version__, "python": platform.python_version(), "kubernetes": KUBERNETES_VERSION}
+    """Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.
+
+    "UDP compiled" says that compiled code sends the answers that are ready; without a C compiler, kdns installs itself
+    without it, and Python does the same in more time.
+    """
+    versions = {
+        "kdns": kdns.__version__,
+        "python": platform.python_version(),
+        "kubernetes": KUBERNETES_VERSION,
+        "udp": "compiled" if is_compiled() else "interpreted",
+    }
     match output:
         case "json":
             say(json.dumps(versions, indent=2))

@@ -17,6 +17,7 @@ from kdns.cluster.io.clusters import Cluster
 from kdns.dns.types import rcode_name, type_label
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ServerConfig
+from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.dnsserver.io.request_metrics import Sent
 from kdns.runtime.http.sites import HealthProbe
 from kdns.runtime.metrics import COUNTER, HISTOGRAM, Distribution, Histogram, Metric, MetricFamilies, Sample
@@ -74,6 +75,8 @@ def gauges(
     rows = MetricFamilies()
     build = (kdns.__version__, "", f"python{platform.python_version()}")
     rows.add(Metric("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)]))
+    compiled = "Whether UDP queries are answered by compiled code."
+    rows.add(Metric("kdns_dns_is_compiled", compiled, (), lambda: [Sample((), is_compiled())]))
     by_name = ("server", "zone", "view", "name")
     rows.add(Metric("coredns_plugin_enabled", "Directives.", by_name, lambda: _directives(enabled)))
     by_kind = ("server", "kind")

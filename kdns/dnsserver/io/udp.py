@@ -1,6 +1,7 @@
 """DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
 
-Misses wait in a fair queue; the kernel's buffer is first come, first served.
+Misses wait in a fair queue; the kernel's buffer is first come, first served. In a BurstEventLoop the selector does the
+bursts, and the listener gets the misses.
 """
 
 from __future__ import annotations
@@ -15,16 +16,12 @@ from typing import Any, Final
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import SILENCE, Exchange, Server
+from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
-BURST: Final = 512
-"""The most packets in a burst: in a flood about 2 ms, in addition to a slice of answers.
-
-With fewer, more packets of a flood stay in the kernel's buffer, which drops those of all clients.
-"""
 MAX_WAITING: Final = 4096
 """The most waiting queries of all sockets; those beyond a client's share are dropped.
 
@@ -99,7 +96,12 @@ class UdpListener:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(sock, self._drain)
+        self._missed: list[Miss] = []
+        if isinstance(self._loop, BurstEventLoop):
+            self._missed = self._loop.bursts.follow(sock.fileno(), self._partition, requests)
+            self._loop.add_reader(sock, self._take_missed)
+        else:
+            self._loop.add_reader(sock, self._drain)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -138,6 +140,14 @@ class UdpListener:
             self._requests.observe(hits, self._loop.time() - started_s)
         self._misses.run_now()
 
+    def _take_missed(self) -> None:
+        """Answers the packets that the selector did not."""
+        for packet, key, client, received_s in self._missed:
+            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
+                self._requests.shed += 1
+        self._missed.clear()
+        self._misses.run_now()
+
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
         outcome = self._answering.answer(packet, client[:2], received_s, key)
@@ -174,6 +184,9 @@ class UdpListener:
     async def close(self) -> None:
         """Answers the waiting queries, then closes the socket."""
         self._loop.remove_reader(self._socket)
+        if isinstance(self._loop, BurstEventLoop):
+            self._loop.bursts.leave(self._socket.fileno())
+            self._take_missed()
         self._misses.drain()
         if self._waiting:
             self._drained = self._loop.create_future()

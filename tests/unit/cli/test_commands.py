@@ -20,6 +20,7 @@ import kdns
 from kdns.cli.command import INSTEAD
 from kdns.cli.main import COMMANDS, main
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+from kdns.dnsserver.io.burst.event_loop import is_compiled
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -145,6 +146,7 @@ def test_the_versions(form: str) -> None:
         "kdns": kdns.__version__,
         "python": platform.python_version(),
         "kubernetes": KUBERNETES_VERSION,
+        "udp": "compiled" if is_compiled() else "interpreted",
     }
 
 

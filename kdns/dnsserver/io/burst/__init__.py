@@ -1,0 +1,1 @@
+"""The answer table's hits over UDP in C, inside the selector of an event loop."""

@@ -1,0 +1,3 @@
+from kdns.dnsserver.io.burst.event_loop import Listener
+
+def wait(epoll_fd: int, timeout_s: float, listeners: dict[int, Listener], most: int, /) -> list[tuple[int, int]]: ...

@@ -1,0 +1,16 @@
+"""The one part of kdns that is compiled, for each CPython from 3.11 on. Without a compiler kdns works without it."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "kdns.dnsserver.io.burst._burst",
+            ["kdns/dnsserver/io/burst/_burst.c"],
+            extra_compile_args=["-O2"],
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
