@@ -141,12 +141,14 @@ class UdpListener:
         self._misses.run_now()
 
     def _take_missed(self) -> None:
-        """Answers the packets that the selector did not."""
+        """Answers the packets that the selector did not; all of them, if it answers none any more."""
         for packet, key, client, received_s in self._missed:
             if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
                 self._requests.shed += 1
         self._missed.clear()
         self._misses.run_now()
+        if isinstance(self._loop, BurstEventLoop) and not self._loop.bursts.follows(self._socket.fileno()):
+            self._drain()
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
@@ -185,8 +187,8 @@ class UdpListener:
         """Answers the waiting queries, then closes the socket."""
         self._loop.remove_reader(self._socket)
         if isinstance(self._loop, BurstEventLoop):
-            self._loop.bursts.leave(self._socket.fileno())
             self._take_missed()
+            self._loop.bursts.leave(self._socket.fileno())
         self._misses.drain()
         if self._waiting:
             self._drained = self._loop.create_future()

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from dns_client import packet
+from structlog.testing import capture_logs
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.burst.event_loop import BurstEventLoop, BurstSelector, is_compiled
@@ -177,29 +178,42 @@ KEY = QUERY[2:]
 
 @compiled_only
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    "answers",
     [
-        (Answer(head=b"short"), ValueError),
-        (Answer(bodies=()), ValueError),
-        (Answer(bodies=("text",)), ValueError),
-        (Answer(bodies=None), TypeError),
-        (Answer(question_end=26 << 10), ValueError),
-        (Answer(question_end=-1), ValueError),
-        (Answer(hits="x"), TypeError),
-        (Answer(until_s="x"), TypeError),
-        (Answer(renewed=RuntimeError("renew")), RuntimeError),
-        (object(), AttributeError),
+        {KEY: Answer(head=b"short")},
+        {KEY: Answer(bodies=())},
+        {KEY: Answer(bodies=("text",))},
+        {KEY: Answer(bodies=None)},
+        {KEY: Answer(question_end=26 << 10)},
+        {KEY: Answer(question_end=-1)},
+        {KEY: Answer(hits="x")},
+        {KEY: Answer(until_s="x")},
+        {KEY: Answer(renewed=RuntimeError("renew"))},
+        {KEY: object()},
+        [],
     ],
 )
-def test_an_answer_that_is_none_is_an_error(answer: object, error: type[Exception]) -> None:
-    with selecting({KEY: answer}, QUERY) as (selector, _, _, _), pytest.raises(error):
+def test_after_a_failure_others_answer(answers: object) -> None:
+    with selecting(answers, QUERY) as (selector, misses, _, client), capture_logs() as logged:
+        (fd,) = (key.fd for key in selector.get_map().values())
         selector.select(5)
+        assert [each["event"] for each in logged] == ["compiled code failed, Python answers UDP from now on"]
+        assert not selector.follows(fd)
+        client.send(QUERY)
+        assert [key.fd for key, _ in selector.select(5)] == [fd]
+        assert misses == []
 
 
 @compiled_only
-def test_a_table_that_is_none_is_an_error() -> None:
-    with selecting([], QUERY) as (selector, _, _, _), pytest.raises(TypeError):
-        selector.select(5)
+def test_a_server_survives_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = packet("web.example.org", number=1)
+    with serving(BurstEventLoop) as server:
+        host, port = next(each for each in server.addresses if each[1])
+        first, second = responses(host, port, [query, query])
+        monkeypatch.setattr(Requests, "observe", None)  # what the compiled code calls behind a burst
+        assert sorted(responses(host, port, [query])[0]) == sorted(first) == sorted(second)
+        monkeypatch.undo()
+        assert sorted(responses(host, port, [query])[0]) == sorted(first)
 
 
 @compiled_only

@@ -16,7 +16,16 @@
 #include <sys/uio.h>
 #include <time.h>
 
-enum { BATCH = 64, PACKET_MAX = 4096, EVENTS_MAX = 256, HEADER = 12, ID = 2, HEAD = 10, QUESTION_TAIL = 4, OPT_TAIL = 15 };
+enum {
+    BATCH = 64,
+    PACKET_MAX = 4096,
+    EVENTS_MAX = 256,
+    HEADER = 12,
+    ID = 2,
+    HEAD = 10,
+    QUESTION_TAIL = 4,
+    OPT_TAIL = 15
+};
 
 typedef struct {
     unsigned char packets[BATCH][PACKET_MAX];
@@ -93,7 +102,8 @@ static int is_valid(PyObject *answer, double now_s) {
 
 /* As Answer.wire: counts the answer, and writes it around the packet's id and question. */
 static int write_answer(Buffers *b, PyObject *answer, int query, Py_ssize_t size, int out) {
-    Py_ssize_t hits = number_of(answer, s_hits), question_end = number_of(answer, s_question_end), which, count, body_size;
+    Py_ssize_t hits = number_of(answer, s_hits), question_end = number_of(answer, s_question_end), which, count,
+               body_size;
     PyObject *value, *body = NULL, *head = NULL, *bodies = NULL;
     char *bytes;
     int failed = -1;
@@ -110,7 +120,10 @@ static int write_answer(Buffers *b, PyObject *answer, int query, Py_ssize_t size
         PyBytes_AsStringAndSize(body, &bytes, &body_size);
         b->sent[out][0] = (struct iovec){b->packets[query], (size_t)question_end};
         b->sent[out][1] = (struct iovec){bytes, (size_t)body_size};
-        b->answers[out].msg_hdr = (struct msghdr){.msg_name = &b->clients[query], .msg_namelen = b->queries[query].msg_hdr.msg_namelen, .msg_iov = b->sent[out], .msg_iovlen = 2};
+        b->answers[out].msg_hdr = (struct msghdr){.msg_name = &b->clients[query],
+                                                  .msg_namelen = b->queries[query].msg_hdr.msg_namelen,
+                                                  .msg_iov = b->sent[out],
+                                                  .msg_iovlen = 2};
         b->bodies[out] = body;
         body = NULL;
         failed = 0;
@@ -122,7 +135,8 @@ static int write_answer(Buffers *b, PyObject *answer, int query, Py_ssize_t size
     return failed;
 }
 
-static int add_miss(PyObject *misses, const unsigned char *packet, Py_ssize_t size, PyObject *key, const struct sockaddr_storage *client, double now_s) {
+static int add_miss(PyObject *misses, const unsigned char *packet, Py_ssize_t size, PyObject *key,
+                    const struct sockaddr_storage *client, double now_s) {
     PyObject *address = address_of(client);
     PyObject *miss = address ? Py_BuildValue("(y#ONd)", packet, size, key, address, now_s) : NULL;
     int failed = !miss || PyList_Append(misses, miss) < 0;
@@ -159,7 +173,8 @@ static Py_ssize_t send_answers(int fd, Buffers *b, int out) {
 
 /* Takes up to `most` packets of a socket, given as (partition, requests, misses); -1 with an exception. */
 static int burst(Buffers *b, int fd, PyObject *listener, long most) {
-    PyObject *partition = PyTuple_GetItem(listener, 0), *requests = PyTuple_GetItem(listener, 1), *misses = PyTuple_GetItem(listener, 2);
+    PyObject *partition = PyTuple_GetItem(listener, 0), *requests = PyTuple_GetItem(listener, 1),
+             *misses = PyTuple_GetItem(listener, 2);
     PyObject *answers = partition && requests && misses ? PyObject_GetAttr(partition, s_answers) : NULL;
     double began_s = monotonic_s();
     Py_ssize_t hits = 0, unsent = 0;
@@ -200,7 +215,8 @@ static int add_event(PyObject *events, int fd, unsigned flags) {
 }
 
 /* Handles what epoll_wait told: bursts of listeners, other events for the caller; -1 with an exception. */
-static int dispatch(Buffers *b, PyObject *listeners, const struct epoll_event *told, int count, PyObject *events, long most) {
+static int dispatch(Buffers *b, PyObject *listeners, const struct epoll_event *told, int count, PyObject *events,
+                    long most) {
     for (int i = 0; i < count; i++) {
         PyObject *fd = PyLong_FromLong(told[i].data.fd), *listener = fd ? PyDict_GetItemWithError(listeners, fd) : NULL;
         Py_XDECREF(fd);
@@ -224,12 +240,15 @@ static Buffers *new_buffers(void) {
     if (!b) return (Buffers *)PyErr_NoMemory();
     for (int i = 0; i < BATCH; i++) {
         b->received[i] = (struct iovec){b->packets[i], PACKET_MAX};
-        b->queries[i].msg_hdr = (struct msghdr){.msg_name = &b->clients[i], .msg_iov = &b->received[i], .msg_iovlen = 1};
+        b->queries[i].msg_hdr =
+            (struct msghdr){.msg_name = &b->clients[i], .msg_iov = &b->received[i], .msg_iovlen = 1};
     }
     return b;
 }
 
-PyDoc_STRVAR(wait_doc, "wait(epoll_fd, timeout_s, listeners, most) -> [(fd, events), ...]\n\nEvents of epoll_wait(2), without those of listeners whose packets were all answered.\nA timeout below 0 is none. `listeners`: fd -> (partition, requests, misses).");
+PyDoc_STRVAR(wait_doc, "wait(epoll_fd, timeout_s, listeners, most) -> [(fd, events), ...]\n\nEvents of epoll_wait(2), "
+                       "without those of listeners whose packets were all answered.\nA timeout below 0 is none. "
+                       "`listeners`: fd -> (partition, requests, misses).");
 
 static PyObject *wait_(PyObject *module, PyObject *arguments) {
     (void)module;
@@ -245,13 +264,13 @@ static PyObject *wait_(PyObject *module, PyObject *arguments) {
     struct epoll_event told[EVENTS_MAX];
     int failed = events ? 0 : -1;
     while (!failed) {
-        int got, milliseconds = timeout_s < 0 ? -1 : left_s > 3600 ? 3600000 : left_s > 0 ? (int)(left_s * 1e3 + 0.999) : 0;
-        Py_BEGIN_ALLOW_THREADS
-        got = epoll_wait(epoll_fd, told, EVENTS_MAX, milliseconds);
-        Py_END_ALLOW_THREADS
-        if (got < 0 && errno != EINTR) failed = -1, PyErr_SetFromErrno(PyExc_OSError);
-        else if (got < 0) failed = PyErr_CheckSignals();
-        else failed = dispatch(b, listeners, told, got, events, most);
+        int got, milliseconds = timeout_s < 0   ? -1
+                                : left_s > 3600 ? 3600000
+                                : left_s > 0    ? (int)(left_s * 1e3 + 0.999)
+                                                : 0;
+        Py_BEGIN_ALLOW_THREADS got = epoll_wait(epoll_fd, told, EVENTS_MAX, milliseconds);
+        Py_END_ALLOW_THREADS if (got < 0 && errno != EINTR) failed = -1, PyErr_SetFromErrno(PyExc_OSError);
+        else if (got < 0) failed = PyErr_CheckSignals(); else failed = dispatch(b, listeners, told, got, events, most);
         if (failed || PyList_Size(events)) break;
         if (timeout_s >= 0 && (left_s = end_s - monotonic_s()) <= 0) break;
     }
@@ -265,7 +284,12 @@ static PyMethodDef methods[] = {{"wait", wait_, METH_VARARGS, wait_doc}, {NULL, 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_burst", .m_size = -1, .m_methods = methods};
 
 PyMODINIT_FUNC PyInit__burst(void) {
-    struct { PyObject **name; const char *text; } names[] = {{&s_answers, "answers"}, {&s_bodies, "bodies"}, {&s_head, "head"}, {&s_hits, "hits"}, {&s_observe, "observe"}, {&s_question_end, "question_end"}, {&s_renew, "renew"}, {&s_unsent, "unsent"}, {&s_until_s, "until_s"}};
+    struct {
+        PyObject **name;
+        const char *text;
+    } names[] = {{&s_answers, "answers"}, {&s_bodies, "bodies"},   {&s_head, "head"},
+                 {&s_hits, "hits"},       {&s_observe, "observe"}, {&s_question_end, "question_end"},
+                 {&s_renew, "renew"},     {&s_unsent, "unsent"},   {&s_until_s, "until_s"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(*names[i].name = PyUnicode_InternFromString(names[i].text))) return NULL;
     return PyModule_Create(&definition);

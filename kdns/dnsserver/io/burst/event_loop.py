@@ -14,6 +14,7 @@ import select
 import selectors
 from typing import Any, Final, TypeAlias
 
+from kdns import logs
 from kdns.dnsserver.answers.table import Partition
 from kdns.dnsserver.io.request_metrics import Requests
 
@@ -21,6 +22,8 @@ try:
     from kdns.dnsserver.io.burst import _burst
 except ImportError:  # no compiler, or no headers of Python, where kdns was installed
     _burst = None  # type: ignore[assignment]
+
+log = logs.get(__name__)
 
 BURST: Final = 512
 """The most packets in a burst: in a flood about 2 ms, in addition to a slice of answers.
@@ -53,15 +56,24 @@ class BurstSelector(selectors.EpollSelector):
         self._listeners[fd] = partition, requests, misses
         return misses
 
+    def follows(self, fd: int) -> bool:
+        """Returns whether it answers a socket."""
+        return fd in self._listeners
+
     def leave(self, fd: int) -> None:
         """Leaves a socket to others."""
         self._listeners.pop(fd, None)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Waits as EpollSelector does, and answers meanwhile."""
+        """Waits as EpollSelector does, and answers meanwhile. After a failure it leaves all sockets to others."""
         if not self._listeners:
             return super().select(timeout)
-        events = _burst.wait(self.fileno(), -1.0 if timeout is None else max(timeout, 0.0), self._listeners, BURST)
+        try:
+            events = _burst.wait(self.fileno(), -1.0 if timeout is None else max(timeout, 0.0), self._listeners, BURST)
+        except Exception:  # a defect must not end the loop
+            log.exception("compiled code failed, Python answers UDP from now on")
+            self._listeners.clear()
+            return super().select(0)
         return [(key, _mask(flags) & key.events) for fd, flags in events if (key := self._keys.get(fd))]
 
 
