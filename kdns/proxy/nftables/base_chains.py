@@ -30,6 +30,13 @@ from kdns.proxy.nftables.sets import (
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FamilyPlan
 
+_CHAINS: Final = f"@{CHAINS.name}"
+_LOCAL_CHAINS: Final = f"@{LOCAL_CHAINS.name}"
+_REFUSALS: Final = (
+    f"{{ {NO_ENDPOINTS_NUMBERS[Verdict.REJECT]} : goto {REJECT_CHAIN}, {NO_ENDPOINTS_NUMBERS[Verdict.DROP]} : drop }}"
+)
+"""What the numbers of fronts without endpoints lead to."""
+
 
 def base_chains(family_plan: FamilyPlan) -> tuple[Set | Chain, ...]:
     """Returns everything in the table that does not depend on any Service."""
@@ -69,14 +76,14 @@ def _chains(family_plan: FamilyPlan) -> Iterator[Chain]:
     yield Chain("firewall-check", (f"{front} @{FIREWALLED.name} {front} . {saddr} != @{FIREWALL_RANGES.name} drop",))
     yield Chain(
         "nodeport-endpoints-check",
-        (f"{node_port} {_refusal(port, NODE_PORTS.no_endpoints)}",) if node_port else (),
+        (f"{node_port} {_by_number(port, NODE_PORTS.no_endpoints, _REFUSALS)}",) if node_port else (),
     )
-    yield Chain("service-endpoints-check", (_refusal(front, ADDRESSES.no_endpoints),))
+    yield Chain("service-endpoints-check", (_by_number(front, ADDRESSES.no_endpoints, _REFUSALS),))
     yield Chain("cluster-ips-check", tuple(_cluster_ips_check(family_plan, daddr)))
     for side in SIDES:
         yield Chain(external_local_chain(side), tuple(_external_local(family_plan, side)))
-    node_ports = (f"{node_port} {_to_chain(port, NODE_PORTS.services, CHAINS)}",) if node_port else ()
-    yield Chain("services", (_to_chain(front, ADDRESSES.services, CHAINS), *node_ports))
+    node_ports = (f"{node_port} {_by_number(port, NODE_PORTS.services, _CHAINS)}",) if node_port else ()
+    yield Chain("services", (_by_number(front, ADDRESSES.services, _CHAINS), *node_ports))
     masquerading = (
         f"meta mark and {mark} != 0 meta mark set meta mark xor {mark} masquerade fully-random",
         f"ct status dnat {saddr} . {daddr} @{HAIRPINS.name} masquerade fully-random",
@@ -104,19 +111,12 @@ def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> C
 def _external_local(family_plan: FamilyPlan, side: Side) -> Iterator[str]:
     """Yields the branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
     key = expression(side.key, family_plan.family)
-    ways = {verdict: _to_chain(key, side.lists[verdict], LOCAL_CHAINS) for verdict in ENDPOINT_SETS}
+    ways = {verdict: _by_number(key, side.lists[verdict], _LOCAL_CHAINS) for verdict in ENDPOINT_SETS}
     return branch_rules(family_plan.external_local, ways, family_plan.local_pods, family_plan.family)
 
 
-def _to_chain(key: str, numbers: Set, chains: Set) -> str:
-    """Returns the statements that lead to the chain whose number a map has for the key."""
-    return f"meta priority set {key} map @{numbers.name} meta priority vmap @{chains.name}"
-
-
-def _refusal(key: str, numbers: Set) -> str:
-    """Returns the statements that reject or drop, as a map has it for the key."""
-    reject, drop = NO_ENDPOINTS_NUMBERS[Verdict.REJECT], NO_ENDPOINTS_NUMBERS[Verdict.DROP]
-    verdicts = f"{{ {reject} : goto {REJECT_CHAIN}, {drop} : drop }}"
+def _by_number(key: str, numbers: Set, verdicts: str) -> str:
+    """Returns the statements that follow the verdict for the number that a map has for the key."""
     return f"meta priority set {key} map @{numbers.name} meta priority vmap {verdicts}"
 
 

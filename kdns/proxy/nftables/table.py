@@ -68,6 +68,8 @@ class Table:
     @property
     def has_many_unused(self) -> bool:
         """Whether there are so many unused chains that a full sync is to remove them."""
+        if len(self._chains) <= UNUSED_CHAINS_MAX:
+            return False
         unused = len(self._chains) - sum(self._uses["chain", name] > 0 for name in self._chains)
         return unused > UNUSED_CHAINS_MAX
 
