@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from ipaddress import ip_network
+from operator import call
 from typing import Any, Final, TypeAlias
 
 from kdns.errors import ApplyError
@@ -51,7 +52,8 @@ _KIND: Final = NFNL_SUBSYS_NFTABLES << 8
 _MESSAGE_BYTES: Final = 32 * 1024
 """A list of elements is one attribute, which has at most 64 KiB."""
 _PROTOCOLS: Final = {name.lower(): bytes((number,)) for name, number in PROTOCOL_NUMBERS.items()}
-_ADDRESS_BYTES: Final = {"IPv4": 4, "IPv6": 16}
+_IPV4: Final = struct.Struct("4B")
+_IPV6_BYTES: Final = 16
 _Encoder: TypeAlias = Callable[[Any], bytes]
 _TYPES: Final[Mapping[str, tuple[int, _Encoder]]] = {
     "inet_proto": (1, _PROTOCOLS.__getitem__),
@@ -90,9 +92,8 @@ def _listed(kind: int, family: Family, into: Set, elements: Iterable[tuple[Eleme
             body = encode(key, data)
         except (OSError, ValueError, OverflowError, KeyError, struct.error) as error:
             raise ApplyError(("netlink",), f"{into.name} cannot have the element {key}: {error}") from error
-        part.append(_ATTRIBUTE.pack(_ATTRIBUTE.size + len(body), NFTA_LIST_ELEM | NLA_F_NESTED))
         part.append(body)
-        size += _ATTRIBUTE.size + len(body)
+        size += len(body)
         if size > _MESSAGE_BYTES:
             yield _KIND | kind, head + _elements(part)
             part, size = [], 0
@@ -112,27 +113,34 @@ def _elements(part: list[bytes]) -> bytes:
 
 
 def _encoder(family: Family, into: Set) -> Callable[[ElementKey, Data], bytes]:
-    """Returns what encodes the elements of one set, as the content of NFTA_LIST_ELEM."""
-    encoded_key = _packer(family, into.key, NFTA_SET_ELEM_KEY)
-    encoded_end = _packer(family, into.key, NFTA_SET_ELEM_KEY_END)
-    encoded_data = _packer(family, into.data, NFTA_SET_ELEM_DATA) if into.data and VERDICT not in into.data else None
+    """Returns what encodes the elements of one set, as attributes of a list."""
+    if into.has_intervals:
+        encoded = _packer(family, (NFTA_SET_ELEM_KEY, into.key), (NFTA_SET_ELEM_KEY_END, into.key))
+        return lambda key, _: encoded(_interval(key))
+    encoded_key = _packer(family, (NFTA_SET_ELEM_KEY, into.key))
+    if not into.data:
+        return lambda key, _: encoded_key(key)
+    if VERDICT in into.data:
+        return lambda key, data: encoded_key(key, _goto(data.chain)) if isinstance(data, Goto) else encoded_key(key)
+    encoded_pair = _packer(family, (NFTA_SET_ELEM_KEY, into.key), (NFTA_SET_ELEM_DATA, into.data))
 
     def encode(key: ElementKey, data: Data) -> bytes:
-        if into.has_intervals:
-            network = ip_network(str(key[-1]))
-            return encoded_key((*key[:-1], str(network[0]))) + encoded_end((*key[:-1], str(network[-1])))
-        if data is None:
-            return encoded_key(key)
-        if isinstance(data, Goto):
-            return encoded_key(key) + _goto(data.chain)
-        assert encoded_data  # noqa: S101 - any other data is of a map without verdicts
+        if isinstance(data, AddressPort):
+            return encoded_pair(key + data)
         if isinstance(data, Number):
-            return encoded_key(key) + encoded_data((data.number,)) + _comment(data.comment)
-        return encoded_key(key) + encoded_data(data if isinstance(data, AddressPort) else (data,))
+            return encoded_pair((*key, data.number), _comment(data.comment))
+        return encoded_key(key) if data is None else encoded_pair((*key, data))
 
     return encode
 
 
+def _interval(key: ElementKey) -> ElementKey:
+    """Returns the first and the last key of an interval."""
+    network = ip_network(str(key[-1]))
+    return (*key[:-1], str(network[0]), *key[:-1], str(network[-1]))
+
+
+@lru_cache
 def _goto(name: str) -> bytes:
     chain_name = attribute(NFTA_VERDICT_CHAIN, name.encode() + b"\0")
     verdict = attribute(NFTA_VERDICT_CODE, _CODE.pack(NFT_GOTO)) + chain_name
@@ -146,30 +154,44 @@ def _comment(text: str) -> bytes:
     return attribute(NFTA_SET_ELEM_USERDATA, bytes((0, len(packed))) + packed)
 
 
-def _packer(family: Family, parts: Parts, kind: int) -> Callable[[tuple[str | int, ...]], bytes]:
-    """Returns what encodes values of these parts as an attribute: one struct, since there are 100,000 of them.
+def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., bytes]:
+    """Returns what encodes an element with attributes of these kinds and parts: one template, as there are 100,000.
 
-    The parts of a value with several are padded to four bytes each.
+    It takes the values of all attributes, and the bytes of further ones. The parts of a value with several are padded
+    to four bytes each.
     """
-    address = _ADDRESS_BYTES[family], partial(_address, family)
-    types = [address if part.datatype == "address" else _TYPES.get(part.datatype, _NUMBER) for part in parts]
-    padded = [size + -size % 4 for size, _ in types] if len(types) > 1 else [size for size, _ in types]
-    length = _ATTRIBUTE.size + sum(padded)
-    head = _ATTRIBUTE.pack(_ATTRIBUTE.size + length + -length % 4, kind | NLA_F_NESTED)
-    head += _ATTRIBUTE.pack(length, NFTA_DATA_VALUE)
-    fields = "".join(f"{size}s{whole - size}x" for (size, _), whole in zip(types, padded, strict=True))
-    encoders = [encoder for _, encoder in types]
-    pack = struct.Struct(f"={len(head)}s{fields}{-length % 4}x").pack
+    address = (4, _ipv4_address) if family == "IPv4" else (16, _ipv6_address)
+    template, size = b"", _ATTRIBUTE.size
+    encoders: list[_Encoder] = []
+    for kind, parts in attributes:
+        types = [address if part.datatype == "address" else _TYPES.get(part.datatype, _NUMBER) for part in parts]
+        encoders += [encoder for _, encoder in types]
+        pads = [-each % 4 if len(types) > 1 else 0 for each, _ in types]
+        length = sum(each for each, _ in types) + sum(pads)
+        value = attribute(kind, attribute(NFTA_DATA_VALUE, bytes(length)), nested=True)
+        end = _ATTRIBUTE.size * 2 + length
+        fields = b"".join(b"%%b%b" % bytes(pad) for pad in pads)
+        template += value[: end - length].replace(b"%", b"%%") + fields + value[end:]
+        size += len(value)
+    whole = _head(size).replace(b"%", b"%%") + template
 
-    def encode(values: tuple[str | int, ...]) -> bytes:
-        return pack(head, *[encoder(value) for encoder, value in zip(encoders, values, strict=True)])
+    def encode(values: ElementKey, tail: bytes = b"") -> bytes:
+        encoded = whole % tuple(map(call, encoders, values))
+        return _head(size + len(tail)) + encoded[_ATTRIBUTE.size :] + tail if tail else encoded
 
     return encode
 
 
-@lru_cache(1 << 16)
-def _address(family: Family, text: str) -> bytes:
+def _head(size: int) -> bytes:
+    return _ATTRIBUTE.pack(size, NFTA_LIST_ELEM | NLA_F_NESTED)
+
+
+def _ipv4_address(text: str) -> bytes:
+    return _IPV4.pack(*map(int, text.split(".")))
+
+
+def _ipv6_address(text: str) -> bytes:
     address = packed(text)
-    if len(address) != _ADDRESS_BYTES[family]:
-        raise ValueError(f"expected an address of {family}, got {text!r}")
+    if len(address) != _IPV6_BYTES:
+        raise ValueError(f"expected an IPv6 address, got {text!r}")
     return address
