@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from kdns.cluster.objects import Endpoint, EndpointSlice
 from kdns.net import Family, canonical_address, family_of_text
 from kdns.proxy.plan.config import NodeView
@@ -18,8 +20,7 @@ PORTS: Final = range(1, 65536)
 """Valid destination ports. The API does not validate the ports of a slice."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ServiceEndpoint:
+class ServiceEndpoint(Struct, frozen=True, order=True, gc=False):
     """An address in canonical form and a port that packets may be sent to; `is_local`: it is on this node."""
 
     address: str
@@ -27,8 +28,7 @@ class ServiceEndpoint:
     is_local: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True, gc=False):
     """An endpoint of a slice with its conditions and hints, and the API's defaults for what is unset."""
 
     endpoint: ServiceEndpoint
