@@ -186,10 +186,12 @@ def _head(size: int) -> bytes:
     return _ATTRIBUTE.pack(size, NFTA_LIST_ELEM | NLA_F_NESTED)
 
 
+@lru_cache(256)  # the elements of a front have its address
 def _ipv4_address(text: str) -> bytes:
     return _IPV4.pack(*map(int, text.split(".")))
 
 
+@lru_cache(256)
 def _ipv6_address(text: str) -> bytes:
     address = packed(text)
     if len(address) != _IPV6_BYTES:

@@ -6,16 +6,15 @@ of five endpoints each that halves the memory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Object, Service
 from kdns.cluster.state import AnyChange, Index, State
-
-H = TypeVar("H", bound=Hashable)
 
 SHARED_FIELDS: Final = (
     "type",
@@ -30,6 +29,7 @@ SHARED_FIELDS: Final = (
 )
 """Fields of a Service's spec that are equal in many Services."""
 MAX_SHARED: Final = 20_000
+_shared_fields: Final = attrgetter(*SHARED_FIELDS)
 
 
 class NoIndex(Index):
@@ -45,28 +45,36 @@ class ProxyState(State):
 
     services_by_ip: Index = field(default_factory=NoIndex)
     slices_by_ip: Index = field(default_factory=NoIndex)
-    _shared: dict[Hashable, Hashable] = field(default_factory=dict)
+    _shared: dict[Any, Any] = field(default_factory=dict)
+    """The first of all equal values, by value. Beyond `MAX_SHARED`, all are forgotten."""
 
     def upsert(self, obj: Object) -> AnyChange | None:
         """Store a new or changed object; None when it equals what is stored."""
+        if len(self._shared) > MAX_SHARED:
+            self._shared.clear()
         match obj:
             case EndpointSlice():
                 obj = self._slice_without_pods(obj)
             case Service():
-                spec = replace(obj.spec, **{name: self._same(getattr(obj.spec, name)) for name in SHARED_FIELDS})
-                obj = replace(obj, spec=spec)
+                obj = self._service_with_shared_fields(obj)
         return State.upsert(self, obj)
 
+    def _service_with_shared_fields(self, each: Service) -> Service:
+        same, values = self._shared.setdefault, _shared_fields(each.spec)
+        return replace(
+            each, spec=replace(each.spec, **dict(zip(SHARED_FIELDS, map(same, values, values), strict=True)))
+        )
+
     def _slice_without_pods(self, each: EndpointSlice) -> EndpointSlice:
-        endpoints = tuple(map(self._endpoint, each.endpoints or ()))
-        return EndpointSlice(each.metadata, self._same(each.address_type), endpoints, self._same(each.ports))
+        same = self._shared.setdefault
+        endpoints = tuple([_endpoint(endpoint, same) for endpoint in each.endpoints or ()])
+        return EndpointSlice(
+            each.metadata, same(each.address_type, each.address_type), endpoints, same(each.ports, each.ports)
+        )
 
-    def _endpoint(self, each: Endpoint) -> Endpoint:
-        conditions, node_name = self._same(each.conditions), self._same(each.node_name)
-        return Endpoint(each.addresses, conditions, node_name=node_name, hints=self._same(each.hints))
 
-    def _same(self, value: H) -> H:
-        """Returns the first of all equal values. Beyond `MAX_SHARED` values, all are forgotten."""
-        if len(self._shared) > MAX_SHARED:
-            self._shared.clear()
-        return cast("H", self._shared.setdefault(value, value))
+def _endpoint(each: Endpoint, same: Callable[[Any, Any], Any]) -> Endpoint:
+    conditions, node_name, hints = each.conditions, each.node_name, each.hints
+    return Endpoint(
+        each.addresses, same(conditions, conditions), node_name=same(node_name, node_name), hints=same(hints, hints)
+    )
