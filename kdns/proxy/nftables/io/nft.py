@@ -125,7 +125,7 @@ async def refusal() -> str:
     return ""
 
 
-class _ElementSocket:
+class ElementSocket:
     """A socket for transactions, used by one thread at a time and kept: its close waits for the kernel to free memory.
 
     After an error it is replaced: answers to what failed may still come.
@@ -147,7 +147,7 @@ class _ElementSocket:
             self._requests = kernel
 
 
-_elements: Final = _ElementSocket()
+_elements: Final = ElementSocket()
 
 
 def _transact(changes: Sequence[Request]) -> None:
