@@ -35,7 +35,7 @@ _LOCAL_CHAINS: Final = f"@{LOCAL_CHAINS.name}"
 _REFUSALS: Final = (
     f"{{ {NO_ENDPOINTS_NUMBERS[Verdict.REJECT]} : goto {REJECT_CHAIN}, {NO_ENDPOINTS_NUMBERS[Verdict.DROP]} : drop }}"
 )
-"""What the numbers of fronts without endpoints lead to."""
+"""The verdicts of fronts without endpoints, by number."""
 
 
 def base_chains(family_plan: FamilyPlan) -> tuple[Set | Chain, ...]:
