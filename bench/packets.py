@@ -96,6 +96,11 @@ def good_query() -> bytes:
     return bytes(record.pack())
 
 
+def new_query() -> bytes:
+    """A question that nobody has asked."""
+    return bytes(dnslib.DNSRecord.question(f"{os.urandom(12).hex()}.{ZONE}").pack())
+
+
 def mutated() -> bytes:
     """A good query with something wrong in it."""
     packet = bytearray(good_query())
@@ -184,12 +189,15 @@ def may_be_silent(packet: bytes) -> bool:
 
 
 async def batch(client: socket.socket, packets: list[bytes], tally: Counter[str]) -> None:
-    """Send some packets, and a good query behind them; check all responses up to its own."""
+    """Send some packets, and a query for a new name behind them; check all responses up to its own.
+
+    Answers that are ready overtake others, and that one is not ready.
+    """
     last = len(packets)
     sent = [
         number.to_bytes(2, "big") + packet[2:] if len(packet) > 1 else packet for number, packet in enumerate(packets)
     ]
-    sent.append(last.to_bytes(2, "big") + good_query()[2:])
+    sent.append(last.to_bytes(2, "big") + new_query()[2:])
     for packet in sent:
         client.send(packet)
     answered: set[int] = set()
