@@ -23,9 +23,6 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from pygal.graph.line import Line
-from pygal.style import Style
-
 HERE: Final = Path(__file__).parent
 PAGE: Final = HERE.parent / "docs" / "benchmarks.md"
 PLOTS: Final = "benchmarks"
@@ -38,9 +35,6 @@ They listen on loopback or in network namespaces of their own, on free ports, an
 Compare ratios within a table: microseconds are those of one machine on one day.
 Exponents say how a cost grows over the range of its table: 0 is not at all, 1 is in proportion.
 """
-STYLE: Final = Style(
-    background="transparent", plot_background="transparent", font_family="sans-serif", stroke_width=2.0
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +148,14 @@ def exponents(table: Table) -> str:
 
 def draw(plot: Plot, table: Table, to: Path) -> None:
     """Write a plot as SVG, without scripts."""
+    from pygal.graph.line import Line  # noqa: PLC0415 - it puts an importer of its own into sys.meta_path
+    from pygal.style import Style  # noqa: PLC0415
+
+    style = Style(background="transparent", plot_background="transparent", font_family="sans-serif", stroke_width=2.0)
     x = plot.x or table.head[0]
     kept = Table(table.head, tuple(row for row in table.rows if not plot.rows or row[0] in plot.rows))
     chart = Line(
-        js=[], style=STYLE, title=plot.title, legend_at_bottom=True, width=800, height=400, range=None, show_dots=True
+        js=[], style=style, title=plot.title, legend_at_bottom=True, width=800, height=400, range=None, show_dots=True
     )
     chart.x_labels = [row[table.head.index(x)] for row in kept.rows]
     for name in plot.columns:
