@@ -51,7 +51,7 @@ ASKING: Final = ("dig ", "getent ", "curl ")
 NOT_RUN: Final = {
     "README": {"make test": "it runs this test"},
     "CONTRIBUTING": {"make ": "CI runs them"},
-    "docs/bench": {"python bench/": "they take minutes, and .ci runs none"},
+    "docs/benchmarks": {"python bench/": "they take minutes, and .ci runs none"},
     "docs/check": {"kdns check Corefile": "tests/unit/cli/test_check.py has files with these mistakes"},
     "docs/laptop": {
         "sudo mkdir -p /etc/systemd": "needs systemd-resolved as the init's service",
