@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_network
-from operator import call
 from typing import Any, Final, TypeAlias
 
 from kdns.errors import ApplyError
@@ -52,8 +51,7 @@ _KIND: Final = NFNL_SUBSYS_NFTABLES << 8
 _MESSAGE_BYTES: Final = 32 * 1024
 """A list of elements is one attribute, which has at most 64 KiB."""
 _PROTOCOLS: Final = {name.lower(): bytes((number,)) for name, number in PROTOCOL_NUMBERS.items()}
-_IPV4: Final = struct.Struct("4B")
-_IPV6_BYTES: Final = 16
+_ADDRESS_BYTES: Final = {"IPv4": 4, "IPv6": 16}
 _Encoder: TypeAlias = Callable[[Any], bytes]
 _TYPES: Final[Mapping[str, tuple[int, _Encoder]]] = {
     "inet_proto": (1, _PROTOCOLS.__getitem__),
@@ -160,7 +158,7 @@ def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., byt
     It takes the values of all attributes, and the bytes of further ones. The parts of a value with several are padded
     to four bytes each.
     """
-    address = (4, _ipv4_address) if family == "IPv4" else (16, _ipv6_address)
+    address = _ADDRESS_BYTES[family], partial(_address, family)
     template, size = b"", _ATTRIBUTE.size
     encoders: list[_Encoder] = []
     for kind, parts in attributes:
@@ -176,7 +174,7 @@ def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., byt
     whole = _head(size).replace(b"%", b"%%") + template
 
     def encode(values: ElementKey, tail: bytes = b"") -> bytes:
-        encoded = whole % tuple(map(call, encoders, values))
+        encoded = whole % tuple([encoder(value) for encoder, value in zip(encoders, values, strict=True)])
         return _head(size + len(tail)) + encoded[_ATTRIBUTE.size :] + tail if tail else encoded
 
     return encode
@@ -187,13 +185,8 @@ def _head(size: int) -> bytes:
 
 
 @lru_cache(256)  # the elements of a front have its address
-def _ipv4_address(text: str) -> bytes:
-    return _IPV4.pack(*map(int, text.split(".")))
-
-
-@lru_cache(256)
-def _ipv6_address(text: str) -> bytes:
+def _address(family: Family, text: str) -> bytes:
     address = packed(text)
-    if len(address) != _IPV6_BYTES:
-        raise ValueError(f"expected an IPv6 address, got {text!r}")
+    if len(address) != _ADDRESS_BYTES[family]:
+        raise ValueError(f"expected an address of {family}, got {text!r}")
     return address

@@ -21,6 +21,10 @@ MAP = ADDRESSES.no_endpoints
         ("10.96.0.1", "igmp", 80),
         ("fd00::1", "tcp", 80),
         ("no address", "tcp", 80),
+        ("10.96.1", "tcp", 80),
+        ("10.096.0.1", "tcp", 80),
+        ("10.96.0.1", "tcp"),
+        ("10.96.0.1", "tcp", 80, 80),
     ],
 )
 def test_impossible_elements(key: ElementKey) -> None:
