@@ -72,6 +72,7 @@ class ControllerManager:
         self._subscriptions: dict[Kind, Subscription] = {}
         self._deletions_failed = 0
         self._making: Making | None = None
+        self._unrecorded: deque[tuple[str, Event]] = deque()
         self._scheduled = self._closed = self._has_events = False
 
     def start(self) -> None:
@@ -82,7 +83,6 @@ class ControllerManager:
         self._at_work: tuple[Task, Iterator[Making | None]] | None = None
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorder = EventRecorder()
-        self._events: deque[tuple[str, Event]] = deque()
         self._followers: dict[Kind, list[tuple[int, Reconciler]]] = {}
         for index, controller in enumerate(self._controllers):
             for kind in controller.watches:
@@ -168,9 +168,9 @@ class ControllerManager:
                     return
             else:
                 self.idle.set()  # until an Event, which is observed too, is written
-                if not self._events:
+                if not self._unrecorded:
                     return
-                self._record(*self._events.popleft())
+                self._record(*self._unrecorded.popleft())
             if monotonic() > until:
                 self._schedule()
                 return
@@ -342,10 +342,10 @@ class ControllerManager:
 
     def _note(self, controller: Reconciler, event: Event) -> bool:
         """Keeps an Event for later; returns whether another one was written for it."""
-        self._events.append((controller.name, event))
-        is_full = len(self._events) > _EVENTS_MAX
+        self._unrecorded.append((controller.name, event))
+        is_full = len(self._unrecorded) > _EVENTS_MAX
         if is_full:
-            self._record(*self._events.popleft())
+            self._record(*self._unrecorded.popleft())
         return is_full
 
     def _record(self, component: str, event: Event) -> None:
