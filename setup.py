@@ -7,7 +7,6 @@ setup(
         Extension(
             "kdns.dnsserver.io.burst._burst",
             ["kdns/dnsserver/io/burst/_burst.c"],
-            extra_compile_args=["-O2"],
             py_limited_api=True,
             optional=True,
         )
