@@ -11,6 +11,7 @@ from time import time
 import pytest
 
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects
+from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -142,6 +143,20 @@ async def test_events_are_written_after_all_other_work(cluster: Cluster) -> None
             await asyncio.sleep(0.01)
     assert {each["reason"] for each in events} == {"Scheduled", "Started"}
     assert min(int(each["metadata"]["resourceVersion"]) for each in events) > last_write
+
+
+async def test_events_that_wait_survive_a_restart_of_the_controllers(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_manager, "TIME_SLICE_S", 0.0)
+    for number in range(3):
+        cluster.make(POD, pod(f"web-{number}"))
+    await cluster.settled()
+    assert len(cluster.api.list(Request(EVENT, "default")).items) < 6
+    cluster.controllers.start()
+    async with asyncio.timeout(10):
+        while len(cluster.api.list(Request(EVENT, "default")).items) < 6:  # noqa: ASYNC110 - the store has no event
+            await asyncio.sleep(0.01)
 
 
 async def test_readiness_patched_by_a_client_stays(cluster: Cluster) -> None:
