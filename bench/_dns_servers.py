@@ -23,7 +23,7 @@ from _cluster import REVERSE_ZONE, ZONE, reverse_zone_file, zone_file
 from _process import Cores, asked, free_port, read_until, running
 from _questions import KINDS, A, meaning, packet
 
-COREFILE: Final = """\
+KUBEADM: Final = """\
 .:{dns} {{
     bind 127.0.0.1
     errors
@@ -50,6 +50,9 @@ COREFILE: Final = """\
     reload
     loadbalance
 }}
+"""
+"""kubeadm's whole Corefile."""
+OVER_TLS: Final = """\
 tls://.:{dot} {{
     bind 127.0.0.1
     tls {folder}/crt.pem {folder}/key.pem
@@ -62,8 +65,7 @@ tls://.:{dot} {{
     loadbalance
 }}
 """
-"""kubeadm's whole; nothing is asked of the upstream. And the same names over TLS."""
-KNOT_CONF: Final = """\
+KNOT_SERVER: Final = """\
 server:
     rundir: "{folder}"
     listen: 127.0.0.1@{dns}
@@ -76,6 +78,9 @@ database:
 log:
   - target: stderr
     any: warning
+"""
+"""Knot DNS with one worker; the zones are to follow."""
+KNOT_ZONES: Final = """\
 template:
   - id: default
     storage: "{folder}"
@@ -160,7 +165,7 @@ def kdns(at: Place) -> Iterator[Peer]:
     with running(api, at.cores.others, at.folder / "api.log") as stand_in:
         api_port = int(read_until(stand_in, "", at.folder / "api.log")[0])
         dot = free_port()
-        corefile = at.configured("kdns", COREFILE, dns=0, dot=dot, api=api_port, upstream=free_port())
+        corefile = at.configured("kdns", KUBEADM + OVER_TLS, dns=0, dot=dot, api=api_port, upstream=free_port())
         command = [str(Path(sys.executable).with_name("kdns")), "serve", "--conf", corefile]
         began_s = time.monotonic()
         with running(command, at.cores.server, at.folder / "kdns.log") as process:
@@ -183,7 +188,7 @@ def _zone_server(at: Place, name: str, argv: Sequence[str], conf: str, *, speaks
 
 def knot(at: Place) -> AbstractContextManager[Peer]:
     """Knot DNS; Debian's speaks no TLS."""
-    return _zone_server(at, "knot", ["knotd", "-c"], KNOT_CONF, speaks_tls=False)
+    return _zone_server(at, "knot", ["knotd", "-c"], KNOT_SERVER + KNOT_ZONES, speaks_tls=False)
 
 
 def nsd(at: Place) -> AbstractContextManager[Peer]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from _process import Cores, cpu_s
 
@@ -21,13 +21,16 @@ class Run:
     lost: float
 
 
-def dnsperf(pid: int, port: int, queries: Path, options: Sequence[str], cores: Cores) -> Run:
+def dnsperf(pid: int, port: int, queries: Iterable[str], options: Sequence[str], cores: Cores) -> Run:
     """Ask the process behind a port of loopback from four clients; at most 100 questions wait for their answers."""
     pins = ",".join(map(str, sorted(cores.others)))
-    argv = ["taskset", "-c", pins, "dnsperf", "-s", "127.0.0.1", "-p", str(port), "-d", str(queries)]
-    before_s = cpu_s(pid)
-    done = subprocess.run([*argv, "-q", "100", "-c", "4", *options], capture_output=True, text=True, check=True)
-    used_s = cpu_s(pid) - before_s
+    with NamedTemporaryFile("w", prefix="kdns-bench-") as file:
+        file.writelines(queries)
+        file.flush()
+        argv = ["taskset", "-c", pins, "dnsperf", "-s", "127.0.0.1", "-p", str(port), "-d", file.name]
+        before_s = cpu_s(pid)
+        done = subprocess.run([*argv, "-q", "100", "-c", "4", *options], capture_output=True, text=True, check=True)
+        used_s = cpu_s(pid) - before_s
     sent, completed = (int(_figure(rf"Queries {word}:\s+(\d+)", done.stdout)) for word in ("sent", "completed"))
     shares = re.findall(r"(\w+) \d+ \(([\d.]+)%\)", _figure(r"Response codes:\s+(.*)", done.stdout))
     qps = float(_figure(r"Queries per second:\s+([\d.]+)", done.stdout))

@@ -22,7 +22,7 @@ from _questions import BIG, KINDS, SHARES, Kind, at_random, mixed
 
 RATES: Final = (2_000, 15_000, 0)
 """Queries a second; 0 is as many as the server answers."""
-KIND_NAMES: Final = {"a": 0, "aaaa": 1, "nxdomain": 2, "headless": 3, "srv": 4, "ptr": 5, "pod": 6}
+KIND_NAMES: Final = dict(zip(("a", "aaaa", "nxdomain", "headless", "srv", "ptr", "pod"), KINDS, strict=True))
 LOST_MAX: Final = 0.001
 BATCH: Final = 500
 """The fewest names that are asked once in a turn."""
@@ -68,9 +68,7 @@ def rows(kinds: Sequence[Kind], services: int, turns: int, seconds: float) -> It
 
 def run_of(peer: Peer, row: Row, turn: int, at: Place) -> Run:
     """One turn of one server."""
-    queries = at.folder / "queries"
-    queries.write_text("".join(row.texts[turn % len(row.texts)]))
-    run = dnsperf(peer.pid, peer.port, queries, row.options, at.cores)
+    run = dnsperf(peer.pid, peer.port, row.texts[turn % len(row.texts)], row.options, at.cores)
     if not row.rcodes.issuperset(run.rcodes) or run.lost > LOST_MAX:
         raise SystemExit(f"{peer.name}: {row.label}: {run}")
     return run
@@ -111,7 +109,7 @@ def main() -> None:
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     if unknown := set(filter(None, options.kinds.split(","))) - set(KIND_NAMES):
         parser.error(f"unknown kinds {', '.join(sorted(unknown))}; there are {', '.join(KIND_NAMES)}")
-    kinds = [KINDS[KIND_NAMES[name]] for name in options.kinds.split(",")] if options.kinds else KINDS
+    kinds = [KIND_NAMES[name] for name in options.kinds.split(",")] if options.kinds else KINDS
     with place(options.services) as at, servers(at, installed(wanted)) as peers:
         measure(peers, kinds, at, options.seconds, options.rounds)
 

@@ -11,7 +11,7 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Final
 
@@ -24,11 +24,9 @@ ASKED_ONCE_MAX: Final = 10_000
 AGAIN: Final = (A, NXDOMAIN, SRV)
 
 
-def cost_us(peer: Peer, at: Place, lines: Sequence[str], *options: str) -> float:
+def cost_us(peer: Peer, at: Place, lines: Iterable[str], *options: str) -> float:
     """CPU time of the server for each query."""
-    queries = at.folder / "queries"
-    queries.write_text("".join(lines))
-    return dnsperf(peer.pid, peer.port, queries, options, at.cores).cpu_us
+    return dnsperf(peer.pid, peer.port, lines, options, at.cores).cpu_us
 
 
 def once_us(peer: Peer, at: Place) -> float:
@@ -41,7 +39,7 @@ def again_us(peer: Peer, at: Place, kind: Kind, seconds: float, rounds: int) -> 
     """Of names that were asked for before: every name once, then the median of some turns at random."""
     cost_us(peer, at, [kind.line(number) for number in range(at.services)], "-n", "1")
     length = ("-l", str(seconds))
-    return statistics.median(cost_us(peer, at, list(at_random(kind, at.services)), *length) for _ in range(rounds))
+    return statistics.median(cost_us(peer, at, at_random(kind, at.services), *length) for _ in range(rounds))
 
 
 def row(at: Place, seconds: float, rounds: int) -> str:

@@ -47,12 +47,10 @@ def run_of(peer: Peer, way: Way, at: Place, seconds: float) -> Run | None:
     port = peer.tls_port if way.is_encrypted else peer.port
     if not port:
         return None
-    lines = list(at_random(A, at.services))
+    lines = at_random(A, at.services)
     if way.mixes_case:
-        lines = ["".join(random.choice((each.upper(), each)) for each in line) for line in lines]
-    queries = at.folder / "queries"
-    queries.write_text("".join(lines))
-    run = dnsperf(peer.pid, port, queries, [*way.options, "-l", str(seconds)], at.cores)
+        lines = ("".join(random.choice((each.upper(), each)) for each in line) for line in lines)
+    run = dnsperf(peer.pid, port, lines, [*way.options, "-l", str(seconds)], at.cores)
     if set(run.rcodes) != {"NOERROR"}:
         raise SystemExit(f"{peer.name}: {way.label}: {run}")
     return run

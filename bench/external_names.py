@@ -23,6 +23,7 @@ from typing import Final
 
 import dnslib
 from _certificate import write_certificate
+from _dns_servers import KNOT_SERVER, KUBEADM
 from _dnsperf import Run, dnsperf
 from _process import Cores, asked, free_port, memory_mib, read_until, running
 
@@ -32,18 +33,7 @@ CACHED: Final = 1000
 LOST_MAX: Final = 0.001
 """The part of the queries that may stay without an answer, as sockets' buffers overflow."""
 
-KNOT_CONF: Final = """\
-server:
-    rundir: "{folder}"
-    listen: 127.0.0.1@{port}
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-database:
-    storage: "{folder}"
-log:
-  - target: stderr
-    any: warning
+ZONE_CONF: Final = """\
 zone:
   - domain: {zone}
     file: "{folder}/zone"
@@ -68,33 +58,6 @@ https://.:{doh} {{
     tls {folder}/crt.pem {folder}/key.pem
     forward . 127.0.0.1:{upstream}
     cache 30
-}}
-"""
-KUBEADM: Final = """\
-.:{dns} {{
-    bind 127.0.0.1
-    errors
-    health 127.0.0.1:0 {{
-       lameduck 1s
-    }}
-    ready 127.0.0.1:0
-    kubernetes cluster.local in-addr.arpa ip6.arpa {{
-       endpoint http://127.0.0.1:{api}
-       pods insecure
-       fallthrough in-addr.arpa ip6.arpa
-       ttl 30
-    }}
-    prometheus 127.0.0.1:0
-    forward . 127.0.0.1:{upstream} {{
-       max_concurrent 1000
-    }}
-    cache 30 {{
-       disable success cluster.local
-       disable denial cluster.local
-    }}
-    loop
-    reload
-    loadbalance
 }}
 """
 UNBOUND_CONF: Final = """\
@@ -292,7 +255,7 @@ def upstream(folder: Path, cores: Cores) -> Iterator[int]:
     """The port of the authoritative server behind all of them."""
     port = free_port()
     (folder / "zone").write_text(zone_file())
-    (folder / "knot.conf").write_text(KNOT_CONF.format(folder=folder, port=port, zone=ZONE))
+    (folder / "knot.conf").write_text((KNOT_SERVER + ZONE_CONF).format(folder=folder, dns=port, zone=ZONE))
     with running(["knotd", "-c", str(folder / "knot.conf")], cores.others, folder / "knot.log"):
         asked(port, question(0))
         yield port
@@ -310,8 +273,7 @@ def refuse_different_answers(resolvers: list[Resolver]) -> None:
 
 def run_of(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: float) -> Run:
     """One run against one server."""
-    queries = place.folder / "queries"
-    queries.write_text("".join(f"name{each}.{ZONE} A\n" for each in kind.names(number)))
+    queries = [f"name{each}.{ZONE} A\n" for each in kind.names(number)]
     port = {"dot": resolver.ports.dot, "doh": resolver.ports.doh}.get(kind.mode, resolver.ports.dns)
     length = ["-n", "1"] if kind.names is once else ["-l", str(seconds)]
     uri = ["-O", f"doh-uri=https://127.0.0.1:{port}/dns-query"] if kind.mode == "doh" else []
