@@ -7,14 +7,12 @@ answers is SERVFAIL, as in CoreDNS.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
 from kdns.dns.types import DS, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.answer import (
-    MAX_UDP_BYTES,
     Answer,
     compile_answer,
     error_answer,
@@ -25,7 +23,7 @@ from kdns.dnsserver.answers.answer import (
 )
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
-from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Chain, Reply, Request, for_one_client, then
+from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Reply, Request, for_one_client, then
 from kdns.dnsserver.listener_options import DEFAULTS
 
 MAX_DEPTH: Final = 10
@@ -36,19 +34,6 @@ MAX_TURNS_KEPT: Final = 10_000
 """Names whose next order of addresses is remembered if the answer is not kept."""
 
 Client: TypeAlias = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """One server block under one of its zones; `logs_stacks` is set by `errors { stacktrace }`.
-
-    `udp_bytes` is the size of its largest answer over UDP.
-    """
-
-    zone: str
-    chain: Chain
-    logs_stacks: bool = False
-    udp_bytes: int = MAX_UDP_BYTES
 
 
 class Exchange(NamedTuple):

@@ -7,6 +7,7 @@ chain in which no plugin waits makes no coroutine.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
@@ -207,6 +209,19 @@ class Chain:
         if reply.wire and reply.wire[6:8] <= _ONE_ANSWER:  # of a message, only the answer section changes
             return reply
         return reply._replace(order=self._orderer.order)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One server block under one of its zones; `logs_stacks` is set by `errors { stacktrace }`.
+
+    `udp_bytes` is the size of its largest answer over UDP.
+    """
+
+    zone: str
+    chain: Chain
+    logs_stacks: bool = False
+    udp_bytes: int = MAX_UDP_BYTES
 
 
 def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:

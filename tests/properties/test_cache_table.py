@@ -20,8 +20,8 @@ from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import records, without_opt
 from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.directives import configure
 
 CACHES = (

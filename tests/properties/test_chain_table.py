@@ -18,8 +18,8 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
 from kdns.dnsserver.answers.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.dnsserver.answers.table import packet_key
-from kdns.dnsserver.blocks import Block, Client, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve, follow, then
+from kdns.dnsserver.blocks import Client, Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directives import configure
 

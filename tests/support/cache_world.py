@@ -15,8 +15,8 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directives import configure
 

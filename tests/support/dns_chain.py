@@ -17,8 +17,8 @@ from kdns.dnsserver.answers.answer import Answer
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.answers.table import Partition, packet_key
-from kdns.dnsserver.blocks import Block, Client, Exchange, Server
-from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, Sees
+from kdns.dnsserver.blocks import Client, Exchange, Server
+from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.directive import Config, Directive, FileReader, Level, RandomNumbers, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec

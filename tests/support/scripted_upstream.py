@@ -16,8 +16,8 @@ from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.blocks import Block, Server
-from kdns.dnsserver.chain import Chain, Request, unhandled
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import Block, Chain, Request, unhandled
 from kdns.dnsserver.config import ServerConfig
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.forward.plugin import Forward, build

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.dnsserver.answers.table import Generations
-from kdns.dnsserver.blocks import Block, Server
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import Block
 from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.dnsserver.io.exchange import MAX_PENDING
 from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, with_closer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from kdns.dnsserver.blocks import Block
-from kdns.dnsserver.chain import Chain
+from kdns.dnsserver.chain import Block, Chain
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.capabilities import (
     BlockAnswers,

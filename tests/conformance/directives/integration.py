@@ -8,8 +8,8 @@ from dns_chain import FakeSetup
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins.directives import configure
 
 

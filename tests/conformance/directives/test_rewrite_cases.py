@@ -19,8 +19,8 @@ from kdns.dns.types import class_name, rcode_number, type_name
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.rewrite import config, plugin

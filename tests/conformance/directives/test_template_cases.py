@@ -12,8 +12,8 @@ from integration import cases, steps_otherwise
 from kdns.corefile.parse import parse
 from kdns.dns.types import class_name, type_name
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.plugins.directives import configure
 from kdns.plugins.template import plugin

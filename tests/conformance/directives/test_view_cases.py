@@ -10,8 +10,8 @@ from harness import Case, Report, client_of, packet_of, recorded
 from integration import cases, steps_otherwise
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins import view
 from kdns.plugins.directives import configure
 

@@ -18,8 +18,8 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import MAX_CNAMES, Chain, Plugin, Reply, Request, Sees, Serve, follow
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options

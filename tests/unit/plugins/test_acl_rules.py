@@ -14,8 +14,8 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin, Request, Sees, Serve
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
 from kdns.plugins import acl
 from kdns.plugins.directives import configure

@@ -23,8 +23,8 @@ from kdns.dns.types import SERVFAIL, A, type_number
 from kdns.dns.zone.zone import Zone, ZoneNode
 from kdns.dns.zonefile import parse_zone
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Plugin
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import file

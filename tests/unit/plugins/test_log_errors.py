@@ -15,8 +15,8 @@ from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
 from kdns.dnsserver.answers.answer import error_answer
 from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Request, Sees, Serve, unhandled
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins import errors, hosts, log
 from kdns.plugins.cache.plugin import TOO_MANY

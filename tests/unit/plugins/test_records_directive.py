@@ -9,8 +9,8 @@ from zone_text import record_texts
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dnsserver.blocks import Block, Server
-from kdns.dnsserver.chain import Chain
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins import records, whoami
 from kdns.plugins.records import Records, RecordsConfig
 

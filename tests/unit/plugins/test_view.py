@@ -11,8 +11,8 @@ from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.answers.response import PRIVATE
-from kdns.dnsserver.blocks import Block, Exchange, Server
-from kdns.dnsserver.chain import Chain, Request
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Request
 from kdns.dnsserver.config import clashes
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
