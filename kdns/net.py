@@ -27,6 +27,7 @@ _MAPPED_BITS: Final = 96
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _HOST_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:]*)")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
+IPV4_BYTES: Final = 4
 _CACHED_ADDRESSES: Final = 8192
 _ADDRESS_CHARACTERS_MAX: Final = 64
 _CLIENT_BYTES: Final = 8
@@ -110,7 +111,7 @@ def packed(text: str) -> bytes:
 
 def unpacked(address: bytes) -> str:
     """Returns the canonical text of an address of 4 or 16 bytes."""
-    return str(ip_address(address))
+    return ".".join(map(str, address)) if len(address) == IPV4_BYTES else str(ip_address(address))
 
 
 @lru_cache(_CACHED_ADDRESSES)  # asked five times for one query

@@ -34,8 +34,9 @@ NOTIFY: Final = 0x2000
 _HEADER: Final = Struct("!HHHHH")
 _QUESTION: Final = Struct("!HH")
 _RECORD: Final = Struct("!HHBBHH")
-_BARE_OPT_BYTES: Final = 11
+BARE_OPT_BYTES: Final = 11
 _OPT_START: Final = b"\x00\x00\x29"
+_NO_OPTIONS: Final = b"\x00\x00"
 
 
 class Edns(NamedTuple):
@@ -152,9 +153,10 @@ def read_query(packet: bytes) -> Query | Malformed:
         size = len(packet)
         if end > size:
             return Malformed(FORMERR)
-        if additionals == 1 and size == end + _BARE_OPT_BYTES and not (answers or authorities or packet[-1]):
+        if additionals == 1 and size == end + BARE_OPT_BYTES and not (answers or authorities):
             tail = packet[end:]
-            edns, last = (_bare_edns(tail), size) if tail[:3] == _OPT_START and not tail[9] else (None, 0)
+            edns = bare_edns(tail)
+            last = size if edns else 0
         else:
             edns, last = None, end if not (answers or authorities or additionals) else 0
         if not last:
@@ -166,13 +168,15 @@ def read_query(packet: bytes) -> Query | Malformed:
         return Malformed(BADVERS, end, edns)
     if qtype == OPT:
         return Malformed(FORMERR, end, edns)
-    bare = size == last and (size == end + _BARE_OPT_BYTES if edns else size == end)
+    bare = size == last and (size == end + BARE_OPT_BYTES if edns else size == end)
     return Query(packet, flags, labels, qtype, qclass, end, edns, bare)
 
 
 @lru_cache(1024)
-def _bare_edns(record: bytes) -> Edns:
-    """Returns an OPT without options, all of its 11 bytes."""
+def bare_edns(record: bytes) -> Edns | None:
+    """Returns the content of an OPT without options, which has `BARE_OPT_BYTES`; None for other bytes."""
+    if record[:3] != _OPT_START or record[9:] != _NO_OPTIONS:
+        return None
     _, payload_bytes, _rcode, version, extended, _ = _RECORD.unpack_from(record, 1)
     return Edns(max(payload_bytes, PLAIN_PAYLOAD_BYTES), bool(extended & QR), version)
 

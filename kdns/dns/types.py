@@ -102,11 +102,6 @@ def type_label(qtype: int) -> str:
     return type_name(qtype) if qtype in METRIC_TYPES else "other"
 
 
-def metric_type(qtype: int) -> int:
-    """Returns the type as it is counted: 0 for all without a label of their own, so that clients cannot make labels."""
-    return qtype if qtype in METRIC_TYPES else 0
-
-
 def class_name(qclass: int) -> str:
     """Returns the mnemonic, or CLASS1234 (RFC 3597 §5)."""
     return _CLASSES.get(qclass, f"CLASS{qclass}")

@@ -21,9 +21,10 @@ from kdns.dnsserver.answers.answer import (
     malformed_answer,
     with_room,
 )
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
-from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Reply, Request, for_one_client, then
+from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, for_one_client, then
+from kdns.dnsserver.exact import exact_answer, exact_zones
 from kdns.dnsserver.listener_options import DEFAULTS
 
 MAX_DEPTH: Final = 10
@@ -39,20 +40,20 @@ Client: TypeAlias = tuple[str, int]
 class Exchange(NamedTuple):
     """A response to be sent, with its request and block.
 
-    `more_messages` are further messages of a zone transfer, each made when it is read. `block` and `request` are None
-    if no block answered.
+    `more_messages` are further messages of a zone transfer, each made when it is read. `request` is None if no block
+    answered. `observers` are called after it was sent.
     """
 
     wire: bytes
     response: Response | None = None
     request: Request | None = None
-    block: Block | None = None
+    observers: tuple[Observer, ...] = ()
     more_messages: Iterator[bytes] | None = None
 
     def sent(self, now_s: float) -> None:
-        """Calls the block's observers; called after the response was sent."""
-        if self.block and self.request and self.response:
-            for observer in self.block.chain.observers:
+        """Calls the observers; called after the response was sent."""
+        if self.request and self.response:
+            for observer in self.observers:
                 observer.sent(self.request, self.response, self.wire, now_s - self.request.received_s)
 
 
@@ -90,6 +91,7 @@ class Server:
     def swap(self, blocks: Iterable[Block]) -> None:
         """Replaces the blocks. Pending queries are completed by the blocks that received them."""
         self.blocks = tuple(blocks)
+        self.exact = exact_zones(self.blocks, self.label)
         by_zone = ((labels_of(block.zone), block) for block in self.blocks)
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
         self.table.clear()
@@ -144,6 +146,14 @@ class Server:
 
         `key` is the packet's key in the table, if the caller has made it already.
         """
+        if key is None:
+            key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
+        if self.exact and key:
+            found = exact_answer(key, self.exact, self._following_turn, is_stream=partition.is_stream)
+            if found is not None:
+                answer, subjects = found
+                self.table.remember(partition, key, answer, Reuse(subjects))
+                return Exchange(answer.wire(packet))
         query = read_query(packet)
         if isinstance(query, Malformed):
             malformed = malformed_answer(packet, query)
@@ -197,7 +207,7 @@ class Server:
         request, block, _ = self._received(query, client, partition, received_s)
         if block is None:
             return self._servfail(query, packet, partition), None
-        return self._exchange(request, Response(SERVFAIL), block, partition, None, NOT_KEPT), block
+        return self._exchange(request, Response(SERVFAIL), block, partition, b"", NOT_KEPT), block
 
     def overloaded(self, packet: bytes, partition: Partition) -> Exchange:
         """Returns SERVFAIL without calling any directive: too many queries are pending."""
@@ -209,23 +219,25 @@ class Server:
         reply: Awaitable[Reply],
         block: Block,
         partition: Partition,
-        key: bytes | None,
+        key: bytes,
         epoch: int,
     ) -> Exchange:
         return self._exchange(request, await reply, block, partition, key, epoch)
 
     def _exchange(
-        self, request: Request, reply: Reply, block: Block, partition: Partition, key: bytes | None, epoch: int
+        self, request: Request, reply: Reply, block: Block, partition: Partition, key: bytes, epoch: int
     ) -> Exchange:
         """Returns the bytes of a reply, which is kept in the table if every plugin and the reply allow it."""
         chain = block.chain
         reply = chain.ordered(reply)
         if reply is None:
-            return Exchange(b"", None, request, block)
+            return Exchange(b"", None, request)
         query = request.query
         reuse = reply.reuse
+        # observers of a block with a table see failures only, but each of them
+        observers = chain.observers if reply.rcode == SERVFAIL or reply.error or not chain.is_cacheable else ()
         is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.signer is None and chain.is_cacheable
-        if chain.observers and (reply.rcode == SERVFAIL or reply.error):  # they see every failure
+        if observers:
             is_reusable = False
         if reuse.repeat and not reply.wire:  # records of a message that was taken apart have this client's spelling
             is_reusable = False
@@ -239,13 +251,13 @@ class Server:
         if is_kept:
             if reuse.repeat:
                 answer.repeat(reuse.repeat, reply)
-            self.table.remember(partition, packet_key(query.packet) if key is None else key, answer, reuse)
+            self.table.remember(partition, key, answer, reuse)
         more_messages = (
             self._more_messages(request, reply, block, partition)
             if reply.more_messages and partition.is_stream
             else None
         )
-        return Exchange(wire, reply, request, block, more_messages)
+        return Exchange(wire, reply, request, observers, more_messages)
 
     def _more_messages(self, request: Request, reply: Response, block: Block, partition: Partition) -> Iterator[bytes]:
         """Yields the further messages of a transfer, each made when it is read."""
@@ -259,7 +271,7 @@ class Server:
         self, request: Request, response: Response, block: Block, partition: Partition, *, once: bool
     ) -> Answer:
         query = request.query
-        limit_bytes = limit_of(query, block.udp_bytes, is_stream=partition.is_stream)
+        limit_bytes = limit_of(query.edns, block.udp_bytes, is_stream=partition.is_stream)
         if response.signer:
             limit_bytes -= response.signer.size_bytes
         response = with_room(query, response, limit_bytes)
@@ -278,13 +290,16 @@ class Server:
     def _next_turn(self, query: Query, *, once: bool) -> int:
         """Returns the index of the first order of addresses; if answers are not kept, each name has its own counter."""
         if not once:
-            self._turn += 1
-            return self._turn
+            return self._following_turn()
         key = (query.labels, query.qtype)
         if len(self._turns) >= MAX_TURNS_KEPT:
             self._turns.clear()
         self._turns[key] = turn = self._turns.get(key, 0) + 1
         return turn
+
+    def _following_turn(self) -> int:
+        self._turn += 1
+        return self._turn
 
     def _servfail(self, query: Query | Malformed, packet: bytes, partition: Partition) -> Exchange:
         """Returns SERVFAIL with the question: resolvers drop an answer without it (RFC 5452 §9.1)."""

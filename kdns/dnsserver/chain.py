@@ -17,9 +17,10 @@ from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.order import Order
+from kdns.dnsserver.answers.order import AS_IS, Order
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
 from kdns.named_tuples import quick_replace
+from kdns.tally import Tally
 
 MAX_CNAMES: Final = 11
 """CNAMEs of one answer that are followed, as in CoreDNS."""
@@ -70,6 +71,22 @@ class Sees(Enum):
     """Every query: its effect depends on the client, on time, or on being called. The table is off."""
     PACKET = "packet"
     """Queries without an answer in the table: its effect depends only on the packet and on `Response.reuse`."""
+    INEXACT = "inexact"
+    """The same, but it changes no exact answer (kdns.dnsserver.exact), so it need not see queries that have one."""
+
+
+class Effect(NamedTuple):
+    """What a plugin does to exact answers: it counts them in `tallies`.
+
+    `has_reply` says whether the plugin has a reply of its own; its arguments are the folded question in bytes, the
+    flags of the query, and DNSSEC OK. None for a plugin that never has one.
+    """
+
+    tallies: tuple[Tally, ...] = ()
+    has_reply: Callable[[bytes, int, bool], bool] | None = None
+
+
+NO_EFFECT: Final = Effect()
 
 
 class Plugin(Protocol):
@@ -87,6 +104,14 @@ class Plugin(Protocol):
         A plugin without its own `serve` is not part of the chain.
         """
         return next(request)
+
+    def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
+        """Returns what it does to exact answers for names of a zone, whose TTLs are at most `ttl_s`.
+
+        `server` is the label of the server. None if it has to see the queries.
+        """
+        del zone, ttl_s, server
+        return NO_EFFECT if self.sees is Sees.INEXACT else None
 
 
 @runtime_checkable
@@ -193,7 +218,7 @@ class Chain:
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
-        self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is Sees.PACKET for plugin in self.plugins)
+        self.is_cacheable = all(getattr(plugin, "sees", Sees.EVERY) is not Sees.EVERY for plugin in self.plugins)
         self.observers = tuple(plugin for plugin in self.plugins if isinstance(plugin, Observer))
         self.parents = tuple(plugin for plugin in self.plugins if isinstance(plugin, ParentSide))
         self.view = next((plugin for plugin in self.plugins if isinstance(plugin, View)), None)
@@ -201,6 +226,11 @@ class Chain:
         self._orderer = next((plugin for plugin in self.plugins if isinstance(plugin, Orderer)), None)
         self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
+
+    @property
+    def order(self) -> Order:
+        """The order of addresses of the block."""
+        return self._orderer.order if self._orderer else AS_IS
 
     def ordered(self, reply: Reply) -> Reply:
         """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
@@ -227,9 +257,14 @@ class Block:
 def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
     """Returns the plugins as one function that ends in `serve`."""
     for plugin in reversed(plugins):
-        if type(plugin).serve is not Plugin.serve:
+        if is_linked(plugin):
             serve = partial(plugin.serve, next=serve)
     return serve
+
+
+def is_linked(plugin: Plugin) -> bool:
+    """Returns whether a plugin is part of its chain, which it is with a `serve` of its own."""
+    return type(plugin).serve is not Plugin.serve
 
 
 def then(

@@ -27,7 +27,7 @@ class AnyConfig:
 class Any(Plugin):
     """Answers queries of type ANY and class IN; the answer is the same for all names."""
 
-    sees = Sees.PACKET
+    sees = Sees.INEXACT
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns HINFO for ANY; the next directive's reply to every other query."""

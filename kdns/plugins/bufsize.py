@@ -30,7 +30,7 @@ class BufsizeConfig:
 class Bufsize(Plugin):
     """Lowers the size in a query's OPT; it depends on the packet only."""
 
-    sees = Sees.PACKET
+    sees = Sees.INEXACT
 
     def __init__(self, config: BufsizeConfig) -> None:
         self._size_bytes = config.size_bytes

@@ -26,7 +26,7 @@ class CancelConfig:
 class Cancel(Plugin):
     """Ends what waits for too long. An answer that is there at once is not touched."""
 
-    sees = Sees.PACKET
+    sees = Sees.INEXACT
 
     def __init__(self, config: CancelConfig, tasks: Tasks) -> None:
         self._timeout_s = config.timeout_s

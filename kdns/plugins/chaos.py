@@ -32,7 +32,7 @@ class ChaosConfig:
 class Chaos(Plugin):
     """Answers TXT queries of class CH for five names; what it says never changes."""
 
-    sees = Sees.PACKET
+    sees = Sees.INEXACT
 
     def __init__(self, config: ChaosConfig, hostname: str) -> None:
         version, host = (text_of_strings(config.version),), (text_of_strings(hostname),)

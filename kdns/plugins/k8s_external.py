@@ -28,7 +28,7 @@ from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.kubernetes.reverse import is_shown
-from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, weighted
+from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, ready_addresses, weighted
 from kdns.plugins.kubernetes.subjects import APEX, of_service
 from kdns.plugins.kubernetes.zone import NO_SUCH_NAME, KubernetesZone, NameRecords, Zones
 
@@ -154,11 +154,10 @@ class ExternalZones(Zones):
             service = self.state.services.get(endpoint_slice.service_key or ("", ""))
             if service is None or not service.is_headless or not self._is_shown(service.key[0]):
                 continue
-            for endpoint in endpoint_slice.endpoints or ():
-                for text in endpoint.addresses:
-                    if endpoint.is_ready and packed(text) == address:
-                        label = endpoint_label(endpoint, text, self.options)
-                        yield f"{label}.{self._base(service.key, zone)}"
+            for endpoint, own in ready_addresses(endpoint_slice):
+                if own == address:
+                    label = endpoint_label(endpoint, address, self.options)
+                    yield f"{label}.{self._base(service.key, zone)}"
 
     def _is_shown(self, namespace: str) -> bool:
         return is_shown(namespace, self.state, self.options)

@@ -26,7 +26,7 @@ class NsidConfig:
 class Nsid(Plugin):
     """Adds the option to responses to queries that have it. Queries with options are never in the table."""
 
-    sees = Sees.PACKET
+    sees = Sees.INEXACT
 
     def __init__(self, text: str) -> None:
         self._add = partial(with_option, (NSID, text.encode()))

@@ -143,7 +143,7 @@ class Transfers(Plugin):
     answered with the changes if they are known, and over UDP with the SOA; CoreDNS sends the whole zone.
     """
 
-    sees = Sees.PACKET
+    sees = Sees.INEXACT
 
     def __init__(self, configs: tuple[TransferConfig, ...], setup: Needs) -> None:
         self._configs = configs

@@ -14,6 +14,7 @@ from kdns.dns.names import POINTER, labels_of, text_of
 from kdns.dns.query import (
     AA,
     AD,
+    BARE_OPT_BYTES,
     CD,
     HEADER_BYTES,
     MAX_MESSAGE_BYTES,
@@ -41,8 +42,6 @@ MAX_UDP_BYTES: Final = 1232
 It fits the smallest IPv6 packet, so it is not fragmented (DNS flag day 2020). Differs: CoreDNS sends as much as the
 client accepts, which amplifies a query with a forged source up to 70-fold.
 """
-OPT_BYTES: Final = 11
-"""An OPT without options."""
 OPTIONS_SHARE: Final = 4
 """Options may take this part of an answer's maximum size: one of so many."""
 CACHED_KINDS: Final = 4096
@@ -54,7 +53,8 @@ TTL_BYTES: Final = _TTL.size
 _NO_ID: Final = bytes(2)
 _NO_QUESTION: Final = bytes(2)
 _ONE_ANSWER: Final = b"\0\1"
-_HEAD: Final = lru_cache(1024)(Struct("!HHHHH").pack)
+encode_head: Final = lru_cache(1024)(Struct("!HHHHH").pack)
+"""Flags and the four counts of records in bytes."""
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = OPCODE | RD | CD
 _ADDRESSES: Final = frozenset((A, AAAA))
@@ -147,11 +147,11 @@ def _aged(body: bytes, ttls: bytes, age_s: int) -> bytes:
     return bytes(changed)
 
 
-def limit_of(query: Query, udp_bytes: int, *, is_stream: bool) -> int:
+def limit_of(edns: Edns | None, udp_bytes: int, *, is_stream: bool) -> int:
     """Returns an answer's maximum size: 64 KiB on streams, else the client's payload size up to `udp_bytes`."""
     if is_stream:
         return MAX_MESSAGE_BYTES
-    return min(query.edns.payload_bytes, udp_bytes) if query.edns else PLAIN_PAYLOAD_BYTES
+    return min(edns.payload_bytes, udp_bytes) if edns else PLAIN_PAYLOAD_BYTES
 
 
 def compile_answer(
@@ -299,7 +299,7 @@ def error_answer(
     if rcode == BADVERS and edns:
         edns = Edns(edns.payload_bytes, False, 0)
     opt = encode_opt(edns, rcode >> 4) if edns else b""
-    head = _HEAD(flags, has_question, 0, 0, bool(opt))
+    head = encode_head(flags, has_question, 0, 0, bool(opt))
     qtype = int.from_bytes(packet[question_end - 4 : question_end - 2], "big") if has_question else 0
     do = edns is not None and edns.do
     counted = qtype if qtype in METRIC_TYPES else 0
@@ -309,7 +309,7 @@ def error_answer(
 
 def _head(query: Query, response: Response, answers: int, authorities: int, additionals: int, flags: int = 0) -> bytes:
     flags |= QR | (query.flags & _REPEATED) | (response.flags & _SETTABLE) | (response.rcode & 15)
-    return _HEAD(flags, 1, answers, authorities, additionals)
+    return encode_head(flags, 1, answers, authorities, additionals)
 
 
 def _kind(query: Query, response: Response, place: tuple[str, str], response_bytes: int) -> ResponseKind:
@@ -344,7 +344,7 @@ def _compiled_wire(
     wire, end = response.wire, query.question_end
     flags, _, answers, authorities, additionals = unpack_from("!HHHHH", wire, 2)
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
-    head = _HEAD(flags, 1, answers, authorities, additionals + bool(opt))
+    head = encode_head(flags, 1, answers, authorities, additionals + bool(opt))
     kind = _kind(query, response, place, len(wire) + len(opt))
     return Answer(head, end, _wire_bodies(response, end, opt, turn, once=once), kind)
 
@@ -384,7 +384,7 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
         return from_wire(response)
     room_bytes = limit_bytes
     if query.edns:
-        room_bytes -= OPT_BYTES + (sum(4 + len(data) for _, data in options) if options else 0)
+        room_bytes -= BARE_OPT_BYTES + (sum(4 + len(data) for _, data in options) if options else 0)
     return response if len(wire) <= room_bytes else response._replace(wire=cut(wire, room_bytes))
 
 

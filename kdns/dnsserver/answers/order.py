@@ -39,6 +39,11 @@ class Order:
     prefer: tuple[Network, ...] = ()
     weights: Weights = field(default_factory=dict)
 
+    @property
+    def looks_at_addresses(self) -> bool:
+        """Whether the order depends on more than the number of addresses."""
+        return bool(self.prefer or self.weights)
+
     def arranged(self, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
         """Returns the sets by kind, with preferred addresses first, otherwise in the order they had."""
         if not self.rotate and not self.prefer:

@@ -22,11 +22,11 @@ from functools import partial
 from math import ceil
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from kdns.dns.names import ZoneSet
+from kdns.dns.names import Labels, ZoneSet, is_below
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_end
+from kdns.dnsserver.chain import NO_EFFECT, Effect, Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
 from kdns.plugins.cache.config import (
     OPTIONS,
@@ -45,7 +45,7 @@ from kdns.plugins.cache.kinds import (
     with_ttl,
     without_flags,
 )
-from kdns.plugins.cache.store import Item, Store, question_key, recursive_key
+from kdns.plugins.cache.store import Item, Store, key_of, question_key, recursive_key
 from kdns.tally import Tally
 
 NAME: Final = "cache"
@@ -169,7 +169,8 @@ class Cache(Plugin):
         query = request.query
         if query.qtype in TRANSFERS or self._zones.closest(query.labels) is None:
             return next(request)
-        counts = self._counts.get((request.server, request.view)) or self._new_counts(request)
+        server, view = request.server, request.view
+        counts = self._counts.get((server, view)) or self._new_counts(server, view)
         question = Question(request, next, question_key(query), counts)
         item = self.pick(question.key, request.received_s)
         if item is None and not query.flags & RD:
@@ -185,6 +186,19 @@ class Cache(Plugin):
         if request.received_s < item.end_s:
             return self._fresh(item, question)
         return self._expired(item, question)
+
+    def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
+        """See Plugin: it keeps none of these answers, but may have one of a later directive for the same question."""
+        if ttl_s > min(self._config.success.max_ttl_s, self._config.denial.max_ttl_s):
+            return None
+        if self._zones.closest(zone) is None:
+            return None if any(is_below(one, zone) for one in self._zones) else NO_EFFECT
+        counts = self._counts.get((server, "")) or self._new_counts(server, "")
+        return Effect((counts.requests, counts.misses), self._has_item)
+
+    def _has_item(self, question: bytes, flags: int, do: bool) -> bool:
+        key = key_of(question, flags, do=do)
+        return self.success.get(key) is not None or self.denial.get(key) is not None
 
     def pick(self, key: bytes, now_s: float) -> Item | None:
         """Returns the item that answers at this time: fresh before stale, and a stale answer before a failure.
@@ -445,8 +459,8 @@ class Cache(Plugin):
 
     # Metrics
 
-    def _new_counts(self, request: Request) -> Counts:
-        server, view, zones = request.server, request.view, self._zones_label
+    def _new_counts(self, server: str, view: str) -> Counts:
+        zones = self._zones_label
         families = self._families
         plain = [
             families[name].tally(server, zones, view)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
-from kdns.dns.names import Labels, ZoneSet
+from kdns.dns.names import Labels, ZoneSet, is_below, labels_of
 from kdns.dns.query import AA
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, follow, has_parent_behind, then
+from kdns.dnsserver.chain import (
+    NO_EFFECT,
+    Effect,
+    Plugin,
+    Reply,
+    Request,
+    Sees,
+    Serve,
+    follow,
+    has_parent_behind,
+    then,
+)
 from kdns.plugins.kubernetes.subjects import APEX, REVERSE
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
 
@@ -69,6 +80,12 @@ class ZoneAnswers(Plugin):
             return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
         response = self._response(result)
         return follow(request, response, self.resolve or next) if result.leaves_zones else response
+
+    def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
+        """See Plugin: names of other zones go to later directives."""
+        del ttl_s, server
+        own = map(labels_of, self.zones.options.zones)
+        return None if any(is_below(one, zone) or is_below(zone, one) for one in own) else NO_EFFECT
 
     def _is_of_parent(self, labels: Labels) -> bool:
         zone = self.zones.zone_of(labels)

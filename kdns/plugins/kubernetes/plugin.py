@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
+from kdns.dns.names import is_below
 from kdns.dnsserver.chain import Request
 from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
+from kdns.plugins.kubernetes.exact import ClusterNames
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.subjects import touched
@@ -50,6 +52,12 @@ class Kubernetes(ZoneAnswers):
         for answers in (self, *self._attached):
             answers.touch(subjects, _serial(changed_s))
         self._block.forget(subjects)
+
+    def exact_names(self) -> Iterator[ClusterNames]:
+        """See kdns.dnsserver.exact."""
+        for zone in self.zones.innermost:
+            falls_through = any(is_below(zone.labels, one) or is_below(one, zone.labels) for one in self._fallthrough)
+            yield ClusterNames(self.zones, zone, self._soas[zone.name], NAME, falls_through=falls_through)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kdns.cluster.state import State
-from kdns.net import packed
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.service import endpoint_label
+from kdns.plugins.kubernetes.service import endpoint_label, ready_addresses
 
 
 def ptr_targets(address: bytes, state: State, options: Options) -> tuple[str, ...]:
@@ -39,11 +38,10 @@ def endpoint_names(address: bytes, state: State, options: Options) -> Iterator[s
         service = state.services.get(endpoint_slice.service_key or ("", ""))
         if service is None or service.is_external_name or not is_shown(service.key[0], state, options):
             continue
-        for endpoint in endpoint_slice.endpoints or ():
-            for text in endpoint.addresses:
-                if endpoint.is_ready and packed(text) == address:
-                    label = endpoint_label(endpoint, text, options)
-                    yield f"{label}.{service.key[1]}.{service.key[0]}.svc.{options.primary_zone.lstrip('.')}"
+        for endpoint, own in ready_addresses(endpoint_slice):
+            if own == address:
+                label = endpoint_label(endpoint, address, options)
+                yield f"{label}.{service.key[1]}.{service.key[0]}.svc.{options.primary_zone.lstrip('.')}"
 
 
 def is_above_an_address(first: bytes, last: bytes, state: State, options: Options) -> bool:

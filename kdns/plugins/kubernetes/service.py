@@ -8,12 +8,12 @@ only the part of that slice is made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service
+from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.rrset import Rdata, Srv
 from kdns.dns.types import CNAME, SRV, address_type
@@ -39,14 +39,24 @@ class Target:
     zone: str = ""
 
 
-def endpoint_label(endpoint: Endpoint, address: str, options: Options) -> str:
+def endpoint_label(endpoint: Endpoint, address: bytes, options: Options) -> str:
     """Returns the endpoint's label: its hostname, else its Pod's name if enabled, else its address with dashes."""
     if endpoint.hostname:
         return endpoint.hostname.lower()
     pod = endpoint.target_ref.name if options.endpoint_pod_names and endpoint.target_ref else ""
     if pod and len(pod) < 64 and "." not in pod:
         return pod.lower()
-    return dashed(packed(address))
+    return dashed(address)
+
+
+def ready_addresses(endpoint_slice: EndpointSlice) -> Iterator[tuple[Endpoint, bytes]]:
+    """Yields every ready endpoint of a slice with each of its addresses; nothing for slices of names."""
+    if endpoint_slice.address_type != "FQDN":
+        for endpoint in endpoint_slice.endpoints or ():
+            if endpoint.is_ready:
+                for text in endpoint.addresses:
+                    if address := packed(text):
+                        yield endpoint, address
 
 
 def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) -> Iterator[Target]:
@@ -57,13 +67,9 @@ def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) 
     for endpoint_slice in slices:
         cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
         below = f"{cluster}.{base}" if cluster else base
-        for endpoint in endpoint_slice.endpoints or ():
-            if endpoint.is_ready and endpoint_slice.address_type != "FQDN":
-                for address in endpoint.addresses:
-                    if packed(address):
-                        host = f"{endpoint_label(endpoint, address, options)}.{below}"
-                        zone = (endpoint.zone or "").lower()
-                        yield Target(host, packed(address), endpoint_slice.ports or (), zone)
+        for endpoint, address in ready_addresses(endpoint_slice):
+            host = f"{endpoint_label(endpoint, address, options)}.{below}"
+            yield Target(host, address, endpoint_slice.ports or (), (endpoint.zone or "").lower())
 
 
 class SliceNames:
@@ -75,7 +81,7 @@ class SliceNames:
         self.endpoint_slice = endpoint_slice
         targets = tuple(ready_targets((endpoint_slice,), base, options))
         self.aliases = tuple(fqdn_aliases((endpoint_slice,)))
-        self.addresses = address_node(targets)
+        self.addresses = address_node(target.address for target in targets)
         self.pairs = pairs(targets)
         self.named = pairs_by_name(targets)
         self.by_labels: dict[tuple[str, ...], list[Target]] = {}
@@ -136,13 +142,13 @@ class ServiceTree:
     def addresses(self, host: str) -> Node:
         """Returns the A and AAAA records of a host of the Service, or of its own name."""
         labels = labels_below(host, self._base)
-        return address_node(self._hosts(labels)) if labels else self.get(()) or {}
+        return address_node(host.address for host in self._hosts(labels)) if labels else self.get(()) or {}
 
     def _node(self, labels: tuple[str, ...]) -> Node | None:
         if not labels:
             return self._own_node()
         if hosts := self._hosts(labels):
-            return {**address_node(hosts), **srv_node(pairs(hosts))}
+            return {**address_node(host.address for host in hosts), **srv_node(pairs(hosts))}
         if aliases := [alias for label, alias in self._aliases if (label,) == labels]:
             return {CNAME: (aliases[-1],)}
         if found := list(chain.from_iterable(named.get(labels, ()) for named in self._named)):
@@ -159,7 +165,7 @@ class ServiceTree:
                 targets = [target for part in self.parts for target in part.by_zone.get(zone, ())]
                 if policy == "prefer" and not targets:
                     return self.get(())
-                return {**address_node(targets), **srv_node(pairs(targets))}
+                return {**address_node(target.address for target in targets), **srv_node(pairs(targets))}
         return None
 
     def _own_node(self) -> Node:
@@ -167,7 +173,7 @@ class ServiceTree:
         if service.is_external_name:
             return external_node(service.spec.external_name)
         if not service.is_headless:
-            return {**address_node(self._own), **srv_node(pairs(self._own))}
+            return {**address_node(target.address for target in self._own), **srv_node(pairs(self._own))}
         node: dict[int, dict[Rdata, None]] = {}
         for part in self.parts:
             for rtype, rdata in part.addresses.items():
@@ -214,24 +220,10 @@ def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Op
     """
     if service.is_external_name or options.ignore_empty_service:
         return None
-    node: dict[int, dict[Rdata, None]] = {}
     if service.is_headless:
-        for endpoint_slice in slices if options.endpoints else ():
-            if endpoint_slice.address_type != "FQDN":
-                for endpoint in endpoint_slice.endpoints or ():
-                    if endpoint.is_ready:
-                        _add_addresses(node, endpoint.addresses)
-        if not node:
-            return None
-    else:
-        _add_addresses(node, service.virtual_ips)
-    return {rtype: tuple(rdata) for rtype, rdata in node.items()}
-
-
-def _add_addresses(node: dict[int, dict[Rdata, None]], addresses: Iterable[str]) -> None:
-    for text in addresses:
-        if address := packed(text):
-            node.setdefault(address_type(address), {})[address] = None
+        found = [address for one in slices for _, address in ready_addresses(one)] if options.endpoints else []
+        return address_node(found) if found else None
+    return address_node(filter(None, map(packed, service.virtual_ips)))
 
 
 def external_node(external_name: str) -> Node:
@@ -274,11 +266,11 @@ def alias_node(aliases: tuple[tuple[str, str], ...]) -> Node:
     return {CNAME: (targets.pop(),)} if len(targets) == 1 else {}
 
 
-def address_node(targets: Iterable[Target]) -> Node:
-    """Returns the A and AAAA records of all targets, each address once, in order of arrival."""
+def address_node(addresses: Iterable[bytes]) -> Node:
+    """Returns the A and AAAA records of packed addresses, each once, in order of arrival."""
     node: dict[int, dict[Rdata, None]] = {}
-    for target in targets:
-        node.setdefault(address_type(target.address), {})[target.address] = None
+    for address in addresses:
+        node.setdefault(address_type(address), {})[address] = None
     return {rtype: tuple(rdata) for rtype, rdata in node.items()}
 
 
@@ -293,9 +285,13 @@ def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
     for target in targets:
         for port in target.ports:
             if port.port:
-                labels = (f"_{port.name.lower()}" if port.name else UNNAMED, f"_{(port.protocol or 'TCP').lower()}")
-                by_name.setdefault(labels, []).append((target.host, port.port))
+                by_name.setdefault(port_labels(port), []).append((target.host, port.port))
     return by_name
+
+
+def port_labels(port: ServicePort | EndpointPort) -> tuple[str, str]:
+    """Returns `_port` and `_proto` of a port."""
+    return f"_{port.name.lower()}" if port.name else UNNAMED, f"_{(port.protocol or 'TCP').lower()}"
 
 
 def srv_node(found: Pairs) -> Node:
@@ -308,5 +304,10 @@ def weighted(found: Pairs) -> tuple[Srv, ...]:
 
     Pairs are counted before duplicates go, so a dual-stack target weighs half, as in CoreDNS.
     """
-    weight = max(1, 100 // len(found))
+    weight = weight_of(found)
     return tuple(Srv(0, weight, port, host) for host, port in dict.fromkeys(found))
+
+
+def weight_of(found: Collection[object]) -> int:
+    """Returns the weight of each of these SRV records."""
+    return max(1, 100 // len(found))

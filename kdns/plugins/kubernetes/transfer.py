@@ -19,7 +19,7 @@ from kdns.net import packed
 from kdns.plugins.kubernetes.dashed import dashed
 from kdns.plugins.kubernetes.options import PodMode
 from kdns.plugins.kubernetes.reverse import is_shown
-from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, service_tree
+from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, ready_addresses, service_tree
 from kdns.plugins.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, KubernetesZone, Zones
 from kdns.plugins.transfer import Transfer
 
@@ -121,13 +121,11 @@ def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
             continue
         base = _below(f"{service.key[1]}.{service.key[0]}.svc", primary)
         for endpoint_slice in slices:
-            for endpoint in endpoint_slice.endpoints or ():
-                for text in endpoint.addresses if endpoint.is_ready else ():
-                    address = packed(text)
-                    pair = address, f"{endpoint_label(endpoint, text, zones.options)}.{base}" if address else ""
-                    if address and address not in of_services and _is_within(address, bounds) and pair not in given:
-                        given.add(pair)
-                        yield RRset(_reverse_name(address), PTR, ttl_s, (pair[1],))
+            for endpoint, address in ready_addresses(endpoint_slice):
+                pair = address, f"{endpoint_label(endpoint, address, zones.options)}.{base}"
+                if address not in of_services and _is_within(address, bounds) and pair not in given:
+                    given.add(pair)
+                    yield RRset(_reverse_name(address), PTR, ttl_s, (pair[1],))
 
 
 def _is_within(address: bytes, bounds: tuple[bytes, bytes]) -> bool:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
-from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
+from kdns.dns.names import Labels, is_below, labels_of, reverse_range, reversed_address, text_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset, Soa, Srv
@@ -36,6 +36,8 @@ MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
 """The size of the shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
 MAX_FIXED_LABELS: Final = 2
 """A name with more labels below its zone exists only if the cluster makes it so; `svc` or `pod` and a namespace."""
+FIXED: Final = frozenset((b"dns", b"dns-version", b"svc", b"pod"))
+"""The last labels in front of a zone below which names of so few labels may exist."""
 _ADDRESSES: Final = frozenset((A, AAAA))
 
 
@@ -119,6 +121,16 @@ class Zones:
     def is_synced(self) -> bool:
         """Whether all objects for these zones have been listed once."""
         return self._needs <= self.state.synced
+
+    @property
+    def innermost(self) -> tuple[KubernetesZone, ...]:
+        """The zones of this cluster's own names that have none of the zones below them."""
+        own = [zone for zone in self._zones if zone.name not in self.options.multicluster]
+        return tuple(
+            zone
+            for zone in own
+            if not any(is_below(other.labels, zone.labels) for other in self._zones if other != zone)
+        )
 
     def zone_of(self, labels: Labels) -> KubernetesZone | None:
         """Returns the closest enclosing zone of a name given by its folded labels."""
@@ -260,7 +272,7 @@ class Zones:
                 if len(relative) == MAX_FIXED_LABELS and self.options.pods is not PodMode.DISABLED:
                     return NameRecords(self._namespace(namespace), None)
                 if len(relative) == MAX_FIXED_LABELS + 1:
-                    return self._pod(namespace, relative[2].decode("latin-1"))
+                    return self.pod(namespace, relative[2].decode("latin-1"))
         return NO_SUCH_NAME
 
     def _namespace(self, namespace: str) -> Node | None:
@@ -300,7 +312,8 @@ class Zones:
             return imported.as_service if imported else None, self.state.slices_by_import
         return self.state.services.get(key), self.state.slices_by_service
 
-    def _pod(self, namespace: str, label: str) -> NameRecords:
+    def pod(self, namespace: str, label: str) -> NameRecords:
+        """Returns the records of a Pod's name, which is made of its address."""
         address = undashed(label)
         exists = address and is_shown(namespace, self.state, self.options)
         if self.options.pods is PodMode.DISABLED:

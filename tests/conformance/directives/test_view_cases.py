@@ -24,7 +24,7 @@ def chosen_otherwise(case: Case) -> str:
     server = Server("dns://:53", [Block(".", chain)])
     outcome = server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
     assert isinstance(outcome, Exchange)
-    is_chosen = outcome.block is not None
+    is_chosen = outcome.request is not None
     return "" if is_chosen is case["expect"]["chosen"] else f"chosen: {is_chosen}"
 
 

@@ -22,7 +22,7 @@ from kdns.dns.message import Decoded, decode, query
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes.zone import Zones
+from kdns.plugins.kubernetes.exact import ClusterNames
 
 NAME = "web.shop.svc.cluster.local."
 A = 1
@@ -156,7 +156,7 @@ async def test_an_unexpected_failure_is_one_query_and_one_line(
 
     async with served(block(directives)) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(Zones, "lookup", broken)
+            patched.setattr(ClusterNames, "find", broken)
             (answer,) = await ask(server, tcp=tcp)
         assert answer.rcode == "SERVFAIL"
         (line,) = [line for line in logs if line["event"] == "query failed unexpectedly"]

@@ -112,6 +112,24 @@ async def test_a_forwarded_question() -> None:
     assert hit.total() < 7, shown(hit)
 
 
+async def test_a_first_question_about_the_cluster() -> None:
+    """The short way: the addresses of a headless Service, and a name that a search path makes."""
+    found: dict[str, list[Calls]] = {
+        "web.default.svc.cluster.local": [],
+        "web.default.svc.cluster.local.cluster.local": [],
+    }
+    async with serving() as (server, _):
+        with Udp(server.addresses[0][1]) as client:
+            for number in range(RUNS):
+                for name, walks in found.items():
+                    with Calls() as calls:
+                        await client.ask(packet(name, payload_bytes=512 + number))
+                    walks.append(calls)
+    for (name, walks), most in zip(found.items(), (66, 34), strict=True):
+        shortest = min(walks, key=Calls.total)
+        assert shortest.total() < most, f"{name}\n{shown(shortest)}"
+
+
 async def test_a_changed_slice() -> None:
     """One of five endpoints gets another address, and an answer is forgotten."""
     async with serving() as (server, _):

@@ -51,7 +51,7 @@ class Observed:
         assert block
         error = query.name.partition(".")[0] if wire[3] & 15 == SERVFAIL else ""
         response = Response(wire[3] & 15, error=error, metadata=request.metadata)
-        Exchange(wire, response, request, block).sent(10.0 + took_s)
+        Exchange(wire, response, request, block.chain.observers).sent(10.0 + took_s)
 
     def close(self) -> None:
         for call in self.setup.at_stop:
@@ -307,5 +307,5 @@ def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: F
         setup.lines.clear()
         server = observer(". {\nerrors\n}", setup).server
         request = Request(read(packet))
-        Exchange(answer(packet, "SERVFAIL"), response, request, server.blocks[0]).sent(0.0)
+        Exchange(answer(packet, "SERVFAIL"), response, request, server.blocks[0].chain.observers).sent(0.0)
         assert [str(one["error"]).rpartition(": ")[2] for one in errors_of(setup)] == [*logged]

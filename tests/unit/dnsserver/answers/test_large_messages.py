@@ -39,7 +39,7 @@ def message(*sections: list[bytes]) -> bytes:
 
 
 def sent(query: Query, response: Response, *, is_stream: bool = False) -> bytes:
-    limit_bytes = limit_of(query, 1232, is_stream=is_stream)
+    limit_bytes = limit_of(query.edns, 1232, is_stream=is_stream)
     found = with_room(query, response, limit_bytes)
     wire = compile_answer(query, found, limit_bytes, ".").wire(query.packet)
     assert len(wire) <= limit_bytes

@@ -1,0 +1,213 @@
+"""Exact answers: the short way from a packet to an answer that depends on nothing but its subjects.
+
+Most first questions are plain packets about a zone whose answers no earlier plugin changes. Their answers are put
+together from what the plugin of the zone finds, without a request, a response and a chain. The bytes are those of the
+chain, which answers everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import pack
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+from kdns.dns.encode import encode_opt
+from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, Labels, encode_name, is_below, labels_of
+from kdns.dns.query import AA, AD, BARE_OPT_BYTES, CD, HEADER_BYTES, QR, RD, Edns, bare_edns
+from kdns.dns.types import DS, IN, METRIC_TYPES, OPT
+from kdns.dnsserver.answers.answer import Answer, encode_head, limit_of, response_kind
+from kdns.dnsserver.answers.response import Subject, ZoneSoa
+from kdns.dnsserver.chain import Block, Effect, Plugin, is_linked
+from kdns.tally import Tally
+
+KEY_HEADER_BYTES: Final = HEADER_BYTES - 2
+"""The position of the question in a key of the table, which has no id."""
+MAX_TYPE: Final = 127
+"""Types above are about messages and zones, or rare (RFC 6895 §3.1)."""
+_CHAINED_TYPES: Final = frozenset((DS, OPT))
+_IN: Final = pack("!H", IN)
+_FLAGS: Final = {
+    pack("!HHHHH", RD | others, 1, 0, 0, additionals): RD | others & CD
+    for others in (0, AD, CD, AD | CD)
+    for additionals in (0, 1)
+}
+"""Headers of plain questions, and the flags that their answers repeat."""
+
+
+class Found(NamedTuple):
+    """The content of an answer: encoded records, or the SOA of a negative answer.
+
+    The owner of `records` is a pointer to the question; they are addresses, which may change places, if they have no
+    `additional` records.
+    """
+
+    rcode: int
+    subjects: tuple[Subject, ...]
+    soa: ZoneSoa | None = None
+    records: Sequence[bytes] = ()
+    additional: Sequence[bytes] = ()
+
+
+class ExactNames(Protocol):
+    """The names of one zone. `ttl_s` is the longest TTL of their records, `plugin` is their directive's name."""
+
+    labels: Labels
+    ttl_s: int
+    plugin: str
+
+    def find(self, labels: Sequence[bytes], qtype: int, name: bytes) -> Found | None:
+        """Returns the content of an answer of class IN; None if the chain has to answer.
+
+        `labels` are those in front of the zone, `name` is the whole name in bytes; all folded.
+        """
+        ...
+
+
+@runtime_checkable
+class HasExactNames(Protocol):
+    """A plugin with zones that have exact answers."""
+
+    def exact_names(self) -> Iterable[ExactNames]:
+        """Returns the names of these zones; none of a zone that has another zone of the plugin below it."""
+        ...
+
+
+class ExactZone(NamedTuple):
+    """A zone with exact answers: its name in bytes, its server block, and the effects of earlier plugins.
+
+    `has_reply` are those of the effects.
+    """
+
+    name: bytes
+    names: ExactNames
+    block: Block
+    has_reply: tuple[Callable[[bytes, int, bool], bool], ...]
+    tallies: tuple[Tally, ...]
+
+
+def exact_zones(blocks: Sequence[Block], server: str) -> tuple[ExactZone, ...]:
+    """Returns the zones of these server blocks that have exact answers, the longest first.
+
+    All names of such a zone belong to one block, whichever client asks.
+    """
+    if any(block.chain.view for block in blocks):
+        return ()
+    found = [zone for block in blocks if block.chain.is_cacheable for zone in _zones_of(block, blocks, server)]
+    return tuple(sorted(found, key=lambda zone: -len(zone.name)))
+
+
+def _zones_of(block: Block, blocks: Sequence[Block], server: str) -> Iterator[ExactZone]:
+    earlier: list[Plugin] = []
+    for plugin in block.chain.plugins:
+        for names in plugin.exact_names() if isinstance(plugin, HasExactNames) else ():
+            zone = names.labels
+            effects = [one.effect(zone, names.ttl_s, server) for one in earlier]
+            if zone and None not in effects and _has_all_names(block, zone, blocks):
+                yield _exact_zone(names, block, [effect for effect in effects if effect])
+        if is_linked(plugin):
+            earlier.append(plugin)
+
+
+def _exact_zone(names: ExactNames, block: Block, effects: Iterable[Effect]) -> ExactZone:
+    tallies = tuple(tally for effect in effects for tally in effect.tallies)
+    checks = tuple(effect.has_reply for effect in effects if effect.has_reply)
+    return ExactZone(encode_name(names.labels), names, block, checks, tallies)
+
+
+def _has_all_names(block: Block, zone: Labels, blocks: Iterable[Block]) -> bool:
+    """Returns whether this block is the closest for each name of a zone."""
+    own = labels_of(block.zone)
+    others = [labels_of(other.zone) for other in blocks if other is not block]
+    is_closest = not any(is_below(zone, other) and len(other) >= len(own) for other in others)
+    return is_below(zone, own) and is_closest and not any(is_below(other, zone) for other in others)
+
+
+class PlainQuestion(NamedTuple):
+    """A query that is nothing but a question of class IN, and an OPT without options.
+
+    `flags` are those that the answer repeats; the name ends at `name_end` of the key.
+    """
+
+    flags: int
+    qtype: int
+    name_end: int
+    edns: Edns | None
+
+
+def exact_answer(
+    key: bytes, zones: Iterable[ExactZone], next_turn: Callable[[], int], *, is_stream: bool
+) -> tuple[Answer, tuple[Subject, ...]] | None:
+    """Returns the answer to a packet, given by its key in the table, and the subjects of the answer.
+
+    None if the chain has to answer. `next_turn` returns the index of the first order of addresses.
+    """
+    question = _plain_question(key)
+    if question is None:
+        return None
+    flags, qtype, name_end, edns = question
+    for zone in zones:
+        zone_at = name_end - len(zone.name)
+        if key.startswith(zone.name, zone_at):
+            break
+    else:
+        return None
+    labels = _labels(key, zone_at)
+    order = zone.block.chain.order
+    if labels is None or order.looks_at_addresses:
+        return None
+    found = zone.names.find(labels, qtype, key[KEY_HEADER_BYTES:name_end])
+    do = edns is not None and edns.do
+    if found is None:
+        return None
+    for has_reply in zone.has_reply:
+        if has_reply(key[KEY_HEADER_BYTES : name_end + 4], flags, do):
+            return None
+    end = name_end + 4 + HEADER_BYTES - KEY_HEADER_BYTES
+    opt = encode_opt(edns) if edns else b""
+    soa, records, additional = found.soa, found.records, found.additional
+    tail = soa.tail(end - 4, opt) if soa else [b"".join((*additional, opt))]
+    size_bytes = end + sum(map(len, records)) + len(tail[0])
+    if size_bytes > limit_of(edns, zone.block.udp_bytes, is_stream=is_stream):
+        return None
+    bodies: tuple[bytes, ...] | list[bytes] = tail
+    if order.rotate and len(records) > 1 and not additional:
+        turns = order.turns((), records, next_turn())
+        bodies = tuple([b"".join([*map(records.__getitem__, turn), opt]) for turn in turns])
+    elif records:
+        bodies = (b"".join((*records, *tail)),)
+    counts = len(records), soa is not None, len(additional) + bool(opt)
+    head = encode_head(QR | AA | flags | found.rcode, 1, *counts)
+    counted = qtype if qtype in METRIC_TYPES else 0
+    place, plugin = zone.block.zone, zone.names.plugin
+    kind = response_kind(place, counted, found.rcode, do, len(key) + 2, size_bytes, plugin, "")
+    return Answer(head, end, bodies, kind, tallies=zone.tallies), found.subjects
+
+
+def _plain_question(key: bytes) -> PlainQuestion | None:
+    flags = _FLAGS.get(key[:KEY_HEADER_BYTES])
+    if flags is None:
+        return None
+    edns: Edns | None = None
+    name_end = len(key) - 4
+    if key[KEY_HEADER_BYTES - 1]:
+        edns = bare_edns(key[-BARE_OPT_BYTES:])
+        if edns is None or edns.version:
+            return None
+        name_end -= BARE_OPT_BYTES
+    qtype = key[name_end] << 8 | key[name_end + 1]
+    if key[name_end + 2 : name_end + 4] != _IN or qtype > MAX_TYPE or qtype in _CHAINED_TYPES:
+        return None
+    return None if name_end - KEY_HEADER_BYTES > MAX_NAME_BYTES else PlainQuestion(flags, qtype, name_end, edns)
+
+
+def _labels(key: bytes, end: int) -> list[bytes] | None:
+    """Returns the labels of the name up to a position; None if no label ends there."""
+    labels = []
+    at = KEY_HEADER_BYTES
+    while at < end:
+        size = key[at]
+        if not 0 < size <= MAX_LABEL_BYTES:
+            return None
+        at += 1 + size
+        labels.append(key[at - size : at])
+    return labels if at == end else None

@@ -1,0 +1,267 @@
+"""For random clusters, chains and questions: exact answers are those of the chain, byte by byte, and count the same."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TypeAlias
+
+from dns_chain import FakeSetup, held
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_answer_table import KINDS, NAMES, SPACES, Delete, Put, deletes, puts
+
+from kdns.cluster.objects import (
+    Conditions,
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Meta,
+    Namespace,
+    Pod,
+    PodIP,
+    PodMeta,
+    PodStatus,
+    Service,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    SliceLabels,
+    SliceMeta,
+)
+from kdns.cluster.state import AnyChange, State
+from kdns.corefile.parse import parse
+from kdns.dns.message import decode, query
+from kdns.dns.query import AD, CD, RA, RD, Z
+from kdns.dns.rrset import RRset
+from kdns.dns.types import A, type_number
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.table import packet_key
+from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.directives import configure
+from kdns.plugins.kubernetes.plugin import Kubernetes
+
+BEFORE = (
+    "errors", "cancel", "any", "chaos", "nsid", "bufsize 600", "cache", "cache 3", "cache svc.cluster.local", "minimal",
+    "cache in-addr.arpa", "loadbalance", "local", "transfer {\n to *\n }",
+)  # fmt: skip
+EXISTING = (
+    *(
+        f"{host}s.a.svc.cluster.local"
+        for host in ("", "_http._tcp.", "_http._tcp.", "_https._tcp.", "10-1-0-1.", "_tcp.")
+    ),
+    *(f"{host}t.a.svc.cluster.local" for host in ("", "_http._tcp.", "_http._tcp.", "_http._udp.", "x.")),
+    *(
+        "1.0.0.10.in-addr.arpa",
+        "1.0.1.10.in-addr.arpa",
+        "2.0.1.10.in-addr.arpa",
+        "10-1-0-1.a.pod.cluster.local",
+        "t.a.svc.cluster.local.cluster.local",
+    ),
+)
+"""Names of a headless Service and of one with cluster IPs that are there at first, and names near them."""
+Question: TypeAlias = tuple[str, str, int, int, str]
+
+blocks = st.sampled_from(
+    (
+        (".",),
+        (".",),
+        ("cluster.local.", "."),
+        (".", "a.svc.cluster.local."),
+        ("local.", "in-addr.arpa."),
+        ("x.a.svc.cluster.local.", "."),
+    )
+)
+questions = st.lists(
+    st.tuples(
+        st.one_of(st.sampled_from(EXISTING), st.sampled_from(NAMES)),
+        st.sampled_from(("A", "A", "AAAA", "SRV", "SRV", "PTR", "TXT", "HTTPS", "CNAME", "SOA", "DS", "ANY", "URI")),
+        st.sampled_from((0, 512, 700, 1232, 4096)),
+        st.sampled_from((RD, RD, RD | AD, RD | CD, 0, RD | Z)),
+        st.sampled_from(("udp", "udp", "tcp")),
+    ),
+    min_size=30,
+    max_size=60,
+)
+events = st.one_of(puts, puts, puts, deletes)
+
+
+def first_objects() -> list[Put]:
+    ports = (ServicePort(80, "http"), ServicePort(443, "https"))
+    addresses = ("10.1.0.1", "10.1.0.2", "fd00:1::1", *(f"10.1.0.{number}" for number in range(4, 11)))
+    endpoints = tuple(
+        Endpoint((address,), Conditions(True), "h" if number in {2, 3} else None)
+        for number, address in enumerate(addresses)
+    )
+    headless = Service(ServiceMeta("s", "a"), ServiceSpec(cluster_ip="None", cluster_ips=("None",), ports=ports))
+    with_ips = ServiceSpec(cluster_ip="10.0.0.1", cluster_ips=("10.0.0.1", "fd00::1"), ports=ports)
+    open_ports = (EndpointPort("http", 8080), EndpointPort("https", 8443))
+    return [
+        headless,
+        Service(ServiceMeta("x", "a"), headless.spec),
+        Service(ServiceMeta("t", "a"), with_ips),
+        EndpointSlice(SliceMeta("e1", "a", SliceLabels("s")), "IPv4", endpoints, open_ports),
+        EndpointSlice(SliceMeta("e2", "a", SliceLabels("s")), "IPv4", endpoints[:1], open_ports[:1]),
+        EndpointSlice(SliceMeta("e3", "a", SliceLabels("x")), "IPv4", endpoints[:2], open_ports),
+    ]
+
+
+def packet_of(name: str, qtype: str, payload_bytes: int, flags: int) -> bytes:
+    packet = query(name, type_number(qtype), payload_bytes=payload_bytes)
+    return packet[:2] + flags.to_bytes(2, "big") + packet[4:]
+
+
+@st.composite
+def corefiles(draw: st.DrawFn) -> str:
+    """The directives of a server block, some in front of `kubernetes`."""
+    options = [
+        f"pods {draw(st.sampled_from(['disabled', 'insecure', 'verified']))}",
+        f"ttl {draw(st.sampled_from([0, 5, 30]))}",
+        *draw(
+            st.sampled_from(
+                [[], [], ["endpoint_pod_names"], ["ignore empty_service"], ["namespaces b"], ["noendpoints"]]
+            )
+        ),
+        draw(st.sampled_from(["", "", "fallthrough in-addr.arpa", "fallthrough", "fallthrough a.svc.cluster.local"])),
+    ]
+    reverse = "cluster.local in-addr.arpa ip6.arpa"
+    zones = draw(
+        st.sampled_from([reverse, reverse, "svc.cluster.local cluster.local", "a.svc.cluster.local in-addr.arpa"])
+    )
+    before = draw(st.lists(st.sampled_from(BEFORE), unique_by=lambda stanza: stanza.split()[0], max_size=4))
+    return "\n".join((". {", *before, f"kubernetes {zones} {{", *options, "}", "}", ""))
+
+
+class Elsewhere(Plugin):
+    """Answers with an address everything that falls through; a cache may keep it."""
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        del next
+        return Response(0, RA, (RRset(request.query.name, A, 60, (bytes((192, 0, 2, 1)),)),), plugin="elsewhere")
+
+
+class World:
+    """A server of these directives over a cluster; with `is_chained` its chain answers everything."""
+
+    def __init__(self, corefile: str, zones: tuple[str, ...], state: State, *, is_chained: bool) -> None:
+        self.setup = FakeSetup(state=state)
+        (config,) = configure(parse(corefile))
+        self.setup.built = (*config.build(self.setup), Elsewhere())
+        chain, other = Chain(self.setup.built), Chain([Elsewhere()])
+        self.server = Server(
+            "dns://:53", [Block(zone, other if number else chain) for number, zone in enumerate(zones)]
+        )
+        self.setup.servers.append(self.server)
+        if is_chained:
+            self.server.exact = ()
+
+    def change(self, change: AnyChange, now_s: float) -> None:
+        for plugin in self.setup.built:
+            if isinstance(plugin, Kubernetes):
+                plugin.changed([change], now_s)
+
+    def ask(self, packet: bytes, transport: str) -> bytes:
+        partition = self.server.table.partition(transport, 4)
+        if answer := held(partition, packet):
+            return answer.wire(packet)
+        exchange = self.server.respond(packet, partition, key=packet_key(packet))
+        assert isinstance(exchange, Exchange)
+        return exchange.wire
+
+    def counts(self) -> object:
+        """Everything that metrics show."""
+        responses = {key: dict(partition.totals()) for key, partition in self.server.table.partitions.items()}
+        families = self.setup.counted.items()
+        return responses, {name: [sample for sample in family.samples() if sample.value] for name, family in families}
+
+
+@settings(max_examples=120, deadline=None)
+@given(corefiles(), blocks, st.lists(events, max_size=4), questions, st.lists(events, max_size=3))
+def test_exact_answers_are_those_of_the_chain(
+    corefile: str, zones: tuple[str, ...], before: list[Put | Delete], asked: list[Question], later: list[Put | Delete]
+) -> None:
+    state = State(synced=set(KINDS))
+    for space in SPACES:
+        state.upsert(Namespace(Meta(space)))
+    worlds = [World(corefile, zones, state, is_chained=is_chained) for is_chained in (False, True)]
+    batches: list[list[Put | Delete]] = [[], [*first_objects()], before, later]
+    for now_s, batch in enumerate(batches):
+        for event in batch:
+            if change := state.delete(*event) if isinstance(event, tuple) else state.upsert(event):
+                for world in worlds:
+                    world.change(change, now_s)
+        for name, qtype, payload_bytes, flags, transport in asked:
+            packet = packet_of(name, qtype, payload_bytes, flags)
+            exact, chained = (world.ask(packet, transport) for world in worlds)
+            assert exact == chained, f"{name} {qtype}: {decode(exact)}, from the chain {decode(chained)}"
+    assert worlds[0].counts() == worlds[1].counts()
+
+
+KUBEADM = """. {
+errors
+kubernetes cluster.local in-addr.arpa ip6.arpa {
+  pods insecure
+  fallthrough in-addr.arpa ip6.arpa
+  ttl 30
+}
+cache 30 {
+  disable success cluster.local
+  disable denial cluster.local
+}
+loadbalance
+}
+"""
+
+
+def chain_is_not_asked(request: Request) -> Reply:
+    raise AssertionError(request)
+
+
+def test_what_clusters_ask_most_has_exact_answers() -> None:
+    """A property of answers that are never exact would prove nothing."""
+    state = State(synced=set(KINDS))
+    for one in (Namespace(Meta("a")), *first_objects()):
+        state.upsert(one)
+    world = World(KUBEADM, (".",), state, is_chained=False)
+    world.server.blocks[0].chain.serve = chain_is_not_asked
+    own, headless = "t.a.svc.cluster.local", "s.a.svc.cluster.local"
+    asked = [
+        *product((own, headless), ("A", "AAAA", "HTTPS")),
+        *((f"_http._tcp.{name}", "SRV") for name in (own, headless)),
+        *product(
+            (f"{own}.{suffix}" for suffix in ("a.svc.cluster.local", "svc.cluster.local", "cluster.local")),
+            ("A", "AAAA"),
+        ),
+        *(("none.a.svc.cluster.local", "A"), ("1.0.0.10.in-addr.arpa", "PTR"), ("5.0.1.10.in-addr.arpa", "PTR")),
+        ("10-1-0-1.a.pod.cluster.local", "A"),
+    ]
+    for name, qtype in asked:
+        assert world.ask(packet_of(name, qtype, 1232, RD | AD), "udp"), (name, qtype)
+
+
+def test_what_a_cache_has_of_a_name_stands_before_a_new_service() -> None:
+    """As in the chain: the name fell through before the Service was there, and the cache keeps that for its TTL."""
+    corefile = ". {\ncache\nkubernetes cluster.local {\nfallthrough\n}\n}\n"
+    state = State(synced=set(KINDS))
+    state.upsert(Namespace(Meta("a")))
+    world = World(corefile, (".",), state, is_chained=False)
+    packet = packet_of("t.a.svc.cluster.local", "A", 0, RD)
+    world.ask(packet, "udp")
+    for one in first_objects():
+        if change := state.upsert(one):
+            world.change(change, 1.0)
+    assert decode(world.ask(packet, "tcp")).answer[0].rdata == (bytes((192, 0, 2, 1)),)
+
+
+def test_a_verified_pod_ends_its_denial() -> None:
+    state = State(synced=set(KINDS))
+    state.upsert(Namespace(Meta("a")))
+    world = World(". {\nkubernetes cluster.local {\npods verified\n}\n}\n", (".",), state, is_chained=False)
+    packet = packet_of("10-1-0-1.a.pod.cluster.local", "A", 0, RD)
+    assert decode(world.ask(packet, "udp")).rcode == "NXDOMAIN"
+    change = state.upsert(Pod(PodMeta("p", "a"), PodStatus("Running", "10.1.0.1", (PodIP("10.1.0.1"),))))
+    assert change
+    world.change(change, 1.0)
+    assert decode(world.ask(packet, "udp")).rcode == "NOERROR"
