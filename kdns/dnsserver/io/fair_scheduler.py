@@ -32,6 +32,11 @@ class FairScheduler(Generic[T]):
         """Whether nothing waits and the last slice is not over."""
         return not self._queue.by_client and asyncio.get_running_loop().time() < self._slice_end_s
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not (self._is_scheduled or self._queue.by_client)
+
     def run_soon(self) -> None:
         """Begins a slice in the next iteration of the loop, if none is scheduled."""
         if not self._is_scheduled:

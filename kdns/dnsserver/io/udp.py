@@ -142,11 +142,15 @@ class UdpListener:
 
     def _take_missed(self) -> None:
         """Answers the packets that the selector did not; all of them, if it answers none any more."""
-        for packet, key, client, received_s in self._missed:
-            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
-                self._requests.shed += 1
+        missed = self._missed[:]
         self._missed.clear()
-        self._misses.run_now()
+        if len(missed) == 1 and self._misses.is_idle:
+            self._answer(*missed[0])
+        else:
+            for packet, key, client, received_s in missed:
+                if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
+                    self._requests.shed += 1
+            self._misses.run_now()
         if isinstance(self._loop, BurstEventLoop) and not self._loop.bursts.follows(self._socket.fileno()):
             self._drain()
 
@@ -180,7 +184,7 @@ class UdpListener:
             self._socket.sendto(exchange.wire, client)
         except OSError:
             self._requests.unsent += 1
-        if exchange.block is not None and exchange.block.chain.observers:
+        if exchange.observers:
             exchange.sent(self._loop.time())
 
     async def close(self) -> None:
