@@ -15,7 +15,8 @@ from kdns.dns.encode import encode_opt
 from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, Labels, encode_name, is_below, labels_of
 from kdns.dns.query import AA, AD, BARE_OPT_BYTES, CD, HEADER_BYTES, QR, RD, Edns, bare_edns
 from kdns.dns.types import DS, IN, METRIC_TYPES, OPT
-from kdns.dnsserver.answers.answer import Answer, encode_head, limit_of, response_kind
+from kdns.dnsserver.answers.answer import Answer, encode_head, fitting, limit_of, response_kind
+from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject, ZoneSoa
 from kdns.dnsserver.chain import Block, Effect, Plugin, is_linked
 from kdns.tally import Tally
@@ -44,8 +45,8 @@ class Found(NamedTuple):
     rcode: int
     subjects: tuple[Subject, ...]
     soa: ZoneSoa | None = None
-    records: Sequence[bytes] = ()
-    additional: Sequence[bytes] = ()
+    records: tuple[bytes, ...] = ()
+    additional: tuple[bytes, ...] = ()
 
 
 class ExactNames(Protocol):
@@ -73,16 +74,17 @@ class HasExactNames(Protocol):
 
 
 class ExactZone(NamedTuple):
-    """A zone with exact answers: its name in bytes, its server block, and the effects of earlier plugins.
-
-    `has_reply` are those of the effects.
-    """
+    """A zone with exact answers: its name in bytes, its server block, and the effects of earlier plugins."""
 
     name: bytes
     names: ExactNames
     block: Block
-    has_reply: tuple[Callable[[bytes, int, bool], bool], ...]
+    checks: tuple[Callable[[bytes, int, bool], bool], ...]
     tallies: tuple[Tally, ...]
+
+    def has_reply_before(self, question: bytes, flags: int, *, do: bool) -> bool:
+        """Returns whether an earlier plugin has a reply of its own; see Effect."""
+        return any(has_reply(question, flags, do) for has_reply in self.checks)
 
 
 def exact_zones(blocks: Sequence[Block], server: str) -> tuple[ExactZone, ...]:
@@ -152,35 +154,46 @@ def exact_answer(
     else:
         return None
     labels = _labels(key, zone_at)
-    order = zone.block.chain.order
-    if labels is None or order.looks_at_addresses:
+    if labels is None or zone.block.chain.order.looks_at_addresses:
         return None
     found = zone.names.find(labels, qtype, key[KEY_HEADER_BYTES:name_end])
     do = edns is not None and edns.do
-    if found is None:
+    if found is None or zone.has_reply_before(key[KEY_HEADER_BYTES : name_end + 4], flags, do=do):
         return None
-    for has_reply in zone.has_reply:
-        if has_reply(key[KEY_HEADER_BYTES : name_end + 4], flags, do):
-            return None
     end = name_end + 4 + HEADER_BYTES - KEY_HEADER_BYTES
     opt = encode_opt(edns) if edns else b""
-    soa, records, additional = found.soa, found.records, found.additional
-    tail = soa.tail(end - 4, opt) if soa else [b"".join((*additional, opt))]
-    size_bytes = end + sum(map(len, records)) + len(tail[0])
-    if size_bytes > limit_of(edns, zone.block.udp_bytes, is_stream=is_stream):
+    limit_bytes = limit_of(edns, zone.block.udp_bytes, is_stream=is_stream)
+    made = _bodies(found, end, limit_bytes, opt, zone.block.chain.order, next_turn)
+    if made is None:
         return None
-    bodies: tuple[bytes, ...] | list[bytes] = tail
-    if order.rotate and len(records) > 1 and not additional:
-        turns = order.turns((), records, next_turn())
-        bodies = tuple([b"".join([*map(records.__getitem__, turn), opt]) for turn in turns])
-    elif records:
-        bodies = (b"".join((*records, *tail)),)
-    counts = len(records), soa is not None, len(additional) + bool(opt)
+    bodies, additionals = made
+    counts = len(found.records), found.soa is not None, additionals + bool(opt)
     head = encode_head(QR | AA | flags | found.rcode, 1, *counts)
     counted = qtype if qtype in METRIC_TYPES else 0
     place, plugin = zone.block.zone, zone.names.plugin
-    kind = response_kind(place, counted, found.rcode, do, len(key) + 2, size_bytes, plugin, "")
+    kind = response_kind(place, counted, found.rcode, do, len(key) + 2, end + len(bodies[0]), plugin, "")
     return Answer(head, end, bodies, kind, tallies=zone.tallies), found.subjects
+
+
+def _bodies(
+    found: Found, question_end: int, limit_bytes: int, opt: bytes, order: Order, next_turn: Callable[[], int]
+) -> tuple[tuple[bytes, ...] | list[bytes], int] | None:
+    """Returns what is behind the question, in each order that addresses take, and the number of additional records.
+
+    Additional records that do not fit are left out silently (RFC 2181 §9); None if an answer does not fit.
+    """
+    _, _, soa, records, additional = found
+    if soa is not None:
+        return soa.tail(question_end - 4, opt), 0
+    room_bytes = limit_bytes - question_end - len(opt) - sum(map(len, records))
+    if room_bytes < 0:
+        return None
+    if additional:
+        additional, _ = fitting(additional, room_bytes)
+    elif order.rotate and len(records) > 1:
+        turns = order.turns((), records, next_turn())
+        return tuple([b"".join([*map(records.__getitem__, turn), opt]) for turn in turns]), 0
+    return (b"".join((*records, *additional, opt)),), len(additional)
 
 
 def _plain_question(key: bytes) -> PlainQuestion | None:

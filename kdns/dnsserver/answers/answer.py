@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import inf
 from struct import Struct, pack, pack_into, unpack_from
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -58,6 +58,9 @@ encode_head: Final = lru_cache(1024)(Struct("!HHHHH").pack)
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = OPCODE | RD | CD
 _ADDRESSES: Final = frozenset((A, AAAA))
+
+
+Records = TypeVar("Records", tuple[bytes, ...], list[bytes])
 
 
 class ResponseKind(NamedTuple):
@@ -257,15 +260,15 @@ def _compiled(
         names = Names(query.labels, query.name, labels_of(response.zone))
         rrsets = response.order.arranged(rrsets)
         encoded = encode_section(rrsets, names, at, end)
-        answer, size = _fitting(encoded, end - at)
+        answer, size = fitting(encoded, end - at)
         is_cut = len(answer) < len(encoded)
         if not is_cut:
             encoded = encode_section((soa.rrset,) if soa else response.authority, names, at + size, end)
-            authority, more = _fitting(encoded, end - at - size)
+            authority, more = fitting(encoded, end - at - size)
             size += more
             names.forget_from(at + size)
             encoded = encode_section(response.order.arranged(response.additional), names, at + size, end)
-            additional, _ = _fitting(encoded, end - at - size)
+            additional, _ = fitting(encoded, end - at - size)
     bodies = _bodies(response, answer, rrsets, b"".join((*authority, *additional, opt)), turn, once=once)
     head = _head(
         query, response, len(answer), len(authority), len(additional) + (edns is not None), TC if is_cut else 0
@@ -410,7 +413,7 @@ def _bodies(
     return tuple(made[order] for order in turns)
 
 
-def _fitting(records: list[bytes], room_bytes: int) -> tuple[list[bytes], int]:
+def fitting(records: Records, room_bytes: int) -> tuple[Records, int]:
     """Returns as many of the records, from the first, as fit, and their size."""
     size = 0
     for count, record in enumerate(records):

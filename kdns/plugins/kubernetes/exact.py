@@ -79,7 +79,7 @@ class ClusterNames:
         if not addresses:
             return Found(NOERROR, (subject,), self._soa)
         start = self._starts[qtype]
-        return Found(NOERROR, (subject,), None, [start + address for address in addresses])
+        return Found(NOERROR, (subject,), None, tuple([start + address for address in addresses]))
 
     def _service(self, labels: Sequence[bytes], qtype: int, name: bytes) -> Found | None:
         key = labels[-2].decode("latin-1"), labels[-3].decode("latin-1")
@@ -155,7 +155,7 @@ class ClusterNames:
                 additional.append(record)
                 at += len(record)
                 owner = pack("!H", POINTER | host_at)
-        return Found(NOERROR, (subject,), None, records, additional) if at <= MAX_OFFSET else None
+        return Found(NOERROR, (subject,), None, tuple(records), tuple(additional)) if at <= MAX_OFFSET else None
 
     def _pointer(self, labels: Sequence[bytes]) -> Found | None:
         """Returns the PTR record of an address, if it has one name."""

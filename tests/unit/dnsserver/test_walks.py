@@ -125,7 +125,7 @@ async def test_a_first_question_about_the_cluster() -> None:
                     with Calls() as calls:
                         await client.ask(packet(name, payload_bytes=512 + number))
                     walks.append(calls)
-    for (name, walks), most in zip(found.items(), (66, 34), strict=True):
+    for (name, walks), most in zip(found.items(), (70, 38), strict=True):
         shortest = min(walks, key=Calls.total)
         assert shortest.total() < most, f"{name}\n{shown(shortest)}"
 
