@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
-from kdns.dns.types import BADVERS, EXTENDED_ERROR, FORMERR, IN, NOTIMP, OPT
+from kdns.dns.types import BADVERS, COOKIE, EXTENDED_ERROR, FORMERR, IN, NOTIMP, OPT, PADDING, TCP_KEEPALIVE
 from kdns.named_tuples import quick_replace
 
 HEADER_BYTES: Final = 12
@@ -37,6 +37,10 @@ _RECORD: Final = Struct("!HHBBHH")
 BARE_OPT_BYTES: Final = 11
 _OPT_START: Final = b"\x00\x00\x29"
 _NO_OPTIONS: Final = b"\x00\x00"
+_ONE_ADDITIONAL: Final = b"\x00\x00\x00\x00\x00\x01"
+
+HOP_BY_HOP: Final = frozenset((COOKIE, TCP_KEEPALIVE, PADDING))
+"""EDNS options between two neighbours (RFC 7873, RFC 7828, RFC 7830); they change no answer."""
 
 
 class Edns(NamedTuple):
@@ -77,6 +81,16 @@ class Query(NamedTuple):
     def spelled_name(self) -> str:
         """The name in text form as the client spelled it."""
         return text_of(read_name(self.packet, HEADER_BYTES)[0])
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the answer table may keep its answer: it is plain, or has only options that matter to no answer."""
+        edns = self.edns
+        if edns is None or not edns.options:
+            return self.is_plain
+        size_bytes = self.question_end + BARE_OPT_BYTES + sum(4 + len(data) for _, data in edns.options)
+        is_alone = len(self.packet) == size_bytes and self.packet[6:HEADER_BYTES] == _ONE_ADDITIONAL
+        return is_alone and all(code in HOP_BY_HOP for code, _ in edns.options)
 
     @property
     def do(self) -> bool:

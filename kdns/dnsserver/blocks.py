@@ -242,7 +242,8 @@ class Server:
         if reuse.repeat and not reply.wire:  # records of a message that was taken apart have this client's spelling
             is_reusable = False
         # an answer that was begun before subjects were touched may be stale
-        is_kept = is_reusable and query.is_plain and not query.flags & Z and epoch == self.table.epoch
+        has_key = query.is_plain or query.has_key
+        is_kept = is_reusable and has_key and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, partition, once=not is_kept)
         wire = answer.wire(query.packet)
         if reply.signer:

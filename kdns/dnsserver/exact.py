@@ -27,6 +27,7 @@ MAX_TYPE: Final = 127
 """Types above are about messages and zones, or rare (RFC 6895 §3.1)."""
 _CHAINED_TYPES: Final = frozenset((DS, OPT))
 _IN: Final = pack("!H", IN)
+_NO_OPTIONS: Final = bytes(2)
 _FLAGS: Final = {
     pack("!HHHHH", RD | others, 1, 0, 0, additionals): RD | others & CD
     for others in (0, AD, CD, AD | CD)
@@ -125,15 +126,16 @@ def _has_all_names(block: Block, zone: Labels, blocks: Iterable[Block]) -> bool:
 
 
 class PlainQuestion(NamedTuple):
-    """A query that is nothing but a question of class IN, and an OPT without options.
+    """A query that is nothing but a question of class IN, and an OPT.
 
-    `flags` are those that the answer repeats; the name ends at `name_end` of the key.
+    `flags` are those that the answer repeats; the name ends at `name_end` of the key. The packet has `packet_bytes`.
     """
 
     flags: int
     qtype: int
     name_end: int
     edns: Edns | None
+    packet_bytes: int
 
 
 def exact_answer(
@@ -146,7 +148,7 @@ def exact_answer(
     question = _plain_question(key)
     if question is None:
         return None
-    flags, qtype, name_end, edns = question
+    flags, qtype, name_end, edns, packet_bytes = question
     for zone in zones:
         zone_at = name_end - len(zone.name)
         if key.startswith(zone.name, zone_at):
@@ -171,7 +173,7 @@ def exact_answer(
     head = encode_head(QR | AA | flags | found.rcode, 1, *counts)
     counted = qtype if qtype in METRIC_TYPES else 0
     place, plugin = zone.block.zone, zone.names.plugin
-    kind = response_kind(place, counted, found.rcode, do, len(key) + 2, end + len(bodies[0]), plugin, "")
+    kind = response_kind(place, counted, found.rcode, do, packet_bytes, end + len(bodies[0]), plugin, "")
     return Answer(head, end, bodies, kind, tallies=zone.tallies), found.subjects
 
 
@@ -202,15 +204,21 @@ def _plain_question(key: bytes) -> PlainQuestion | None:
         return None
     edns: Edns | None = None
     name_end = len(key) - 4
+    packet_bytes = len(key) + 2
     if key[KEY_HEADER_BYTES - 1]:
-        edns = bare_edns(key[-BARE_OPT_BYTES:])
+        edns = bare_edns(key[-BARE_OPT_BYTES:-2] + _NO_OPTIONS)  # options are not part of a key
         if edns is None or edns.version:
             return None
         name_end -= BARE_OPT_BYTES
+        packet_bytes += key[-2] << 8 | key[-1]
     qtype = key[name_end] << 8 | key[name_end + 1]
     if key[name_end + 2 : name_end + 4] != _IN or qtype > MAX_TYPE or qtype in _CHAINED_TYPES:
         return None
-    return None if name_end - KEY_HEADER_BYTES > MAX_NAME_BYTES else PlainQuestion(flags, qtype, name_end, edns)
+    return (
+        None
+        if name_end - KEY_HEADER_BYTES > MAX_NAME_BYTES
+        else PlainQuestion(flags, qtype, name_end, edns, packet_bytes)
+    )
 
 
 def _labels(key: bytes, end: int) -> list[bytes] | None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kdns.dns.query import HEADER_BYTES, Query
-from kdns.dns.types import COOKIE, PADDING, TCP_KEEPALIVE
-
-HOP_BY_HOP: Final = frozenset((COOKIE, TCP_KEEPALIVE, PADDING))
-"""EDNS options between two neighbours (RFC 7873, RFC 7828, RFC 7830)."""
+from kdns.dns.query import HEADER_BYTES, HOP_BY_HOP, Query
 
 _CASE: Final = bytes(0x20 if chr(byte).isalpha() and byte < 0x80 else 0 for byte in range(256))
 """The bit of each byte that is the case of a letter. A label's length is at most 63, so it is not a letter."""

@@ -6,6 +6,7 @@ from itertools import product
 from typing import TypeAlias
 
 from dns_chain import FakeSetup, held
+from dns_client import with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_answer_table import KINDS, NAMES, SPACES, Delete, Put, deletes, puts
@@ -33,7 +34,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AD, CD, RA, RD, Z
 from kdns.dns.rrset import RRset
-from kdns.dns.types import A, type_number
+from kdns.dns.types import COOKIE, A, type_number
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Exchange, Server
@@ -60,6 +61,8 @@ EXISTING = (
     ),
 )
 """Names of a headless Service and of one with cluster IPs that are there at first, and names near them."""
+WITH_COOKIE = 1400
+"""The payload size of queries that have a cookie."""
 Question: TypeAlias = tuple[str, str, int, int, str]
 
 blocks = st.sampled_from(
@@ -76,7 +79,7 @@ questions = st.lists(
     st.tuples(
         st.one_of(st.sampled_from(EXISTING), st.sampled_from(NAMES)),
         st.sampled_from(("A", "A", "AAAA", "SRV", "SRV", "PTR", "TXT", "HTTPS", "CNAME", "SOA", "DS", "ANY", "URI")),
-        st.sampled_from((0, 512, 700, 1232, 4096)),
+        st.sampled_from((0, 512, 700, 1232, 4096, WITH_COOKIE)),
         st.sampled_from((RD, RD, RD | AD, RD | CD, 0, RD | Z)),
         st.sampled_from(("udp", "udp", "tcp")),
     ),
@@ -108,6 +111,8 @@ def first_objects() -> list[Put]:
 
 def packet_of(name: str, qtype: str, payload_bytes: int, flags: int) -> bytes:
     packet = query(name, type_number(qtype), payload_bytes=payload_bytes)
+    if payload_bytes == WITH_COOKIE:
+        packet = with_options(packet, (COOKIE, b"12345678"))
     return packet[:2] + flags.to_bytes(2, "big") + packet[4:]
 
 

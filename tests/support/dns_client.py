@@ -21,6 +21,12 @@ def packet(
     return bytes(record.pack())
 
 
+def with_options(query: bytes, *options: tuple[int, bytes]) -> bytes:
+    """The same query, which ends in a bare OPT, with these options."""
+    rdata = b"".join(code.to_bytes(2, "big") + len(data).to_bytes(2, "big") + data for code, data in options)
+    return query[:-2] + len(rdata).to_bytes(2, "big") + rdata
+
+
 def read(response: bytes) -> dnslib.DNSRecord:
     return dnslib.DNSRecord.parse(response)
 

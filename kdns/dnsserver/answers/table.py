@@ -1,7 +1,8 @@
 """The answer table: a plain query's bytes to its answer's bytes, one dict look-up on the hot path.
 
-The key is the packet behind its id, with letters of the name in lower case: header, question and a bare OPT. So the
-key holds everything an answer depends on. A packet that differs in anything else misses and is read with care.
+The key is the packet behind its id, with letters of the name in lower case: header, question and an OPT, without the
+content of options that matter to no answer. So the key holds everything an answer depends on. A packet that differs in
+anything else misses and is read with care.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import count
 from struct import Struct
 from typing import Final
 
+from kdns.dns.query import BARE_OPT_BYTES, Query, read_query
 from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
 from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
@@ -54,8 +56,15 @@ def packet_key(packet: bytes) -> bytes:
 
     Type and class keep their case. Of the header, lower() can change only bytes of queries that have the bit Z, and
     answers to those are not kept: to fold from the name on would cost a third more, for each packet.
+    The key of a packet whose OPT has options ends in the OPT's length, without the options; b"" if the table has no
+    answer to such a packet (Query.has_key). No other key ends so.
     """
     cut = _OPT_TAIL if packet[11] else _QUESTION_TAIL
+    if packet[11] and (packet[-1] or packet[-2]):
+        query = read_query(packet)
+        if not isinstance(query, Query) or not query.has_key:
+            return b""
+        packet = packet[: query.question_end + BARE_OPT_BYTES]
     return packet[2:cut].lower() + packet[cut:]
 
 

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import encode_name, labels_of
+from kdns.dns.query import HOP_BY_HOP
 from kdns.dns.types import CLIENT_SUBNET, NSID, class_number, rcode_number, type_number
 from kdns.dnsserver.directive import Answers
 from kdns.plugins.metadata import is_label
@@ -267,12 +268,12 @@ def _edns0(field: Token, words: Words) -> Rule:
     code = {"nsid": NSID, "subnet": CLIENT_SUBNET}.get(kind) or _number(rest[0], 65535)
     changes = (RestoreOption(code),) if reverts else ()
     if action == "unset" or kind == "nsid":
-        return OptionRule(code, action, lambda _request: b"", reverts=changes)
+        return OptionRule(code, action, lambda _request: b"", code in HOP_BY_HOP, reverts=changes)
     if kind == "subnet":
         value = subnet_value(_number(rest[0], 32), _number(rest[1], 128))
         return OptionRule(code, action, value, reads_client=True, needs_value=True, reverts=changes)
     value, reads_client, is_variable = _data(rest[1])
-    return OptionRule(code, action, value, reads_client, is_variable, changes)
+    return OptionRule(code, action, value, reads_client or code in HOP_BY_HOP, is_variable, changes)
 
 
 def _number(word: Token, most: int) -> int:

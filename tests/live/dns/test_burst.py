@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from dns_client import packet
+from dns_client import packet, with_options
 from structlog.testing import capture_logs
 
 from kdns.corefile.parse import parse
@@ -62,6 +62,9 @@ def datagrams(count: int) -> Iterator[bytes]:
         spelled = "".join(chance.choice((each, each.upper())) for each in name)
         qtype, size = chance.choice(("A", "AAAA", "TXT", "ANY", "SOA")), chance.choice((0, 0, 512, 1232, 4096))
         query = packet(spelled, qtype, number=number % PROBE, payload_bytes=size, do=size > 0 and chance.random() < 0.3)
+        if size and chance.random() < 0.5:
+            codes = chance.choices((8, 10, 10, 11, 12, 266), k=chance.choice((1, 1, 2)))
+            query = with_options(query, *((code, chance.randbytes(chance.choice((0, 8, 24)))) for code in codes))
         match chance.randrange(6):
             case 0:
                 changed = bytearray(query)

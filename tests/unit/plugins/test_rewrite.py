@@ -232,7 +232,10 @@ KEPT = [
     ("edns0 local replace 65001 {client_ip}", False),
     ("edns0 subnet set 24 56", False),
     ("edns0 local set 65001 {a/b}", False),
+    ("edns0 local append 10 new", False),
+    ("edns0 local unset 10", False),
 ]
+"""10 is the cookie, which is no part of a key of the table."""
 
 
 @pytest.mark.parametrize(("rule", "is_kept"), KEPT)

@@ -24,7 +24,12 @@ enum {
     ID = 2,
     HEAD = 10,
     QUESTION_TAIL = 4,
-    OPT_TAIL = 15
+    OPT_HEAD = 11,
+    OPT_TAIL = 15,
+    MAX_LABEL = 63,
+    MAX_NAME = 255,
+    COOKIE = 10,
+    PADDING = 12
 };
 
 typedef struct {
@@ -61,8 +66,27 @@ static int add_to(PyObject *object, PyObject *name, Py_ssize_t more) {
     return failed ? -1 : 0;
 }
 
-/* As packet_key: what follows the id, with the letters before the tail in lower case. */
+/* The end of the OPT's head if nothing else is behind the question, and its options are all hop by hop; otherwise 0. */
+static Py_ssize_t hop_by_hop_opt(const unsigned char *packet, Py_ssize_t size) {
+    static const unsigned char counts[] = {0, 1, 0, 0, 0, 0, 0, 1}, root_opt[] = {0, 0, 41};
+    Py_ssize_t at = HEADER;
+    if (memcmp(packet + HEADER - sizeof counts, counts, sizeof counts)) return 0;
+    while (at < size && packet[at]) {
+        if (packet[at] > MAX_LABEL) return 0;
+        at += 1 + packet[at];
+    }
+    Py_ssize_t opt = at + 1 + 4, end = opt + OPT_HEAD;
+    if (at - HEADER >= MAX_NAME || end > size || memcmp(packet + opt, root_opt, sizeof root_opt)) return 0;
+    if ((packet[end - 2] << 8 | packet[end - 1]) != size - end) return 0;
+    for (at = end; at < size; at += 4 + (packet[at + 2] << 8 | packet[at + 3]))
+        if (size - at < 4 || packet[at] || packet[at + 1] < COOKIE || packet[at + 1] > PADDING) return 0;
+    return at == size ? end : 0;
+}
+
+/* As packet_key: what follows the id, with the letters of the name in lower case; empty for what is in no table. */
 static PyObject *key_of(const unsigned char *packet, Py_ssize_t size) {
+    if (packet[HEADER - 1] && (packet[size - 1] || packet[size - 2]))
+        if (!(size = hop_by_hop_opt(packet, size))) return PyBytes_FromStringAndSize("", 0);
     PyObject *key = PyBytes_FromStringAndSize((const char *)packet + ID, size - ID);
     if (!key) return NULL;
     unsigned char *bytes = (unsigned char *)PyBytes_AsString(key);

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
+from dns_client import with_options
 
 from kdns.dns.message import query
 from kdns.dnsserver.answers import table
@@ -40,6 +41,40 @@ def answer(zone: str = ".", bodies: Iterable[bytes] = (b"body",)) -> Answer:
 )
 def test_keys(one: bytes, other: bytes, is_same: bool) -> None:
     assert (packet_key(one) == packet_key(other)) == is_same
+
+
+BARE = query("web.shop.", A, payload_bytes=1232)
+COOKIE = with_options(BARE, (10, b"12345678"))
+
+
+@pytest.mark.parametrize(
+    ("packet", "same_as"),
+    [
+        (with_options(BARE, (10, b"AbCdEfGh")), COOKIE),
+        (with_options(BARE, (12, bytes(7) + b"1")), COOKIE),
+        (with_options(BARE, (12, b""), (11, b"1234")), COOKIE),
+        (with_options(query("WEB.shop.", A, payload_bytes=1232), (10, b"abcdefgh")), COOKIE),
+        (with_options(BARE, (10, b"123456789")), None),
+        (with_options(query("web.shop.", A, payload_bytes=4096), (10, b"12345678")), None),
+        (with_options(BARE, (8, b"12345678")), b""),
+        (with_options(BARE, (10, b"1234"), (3, b"")) + b"1", b""),
+        (COOKIE[:-1], b""),
+        (COOKIE + b"1", b""),
+        (COOKIE[:-12], b""),
+        (BARE[:11] + b"\2" + BARE[12:] + b"\0\0\x29\4\xd0\0\0\0\0\0\1\1", b""),
+    ],
+)
+def test_options_that_change_no_answer_are_no_part_of_a_key(packet: bytes, same_as: bytes | None) -> None:
+    if same_as is None:
+        assert packet_key(packet) not in {b"", packet_key(COOKIE), packet_key(BARE)}
+    else:
+        assert packet_key(packet) == (same_as and packet_key(same_as))
+
+
+def test_no_packet_has_the_key_of_another_with_options() -> None:
+    """The key of the packet that is cut behind the length of its options would be the same."""
+    assert packet_key(COOKIE[:-12]) == b""
+    assert packet_key(COOKIE) == COOKIE[2:-12]
 
 
 def test_an_answer_keeps_the_id_and_takes_its_bodies_in_turn() -> None:
