@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
 from kdns.dns.names import is_below
+from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.chain import Request
 from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
@@ -16,7 +17,7 @@ from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.exact import ClusterNames
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.subjects import touched
+from kdns.plugins.kubernetes.subjects import APEX, touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
 from kdns.plugins.kubernetes.zone import Zones
 from kdns.plugins.transfer import Transfer
@@ -44,12 +45,18 @@ class Kubernetes(ZoneAnswers):
         self._attached.append(answers)
 
     def changed(self, changes: Sequence[AnyChange], changed_s: float) -> None:
-        """Drops the answers of changed subjects; the SOA serial becomes the time of the changes (Unix seconds)."""
+        """Drops the answers of changed subjects; the SOA serial becomes the time of the changes (Unix seconds).
+
+        Before everything is listed only the zones' own names have answers that are kept.
+        """
         visible = [change for change in changes if _is_visible(change)]
         if changes and not visible:
             return
-        subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
-        for answers in (self, *self._attached):
+        everyone = (self, *self._attached)
+        subjects: set[Subject] = {APEX}
+        if any(answers.zones.is_synced for answers in everyone):
+            subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
+        for answers in everyone:
             answers.touch(subjects, _serial(changed_s))
         self._block.forget(subjects)
 
