@@ -7,7 +7,7 @@ An object that arrives again unchanged makes no Change: a relist compares in pla
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -63,13 +63,15 @@ class Index:
 
     def move(self, key: Key, old: Iterable[str], new: Iterable[str]) -> None:
         """Moves `key` from its old addresses to its new ones."""
-        before, after = {packed(a) for a in old}, {packed(a) for a in new}
+        before, after = set(map(packed, old)), set(map(packed, new))
         for address in before - after:
             keys = self._keys.get(address, {})
             keys.pop(key, None)
             if not keys and self._keys.pop(address, None) is not None and self._sorted is not None:
                 del self._sorted[bisect_left(self._sorted, address)]
-        for address in after - before - {b""}:
+        for address in after - before:
+            if not address:
+                continue
             if address not in self._keys and self._sorted is not None:
                 insort(self._sorted, address)
             self._keys.setdefault(address, {})[key] = None
@@ -115,6 +117,18 @@ class State:
     slices_by_ip: Index = field(default_factory=Index)
     pods_by_ip: Index = field(default_factory=Index)
     changed_s: float = 0.0
+    _by_kind: Mapping[type[Object], Mapping[Key, Object]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._by_kind = {
+            Service: self.services,
+            EndpointSlice: self.slices,
+            Pod: self.pods,
+            Namespace: self.namespaces,
+            Node: self.nodes,
+            ServiceCIDR: self.service_cidrs,
+            ServiceImport: self.service_imports,
+        }
 
     def upsert(self, obj: Object) -> AnyChange | None:
         """Stores a new or changed object; returns None if it equals the stored one."""
@@ -156,16 +170,7 @@ class State:
 
     def objects(self, kind: type[Object]) -> Collection[Key]:
         """Returns the keys of all stored objects of `kind`."""
-        by_kind: dict[type[Object], Collection[Key]] = {
-            Service: self.services.keys(),
-            EndpointSlice: self.slices.keys(),
-            Pod: self.pods.keys(),
-            Namespace: self.namespaces.keys(),
-            Node: self.nodes.keys(),
-            ServiceCIDR: self.service_cidrs.keys(),
-            ServiceImport: self.service_imports.keys(),
-        }
-        return by_kind[kind]
+        return self._by_kind[kind].keys()
 
     def _service(self, key: Key, new: Service | None) -> Change[Service] | None:
         old = _swap(self.services, key, new)
