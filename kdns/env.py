@@ -20,9 +20,13 @@ __all__ = [
     "MASTER_SERVICE",
     "EnvError",
     "FormatError",
+    "as_cri",
     "as_docker",
+    "as_fish",
     "as_json",
+    "as_powershell",
     "as_sh",
+    "as_yaml",
     "environment_bytes",
     "pod_service_variables",
     "select_services",
@@ -43,6 +47,11 @@ MANY_VARIABLES = 5_000
 POINTER_BYTES = 8
 
 _SH_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+_POWERSHELL_QUOTE = re.compile("['\u2018\u2019\u201a\u201b]")
+"""Each of them ends a string in single quotes, and stands for itself if it is doubled (about_Quoting_Rules)."""
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+"""Characters that JSON does not escape, and YAML 1.2 does not have in a line (§5.1)."""
 
 
 class EnvError(KdnsError):
@@ -172,7 +181,51 @@ def as_json(variables: Mapping[str, str]) -> str:
     return json.dumps(dict(variables), indent=2) + "\n"
 
 
-FORMATS = {"sh": as_sh, "docker": as_docker, "json": as_json}
+def as_cri(variables: Mapping[str, str]) -> str:
+    """Returns a JSON object with the field `envs` of a ContainerConfig of the Container Runtime Interface, in order.
+
+    crictl reads it from the file of `crictl create`.
+    """
+    return json.dumps({"envs": [{"key": name, "value": value} for name, value in variables.items()]}, indent=2) + "\n"
+
+
+def as_yaml(variables: Mapping[str, str]) -> str:
+    """Returns the field `env:` of a container in YAML, in order.
+
+    Each `$` is doubled, because Kubernetes replaces `$(NAME)` in a value.
+    """
+    entries = (
+        f"- name: {_yaml(name)}\n  value: {_yaml(value.replace('$', '$$'))}\n" for name, value in variables.items()
+    )
+    return f"env:\n{''.join(entries)}" if variables else "env: []\n"
+
+
+def as_fish(variables: Mapping[str, str]) -> str:
+    """Returns lines for `source` in fish. Raises FormatError for a name that fish does not take."""
+    _check_words(variables, "fish")
+    quoted = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in variables.items()}
+    return "".join(f"set -gx {name} '{value}'\n" for name, value in quoted.items())
+
+
+def as_powershell(variables: Mapping[str, str]) -> str:
+    """Returns lines for Invoke-Expression in PowerShell. Raises FormatError for a name with other than letters, digits
+    and underscores.
+    """
+    _check_words(variables, "PowerShell")
+    quoted = {name: _POWERSHELL_QUOTE.sub(r"\g<0>\g<0>", value) for name, value in variables.items()}
+    return "".join(f"${{env:{name}}} = '{value}'\n" for name, value in quoted.items())
+
+
+FORMATS = {
+    "sh": as_sh,
+    "docker": as_docker,
+    "json": as_json,
+    "cri": as_cri,
+    "yaml": as_yaml,
+    "fish": as_fish,
+    "powershell": as_powershell,
+}
+"""The formats of `kdns env --output`."""
 
 
 def environment_bytes(variables: Mapping[str, str]) -> int:
@@ -190,6 +243,17 @@ def size_warning(variables: Mapping[str, str]) -> str:
         "that Linux gives arguments and environment together; programs may fail to start (E2BIG). "
         "Set enableServiceLinks: false in the pod and use DNS names, or split the namespace"
     )
+
+
+def _check_words(names: Iterable[str], shell: str) -> None:
+    for name in names:
+        if not _WORD.fullmatch(name):
+            raise FormatError(f"{name!r} cannot be a variable in {shell}: expected letters, digits and underscores")
+
+
+def _yaml(text: str) -> str:
+    """Returns a scalar in double quotes."""
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def _one_line(text: str) -> str:

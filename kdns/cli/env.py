@@ -19,6 +19,7 @@ from kdns.env import FORMATS, service_variables, size_warning
     'eval "$(kdns env --namespace shop)"',
     "kdns env --manifests examples/ --output docker > web.env",
     "kdns env --server http://127.0.0.1:8001 -o json",
+    "kdns env -o fish | source",
 )
 @click.option(
     "--namespace", "-n", default="default", show_default=True, metavar="NS", help="Namespace the container runs in."
@@ -29,7 +30,8 @@ from kdns.env import FORMATS, service_variables, size_warning
     type=click.Choice(list(FORMATS)),
     default="sh",
     show_default=True,
-    help="Lines for eval, lines for docker run --env-file, or a JSON object.",
+    help="Lines for a POSIX shell, fish or PowerShell, lines for docker run --env-file, a JSON object, the field envs "
+    "of a CRI container, or the field env of a Pod's container.",
 )
 @click.option("--no-service-links", is_flag=True, help="Only the variables of Service kubernetes in namespace default.")
 @source_options

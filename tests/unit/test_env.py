@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,7 +97,25 @@ def test_formats_of_redis_master() -> None:
     assert env.as_sh(REDIS_VARIABLES).splitlines()[2] == "export REDIS_MASTER_PORT=tcp://10.96.0.11:6379"
     assert env.as_docker(REDIS_VARIABLES).splitlines()[0] == "REDIS_MASTER_SERVICE_HOST=10.96.0.11"
     assert json.loads(env.as_json(REDIS_VARIABLES)) == REDIS_VARIABLES
-    assert set(env.FORMATS) == {"sh", "docker", "json"}
+    assert json.loads(env.as_cri(REDIS_VARIABLES)) == {
+        "envs": [{"key": name, "value": value} for name, value in REDIS_VARIABLES.items()]
+    }
+    assert env.as_fish({"A": "it's\\"}) == "set -gx A 'it\\'s\\\\'\n"
+    assert env.as_powershell({"A": "it's $x \u2019"}) == "${env:A} = 'it''s $x \u2019\u2019'\n"
+    assert env.as_yaml({}) == "env: []\n"
+    assert set(env.FORMATS) == {"sh", "docker", "json", "cri", "yaml", "fish", "powershell"}
+
+
+@pytest.mark.parametrize("write", [env.as_fish, env.as_powershell])
+def test_a_name_that_a_shell_does_not_take_is_refused(write: Callable[[dict[str, str]], str]) -> None:
+    with pytest.raises(env.FormatError, match="A-B"):
+        write({"A-B": "x"})
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=30), max_size=8))
+def test_yaml_reads_back_exactly_the_variables(variables: dict[str, str]) -> None:
+    entries = yaml.safe_load(env.as_yaml(variables))["env"]
+    assert {entry["name"]: entry["value"].replace("$$", "$") for entry in entries} == variables
 
 
 def test_a_name_no_shell_takes_becomes_a_comment() -> None:
@@ -119,12 +139,16 @@ def test_what_an_env_file_cannot_say_is_refused(variables: dict[str, str]) -> No
         max_size=8,
     )
 )
-def test_a_shell_reads_back_exactly_the_variables(variables: dict[str, str]) -> None:
-    shell = shutil.which("sh")
-    assert shell
+@pytest.mark.parametrize(("name", "write"), [("sh", env.as_sh), ("fish", env.as_fish), ("pwsh", env.as_powershell)])
+def test_a_shell_reads_back_exactly_the_variables(
+    name: str, write: Callable[[dict[str, str]], str], variables: dict[str, str]
+) -> None:
+    shell = shutil.which(name)
+    if not shell:
+        pytest.skip(f"{name} is not here")
     printed = subprocess.run(
-        [shell, "-c", f"{env.as_sh(variables)}\nenv -0"],
-        env={"PATH": os.environ["PATH"]},
+        [shell, "-c", f"{write(variables)}\nenv -0"],
+        env={"PATH": os.environ["PATH"], "HOME": os.devnull},
         capture_output=True,
         check=True,
         timeout=90,
