@@ -188,6 +188,12 @@ def configure(level: str = "info", stream: TextIO | None = None, *, format: str 
     logging.getLogger().addHandler(_forward)
 
 
+def warnings_only() -> None:
+    """Logs warnings and errors only, unless this process has configured structlog: for kdns within other programs."""
+    if not structlog.is_configured():
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+
+
 def _unblocking(name: str, stream: TextIO) -> TextIO:
     """Returns a stream that writes without waiting; the stream itself if it has no descriptor."""
     try:

@@ -168,9 +168,9 @@ class State:
         self.synced.add(kind)
         return [change for key in gone if (change := self.delete(kind, key))]
 
-    def objects(self, kind: type[Object]) -> Collection[Key]:
-        """Returns the keys of all stored objects of `kind`."""
-        return self._by_kind[kind].keys()
+    def objects(self, kind: type[Object]) -> Mapping[Key, Object]:
+        """Returns all stored objects of `kind`, by their keys."""
+        return self._by_kind[kind]
 
     def _service(self, key: Key, new: Service | None) -> Change[Service] | None:
         old = _swap(self.services, key, new)

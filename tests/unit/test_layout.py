@@ -39,6 +39,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("dnsserver",),
     ("dnsserver.expressions",),
     ("plugins",),
+    ("records",),
 
     ("proxy.plan",),
     ("proxy.nftables", "proxy.iptables"),
@@ -66,7 +67,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 
     ("apps",),
     ("cli",),
-    ("__main__",),
+    ("__main__", "testing"),
+    ("pytest_plugin",),
 )
 # fmt: on
 
@@ -78,7 +80,7 @@ BETWEEN = {
     *(("plugins", part) for part in ("corefile", "dns", "dnsserver", "upstream")),
 }
 
-SHELLS = {"runtime", "apps", "cli", "logs", "__main__"}
+SHELLS = {"runtime", "apps", "cli", "logs", "__main__", "pytest_plugin", "testing"}
 """Parts that touch the world, as every folder io/ does."""
 
 # fmt: off
@@ -101,7 +103,7 @@ DOORS = {
     "click": ("kdns.cli",),
     "cryptography": ("kdns.plugins.dnssec.keys",),
     "dns": ("kdns.dns.zonefile", "kdns.plugins.tsig.signature"),
-    "dnslib": ("kdns.dns.message",),
+    "dnslib": ("kdns.dns.message", "kdns.testing"),
     "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
     "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
     "hpack": ("kdns.dnsserver.doh.header_blocks",),
@@ -114,6 +116,7 @@ DOORS = {
         "kdns.controlplane",
         "kdns.dnsserver.answers.answer",
         "kdns.proxy.plan",
+        "kdns.testing",
     ),
     "prometheus_client": (
         "kdns.runtime.metrics",
@@ -123,6 +126,7 @@ DOORS = {
         "kdns.controlplane.server.io.metrics",
         "kdns.proxy.node.io.metrics",
     ),
+    "pytest": ("kdns.pytest_plugin",),
     "re2": ("kdns.dnsserver.patterns", "kdns.controlplane.schema.custom.patterns"),
     "sqlite3": ("kdns.controlplane.storage.io.journal", "kdns.controlplane.storage.io.sqlite"),
     "structlog": ("kdns.logs",),
@@ -130,14 +134,17 @@ DOORS = {
 }
 """Library → the rooms or modules that may import it. Every dependency has a row."""
 
+BROUGHT = frozenset({"pytest"})
+"""Libraries that whoever imports their door has: an entry point of pytest is loaded by pytest."""
+
 DEPENDENCIES_NOT_IMPORTED: dict[str, str] = {}
 """Declared dependency → why nothing in kdns/ imports it."""
 
 IMPORT_NAMES = {"dnspython": "dns", "google-re2": "re2", "pyyaml": "yaml"}
 """Distribution → the package that it installs, where the names differ by more than dashes."""
 
-PUBLIC = ("kdns.cluster.objects", "kdns.env", "kdns.errors")
-"""Modules that other programs may import: `__all__` changes with the major version only (docs/env.md)."""
+PUBLIC = ("kdns.cluster.objects", "kdns.env", "kdns.errors", "kdns.records", "kdns.testing")
+"""Modules that other programs may import: `__all__` changes with the major version only (docs/python.md)."""
 
 MAX_MODULES = 15
 """Modules of a folder; those of a directive's name stand in kdns.plugins without being counted."""
@@ -272,7 +279,7 @@ def declared_dependencies() -> set[str]:
 
 def test_what_is_declared_is_imported_and_what_is_imported_is_declared() -> None:
     imported = {name.split(".")[0] for path in MODULES.values() for name in imports(path)}
-    third_party = imported - set(sys.stdlib_module_names) - {"kdns"}
+    third_party = imported - set(sys.stdlib_module_names) - {"kdns"} - BROUGHT
     declared = declared_dependencies()
     assert third_party - declared == set(), "imported, but not in pyproject.toml"
     assert declared - third_party == set(DEPENDENCIES_NOT_IMPORTED), "in pyproject.toml, but imported by nothing"
@@ -284,6 +291,10 @@ def test_public_modules_name_what_is_public(module: str) -> None:
     loaded = import_module(module)
     assert loaded.__all__
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
+    page = (PACKAGE.parent / "docs" / "python.md").read_text(encoding="utf-8")
+    assert f"`{module}`" in page
+    if module in ("kdns.env", "kdns.records", "kdns.testing"):
+        assert [name for name in loaded.__all__ if f"`{name}" not in page] == []
     assert (PACKAGE / "py.typed").is_file()
 
 

@@ -40,7 +40,7 @@ log = logs.get(__name__)
 class LocalCluster:
     """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory.
 
-    `warn` gets the problems of the objects that every cluster has.
+    `api` has the objects from the start on; `warn` gets the problems of the objects that every cluster has.
     """
 
     config: ClusterConfig
@@ -49,7 +49,7 @@ class LocalCluster:
     warn: Callable[[str], None] = lambda problem: log.warning("first objects", problem=problem)
     address: tuple[str, int] = ("", 0)
     _running: AsyncExitStack = field(init=False)
-    _api: Api = field(init=False)
+    api: Api = field(init=False)
     _controllers: ControllerManager = field(init=False)
 
     async def start(self) -> None:
@@ -71,7 +71,7 @@ class LocalCluster:
             if journal:
                 stack.push_async_callback(journal.close)
             grace_s = grace_period_s if self.config.simulate_pods else no_grace_s
-            self._api = assembled_api(
+            self.api = assembled_api(
                 self.config,
                 journal.store() if journal else Store(revision=clock_revision()),
                 time.time,
@@ -81,22 +81,22 @@ class LocalCluster:
                 metrics=allocation.metrics,
                 kinds=kinds,
             )
-        for lost in self._api.registry.lost:
+        for lost in self.api.registry.lost:
             log.warning("allocation lost", allocation=lost)
         durable = {"durable": journal.durable} if journal else {}
-        metrics = partial(scraped, allocation.registry(self._api.registry.services))
-        rest = await server.start(self._api, self.rest_config, metrics=metrics, **durable)
+        metrics = partial(scraped, allocation.registry(self.api.registry.services))
+        rest = await server.start(self.api, self.rest_config, metrics=metrics, **durable)
         stack.push_async_callback(rest.close)
         self.address = rest.address
         self._establish(api=Listening(*self.address))
-        self._warn_of(establish(self._api, missing_dns_service(self._api, self.config)))
+        self._warn_of(establish(self.api, missing_dns_service(self.api, self.config)))
         self._controllers = ControllerManager(
-            self._api, lambda: controllers_of(self.config, random.randrange, self._api.registry.services)
+            self.api, lambda: controllers_of(self.config, random.randrange, self.api.registry.services)
         )
         stack.push_async_callback(self._controllers.closed)
         stack.callback(self._controllers.close)
         self._controllers.start()
-        stack.callback(KubernetesServiceKeeper(self._api, self._serve).close)
+        stack.callback(KubernetesServiceKeeper(self.api, self._serve).close)
 
     def dns_at(self, host: str, port: int) -> None:
         """Creates Service kube-dns, whose endpoint is the DNS server at this address."""
@@ -110,25 +110,28 @@ class LocalCluster:
         changes: ChangeLog | None = None,
     ) -> Applied:
         """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist."""
-        follower = ManifestFollower(self._api, paths, texts, report=report, changes=changes)
+        follower = ManifestFollower(self.api, paths, texts, report=report, changes=changes)
         applied = await follower.start()
         self._running.callback(observed(follower.follow(), "manifests").cancel)
-        progress = changes.progress if changes else lambda _text: None
+        await self.finished(changes.progress if changes else lambda _text: None)
+        return applied
+
+    async def finished(self, progress: Callable[[str], None] = lambda _text: None) -> None:
+        """Waits until the controllers have no work left. `progress` gets how far they are."""
         await self._controllers.finished(
             lambda done, left: progress(f"controllers at work, {done:,} objects done, {left:,} left")
         )
-        return applied
 
     async def stop(self) -> None:
         """Stops the controllers, finish requests in flight, close the store."""
         await self._running.aclose()
 
     def _serve(self) -> None:
-        self._warn_of(establish(self._api, api_objects(self.config, Listening(*self.address))))
+        self._warn_of(establish(self.api, api_objects(self.config, Listening(*self.address))))
 
     def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._warn_of(establish(self._api, initial_objects(self.config, now, api=api, dns=dns)))
+        self._warn_of(establish(self.api, initial_objects(self.config, now, api=api, dns=dns)))
 
     def _warn_of(self, problems: Iterable[str]) -> None:
         for problem in problems:

@@ -17,7 +17,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import NS, PTR, TXT, address_type
 from kdns.net import packed
 from kdns.plugins.kubernetes.dashed import dashed
-from kdns.plugins.kubernetes.options import PodMode
+from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.reverse import is_shown
 from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, ready_addresses, service_tree
 from kdns.plugins.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, KubernetesZone, Zones
@@ -89,17 +89,22 @@ def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
     """Yields names of Services and their endpoints, and of verified pods."""
     ttl_s = zones.options.ttl_s
     for service, slices in snapshot.services:
-        base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone.name)
-        tree = service_tree(service, slices, base, zones.options)
-        for labels, node in tree.all_nodes() if tree else ():
-            if labels and labels[0] == UNNAMED:
-                continue
-            owner = ".".join((*labels, base))
-            yield from (RRset(owner, rtype, ttl_s, rdata) for rtype, rdata in node.items() if rdata)
+        yield from service_records(service, slices, zone.name, zones.options)
     for pod in snapshot.pods:
         for address in filter(None, map(packed, pod.addresses)):
             owner = _below(f"{dashed(address)}.{pod.key[0]}.pod", zone.name)
             yield RRset(owner, address_type(address), ttl_s, (address,))
+
+
+def service_records(service: Service, slices: Iterable[EndpointSlice], zone: str, options: Options) -> Iterator[RRset]:
+    """Yields the records of a Service and its endpoints in a zone, whose name has a trailing dot."""
+    base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone)
+    tree = service_tree(service, slices, base, options)
+    for labels, node in tree.all_nodes() if tree else ():
+        if labels and labels[0] == UNNAMED:
+            continue
+        owner = ".".join((*labels, base))
+        yield from (RRset(owner, rtype, options.ttl_s, rdata) for rtype, rdata in node.items() if rdata)
 
 
 def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
