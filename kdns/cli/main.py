@@ -25,6 +25,7 @@ Examples:
   kdns serve --conf Corefile         cluster DNS, on any Kubernetes API
   kdns check Corefile manifests/     every mistake, without a cluster
   kdns env --namespace shop          the variables a container would get
+  kdns explain cart.shop             why a name has the answer that it has
   kdns trace --from IP --to web:80   a packet's path to a Service, and why
 
 Exit codes: 0 for success, 1 for a failure at run time, 2 for wrong usage or input.
@@ -37,6 +38,7 @@ Completion of commands and options, here for bash:
 COMMANDS: Final = {
     "check": "Report every mistake in Corefiles, KubeProxyConfigurations and manifests.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
+    "explain": "Explain which objects give a DNS name its answer, or why it has none.",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",
     "render": "Print what would be applied to a node, and apply nothing.",
     "serve": "Answer DNS queries from a Kubernetes API, as the Corefile says.",

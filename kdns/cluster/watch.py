@@ -144,6 +144,11 @@ def _resource(
     return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional, version)
 
 
+def resource_as(resource: Resource, kind: type[Object]) -> Resource:
+    """Returns the same resource, decoded as a subclass of its kind with more fields."""
+    return _resource(kind, resource.group, resource.plural, is_optional=resource.is_optional, version=resource.version)
+
+
 RESOURCES: dict[type[Object], Resource] = {
     resource.kind: resource
     for resource in (

@@ -6,6 +6,7 @@ answers is SERVFAIL, as in CoreDNS.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -316,3 +317,10 @@ class Server:
 def _for_once(reply: Reply) -> Reply:
     """Returns the reply of a block whose directives see every query: it is for this query only."""
     return reply and reply._replace(reuse=NEVER.and_then(reply.reuse))
+
+
+def discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
+    """Closes a coroutine that never ran, without Python's warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        outcome.close()

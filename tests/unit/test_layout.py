@@ -40,6 +40,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("dnsserver.expressions",),
     ("plugins",),
     ("records",),
+    ("explain",),
 
     ("proxy.plan",),
     ("proxy.nftables", "proxy.iptables"),

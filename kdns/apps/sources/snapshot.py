@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,18 +12,19 @@ import msgspec
 
 from kdns.cluster.io.api_servers import api_servers
 from kdns.cluster.io.pager import list_objects
-from kdns.cluster.objects import EndpointSlice, Node, Object, Service, ServiceCIDR
+from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Pod, Service, ServiceCIDR
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
 
 _KINDS: Final = (Service, EndpointSlice, Node)
+_KINDS_OF: Final = {Namespace: NAMESPACE, Service: SERVICE, Pod: POD}
 
 
 @dataclass(slots=True)
@@ -58,13 +59,10 @@ async def snapshot_from_manifests(
 
     api = await in_memory_cluster(paths, config, warn)
     snapshot = Snapshot(service_cidrs=_cidrs(_stored(api, SERVICE_CIDR)))
-    slices = _stored(api, ENDPOINT_SLICE)
-    with_manifest = {_service(each) for each in slices if has_manifest(each)}
-    slices = [each for each in slices if has_manifest(each) or _service(each) not in with_manifest]
     nodes = _stored(api, NODE)
     for service in _stored(api, SERVICE):
         snapshot.state.upsert(msgspec.convert(service, Service))
-    for each in slices:
+    for each in _slices(api, has_manifest):
         snapshot.state.upsert(msgspec.convert(each, EndpointSlice))
     for node in nodes:
         snapshot.state.upsert(msgspec.convert(node, Node))
@@ -104,6 +102,23 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
     return snapshot
 
 
+async def stored_objects(
+    paths: Sequence[Path],
+    config: ClusterConfig,
+    types: Mapping[type[Object], type[Object]],
+    warn: Callable[[str], None],
+) -> list[Object]:
+    """Returns the objects of these kinds, decoded as these types, of the same cluster."""
+    from kdns.controlplane.io.in_memory import has_manifest, in_memory_cluster  # noqa: PLC0415 - see above
+
+    api = await in_memory_cluster(paths, config, warn)
+    found: list[Object] = []
+    for kind, known in types.items():
+        stored = _slices(api, has_manifest) if kind is EndpointSlice else _stored(api, _KINDS_OF[kind])
+        found += [msgspec.convert(each, known) for each in stored]
+    return found
+
+
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
     """Returns the node of --node, else the only Node or the one named like this machine.
 
@@ -125,6 +140,13 @@ def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> s
 
 def _stored(api: Api, kind: Any) -> list[Json]:
     return list(api.list(Request(kind)).items)
+
+
+def _slices(api: Api, has_manifest: Callable[[Json], bool]) -> list[Json]:
+    """Returns the EndpointSlices; a Service with slices of its own in the manifests has no others."""
+    slices = _stored(api, ENDPOINT_SLICE)
+    with_manifest = {_service(each) for each in slices if has_manifest(each)}
+    return [each for each in slices if has_manifest(each) or _service(each) not in with_manifest]
 
 
 def _service(endpoint_slice: Json) -> tuple[str, str]:

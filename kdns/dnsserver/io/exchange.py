@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import traceback
-import warnings
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 from kdns import logs
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import Partition, packet_key
-from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server
+from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server, discard
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
@@ -57,7 +56,7 @@ class Answering:
             except Exception as failure:  # noqa: BLE001 - one query must not end the others
                 outcome = self.failed(failure, packet, client, received_s)
             if not isinstance(outcome, Exchange) and not self.pending.take(client[0]):
-                _discard(outcome)
+                discard(outcome)
                 outcome = self.server.overloaded(packet, self.partition)
         self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
@@ -77,13 +76,6 @@ class Answering:
         self.requests.panics += 1
         log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
         return exchange
-
-
-def _discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
-    """Closes a coroutine that never ran, without Python's warning."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        outcome.close()
 
 
 def log_failure(failure: Exception, packet: bytes, server: str, *, with_stack: bool) -> None:

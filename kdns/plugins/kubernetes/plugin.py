@@ -54,7 +54,7 @@ class Kubernetes(ZoneAnswers):
             return
         everyone = (self, *self._attached)
         subjects: set[Subject] = {APEX}
-        if any(answers.zones.is_synced for answers in everyone):
+        if self.zones.is_synced or any(answers.zones.is_synced for answers in self._attached):
             subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
         for answers in everyone:
             answers.touch(subjects, _serial(changed_s))

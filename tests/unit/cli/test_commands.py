@@ -85,7 +85,7 @@ def test_bash_completes_commands() -> None:
         ("up --proxy userspace", "No such option '--proxy': it is --proxy-mode now."),
         ("render --mode ipvs", "No such option '--mode': it is --proxy-mode now."),
         ("render -n node-1", "No such option '-n': it is --node now."),
-        ("up -n default", "No such option '-n': `kdns env` and `kdns trace` have it."),
+        ("up -n default", "No such option '-n': `kdns env`, `kdns explain` and `kdns trace` have it."),
         ("up -conf Corefile", "No such option '-conf': it is --corefile."),
         ("check -fx", "No such option '-f': files and folders are given without an option, as in `kdns check PATH`."),
         ("serve --kubeconfig=x", "the Corefile has it: `kubernetes cluster.local { kubeconfig FILE }`."),
@@ -128,7 +128,7 @@ def test_an_option_of_another_command_is_never_just_missing(name: str) -> None:
         ("version x", "Got unexpected argument 'x': expected options only."),
         ("upp", "No such command 'upp': did you mean `kdns up`?"),
         ("help serve", "No such command 'help': expected `kdns serve --help`"),
-        ("apply", "No such command 'apply': expected check, env, proxy, render, serve, trace, up, version"),
+        ("apply", "No such command 'apply': expected check, env, explain, proxy, render, serve, trace, up, version"),
     ],
 )
 def test_an_argument_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:

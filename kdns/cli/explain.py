@@ -1,0 +1,79 @@
+"""The command `kdns explain`: why a name has the answer that it has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+
+from kdns.apps.explain import ExplainOptions
+from kdns.apps.explain import explain as app
+from kdns.apps.sources.services import default_kubeconfig
+from kdns.cli import flags
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, say, warn
+from kdns.explain.text import as_json, as_text
+
+
+@command(
+    "explain",
+    "kdns explain cart.shop",
+    "kdns explain _http._tcp.cart.shop SRV",
+    "kdns explain --pod shop/web-0 cart",
+    "kdns explain --manifests examples/ redis-master.default.svc.cluster.local",
+)
+@click.argument("name")
+@click.argument("qtype", default="A", metavar="[TYPE]")
+@click.option(
+    "--namespace", "-n", default="default", show_default=True, metavar="NS", help="The namespace of the client."
+)
+@click.option("--pod", default="", metavar="NS/NAME", help="The client: its dnsPolicy and dnsConfig are used.")
+@click.option("--corefile", default="", metavar="FILE", type=click.Path(), help="The Corefile.  [default: kubeadm's]")
+@click.option(
+    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone, without --corefile."
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text, or JSON for programs.",
+)
+@flags.source_options
+def explain(  # noqa: PLR0913 - one for each option
+    name: str,
+    qtype: str,
+    *,
+    namespace: str,
+    pod: str,
+    corefile: str,
+    cluster_domain: str,
+    output: str,
+    manifests: tuple[Path, ...],
+    server: str,
+    kubeconfig: str,
+    service_cidr: str,
+    pod_cidr: str,
+) -> None:
+    """Explain which objects give a DNS name its answer, or why it has none.
+
+    NAME is a name as a client writes it, or an address. Nothing is sent to a DNS server. Exit code 1: the name has no
+    answer. Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
+    """
+    with reported_errors():
+        flags.check_one_source(manifests, server, kubeconfig)
+        if not (manifests or server or kubeconfig):
+            kubeconfig = default_kubeconfig()
+        domain = flags.domain("--cluster-domain", cluster_domain)
+        cluster = flags.manifest_cluster(service_cidr, pod_cidr)
+        options = ExplainOptions(name, qtype, namespace, pod, corefile, domain, manifests, server, kubeconfig, cluster)
+        found = asyncio.run(app(options, warn))
+        if output == "json":
+            say(json.dumps(as_json(found.tried, found.chosen, found.remark), indent=2, ensure_ascii=False))
+        else:
+            say(as_text(found.tried, found.chosen, found.remark))
+    if not found.chosen.is_answered:
+        raise click.exceptions.Exit(1)

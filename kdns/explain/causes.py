@@ -1,0 +1,424 @@
+"""The causes of an answer about the cluster: what stands in its objects, and what stands nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Pod, Service
+from kdns.cluster.state import State
+from kdns.dns.names import Labels, labels_of, reversed_address, text_of
+from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, type_name
+from kdns.explain.objects import ObservedPod, SelectingService
+from kdns.net import packed, parse_address, unpacked
+from kdns.plugins.kubernetes.dashed import undashed
+from kdns.plugins.kubernetes.options import Options, PodMode
+from kdns.plugins.kubernetes.service import endpoint_label, port_labels, ready_addresses
+from kdns.plugins.kubernetes.zone import KubernetesZone
+from kdns.spelling import closest
+
+SHOWN: Final = 3
+"""The most objects that a sentence names."""
+MAX_ALIASES: Final = 12
+"""ExternalName Services that are followed from one to the next."""
+
+
+class Cause(NamedTuple):
+    """A sentence without its full stop, and a command that mends or shows more; "" for none."""
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCauses:
+    """The causes of answers for the names of one zone."""
+
+    state: State
+    options: Options
+    zone: KubernetesZone
+
+    def of(self, labels: Labels, qtype: int) -> list[Cause]:
+        """Returns the causes of the answer for a folded name of the zone, the nearest first."""
+        if self.zone.is_reverse:
+            return [*self._of_address(labels)]
+        relative = [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]][::-1]
+        match relative:
+            case []:
+                return [Cause(f"{self.zone.name} is the zone of the cluster itself")]
+            case ["svc" | "pod"]:
+                return [Cause("the names of Services and Pods are below a namespace, as in NAME.NAMESPACE.svc")]
+            case ["dns", *_] | ["dns-version"]:
+                return [Cause("this name belongs to the zone itself, not to an object")]
+            case ["svc", namespace]:
+                return [*self._of_namespace(namespace)]
+            case ["svc", namespace, name, *below]:
+                return [*self._of_service((namespace, name), below[::-1], qtype)]
+            case ["pod", namespace, *front]:
+                return [*self._of_pod(namespace, front[::-1])]
+        return [*self._without_branch(relative)]
+
+    # Services
+
+    def _of_namespace(self, namespace: str) -> Iterator[Cause]:
+        hidden = [*self._hidden(namespace)]
+        yield from hidden or [Cause(f'Namespace "{namespace}" exists; it has no address, only the Services in it have')]
+
+    def _hidden(self, namespace: str) -> Iterator[Cause]:
+        """Yields why no name of a namespace exists."""
+        known = [name for _, name in self.state.namespaces]
+        if namespace not in known:
+            near = closest(namespace, known)
+            yield Cause(
+                f'there is no Namespace "{namespace}"' + (f'; there is "{near}"' if near else ""),
+                "kubectl get namespaces",
+            )
+        elif self.options.namespaces is not None and namespace not in self.options.namespaces:
+            shown = " ".join(sorted(self.options.namespaces))
+            yield Cause(f'the Corefile hides Namespace "{namespace}": the option `namespaces {shown}` does not name it')
+
+    def _of_service(self, key: Key, below: Sequence[str], qtype: int) -> Iterator[Cause]:
+        namespace, _ = key
+        if hidden := [*self._hidden(namespace)]:
+            yield from hidden
+            yield from self._elsewhere(key)
+            return
+        service = self.state.services.get(key)
+        if service is None:
+            yield from self._no_service(key, below)
+        elif service.is_external_name:
+            yield from self._alias(service)
+        elif below:
+            yield from self._below(service, below, qtype)
+        elif service.is_headless:
+            yield from self._headless(service, qtype)
+        else:
+            yield from self._virtual(service, qtype)
+
+    def _no_service(self, key: Key, below: Sequence[str]) -> Iterator[Cause]:
+        namespace, name = key
+        if below:
+            asked = ".".join((*below, name))
+            yield Cause(
+                f'a search list made this name of {asked}, and there is no Service "{name}" in "{namespace}"; '
+                f"with a dot at its end, `{asked}.` is asked as it is"
+            )
+            return
+        near = closest(name, (other for space, other in self.state.services if space == namespace))
+        yield Cause(
+            f'there is no Service "{name}" in "{namespace}"' + (f'; there is "{near}"' if near else ""),
+            f"kubectl get services -n {namespace}",
+        )
+        yield from self._elsewhere(key)
+
+    def _elsewhere(self, key: Key) -> Iterator[Cause]:
+        """Yields where a Service of this name is, if it is in other namespaces."""
+        namespace, name = key
+        others = sorted(space for space, other in self.state.services if other == name and space != namespace)
+        if others:
+            names = ", ".join(f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others[:SHOWN])
+            more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+            yield Cause(f"{_and(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}{more}")
+
+    def _alias(self, service: Service) -> Iterator[Cause]:
+        namespace, name = service.key
+        target = service.spec.external_name.rstrip(".")
+        yield Cause(f"Service {namespace}/{name} is an ExternalName, another name for {target}")
+        if parse_address(target) is not None:
+            yield Cause(
+                f"externalName {target} is an address, and a CNAME leads to names only; "
+                "use a Service without selector and an EndpointSlice"
+            )
+            return
+        circle = [service]
+        while len(circle) <= MAX_ALIASES:
+            following = self._service_named(circle[-1].spec.external_name)
+            if following is None:
+                break
+            if following in circle:
+                names = " → ".join(one.key[1] for one in (*circle, following))
+                yield Cause(f"{names}: a loop of {len(circle)} ExternalName Services")
+                return
+            circle.append(following)
+            if not following.is_external_name:
+                yield from self._of_service(following.key, (), A)
+                return
+        last = tuple(label.lower() for label in labels_of(circle[-1].spec.external_name))
+        if last[len(last) - self.zone.depth :] == self.zone.labels:
+            relative = [label.decode("latin-1") for label in last[: len(last) - self.zone.depth]]
+            if len(relative) == 3 and relative[2] == "svc":
+                yield from self._of_service((relative[1], relative[0]), (), A)
+
+    def _service_named(self, name: str) -> Service | None:
+        """Returns the Service whose own name in this zone this is."""
+        labels = tuple(label.lower() for label in labels_of(name))
+        relative = [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]]
+        if labels[len(labels) - self.zone.depth :] != self.zone.labels or len(relative) != 3 or relative[2] != "svc":
+            return None
+        return self.state.services.get((relative[1], relative[0]))
+
+    def _virtual(self, service: Service, qtype: int) -> Iterator[Cause]:
+        """Yields why a Service with cluster IPs has this answer, and what is behind it."""
+        name = "/".join(service.key)
+        if not service.virtual_ips:
+            yield Cause(f"Service {name} has no cluster IP yet", f"kubectl describe service -n {' '.join(service.key)}")
+            return
+        families = {A: "IPv4", AAAA: "IPv6"}
+        has = [packed(ip) for ip in service.virtual_ips]
+        if qtype in families and not any(len(address) == (4 if qtype == A else 16) for address in has):
+            yield Cause(
+                f"Service {name} has no {families[qtype]} cluster IP, only {', '.join(service.virtual_ips)}; "
+                "that is no error: its other address is used"
+            )
+        elif qtype not in {A, AAAA, SRV, ANY}:
+            yield Cause(f"Service {name} exists, and has no records of type {type_name(qtype)}")
+        else:
+            yield Cause(f"Service {name} has cluster IP {', '.join(service.virtual_ips)}")
+        if not any(True for one in self._slices(service) for _ in ready_addresses(one)):
+            for number, cause in enumerate(self._nothing_ready(service)):
+                yield cause._replace(text=f"nothing is behind it: {cause.text}") if number == 0 else cause
+
+    def _headless(self, service: Service, qtype: int) -> Iterator[Cause]:
+        name = "/".join(service.key)
+        ready = [(endpoint, address) for one in self._slices(service) for endpoint, address in ready_addresses(one)]
+        if not self.options.endpoints:
+            yield Cause("the Corefile's option `noendpoints` leaves headless Services without names")
+        elif not ready and not any(one.address_type == "FQDN" for one in self._slices(service)):
+            for number, cause in enumerate(self._nothing_ready(service)):
+                yield (
+                    cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
+                    if not number
+                    else cause
+                )
+        elif qtype in {A, AAAA} and not any(len(address) == (4 if qtype == A else 16) for _, address in ready):
+            family = "IPv4" if qtype == A else "IPv6"
+            yield Cause(f"the {len(ready)} ready endpoints of headless Service {name} have no {family} address")
+        elif qtype not in {A, AAAA, SRV, ANY, CNAME}:
+            yield Cause(f"headless Service {name} exists, and has no records of type {type_name(qtype)}")
+        else:
+            yield Cause(f"headless Service {name} has {_count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
+
+    def _ends(self, ready: Sequence[tuple[Endpoint, bytes]]) -> str:
+        named = [
+            f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
+            for endpoint, address in ready
+        ]
+        return ", ".join(named[:SHOWN]) + (f" and {len(named) - SHOWN} more" if len(named) > SHOWN else "")
+
+    def _nothing_ready(self, service: Service) -> Iterator[Cause]:
+        """Yields why a Service has no ready endpoint."""
+        slices = self._slices(service)
+        idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
+        selector = service.spec.selector if isinstance(service, SelectingService) else None
+        namespace, name = service.key
+        if idle:
+            what = "Pod" if any(endpoint.target_ref for endpoint in idle) else "endpoint"
+            names = ", ".join(_endpoint_text(endpoint) for endpoint in idle[:SHOWN])
+            more = f" and {len(idle) - SHOWN} more" if len(idle) > SHOWN else ""
+            verb = "it matches" if what == "Pod" else "it has"
+            which = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
+            yield Cause(
+                f"{verb} {_count(len(idle), what)}, {which} ({names}{more})",
+                f"kubectl describe pod -n {namespace} {idle[0].target_ref.name}" if idle[0].target_ref else "",
+            )
+            return
+        if not selector:
+            yield Cause(
+                f"it has no selector, and no EndpointSlice carries kubernetes.io/service-name={name}"
+                if not slices
+                else "it has no selector, and its EndpointSlices have no endpoints",
+                f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}",
+            )
+            return
+        yield self._selects_nothing(service, selector)
+
+    def _selects_nothing(self, service: Service, selector: Mapping[str, str]) -> Cause:
+        namespace, name = service.key
+        pods = [pod for pod in self.state.pods.values() if pod.key[0] == namespace]
+        wanted = ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
+        matched = [pod for pod in pods if _labels(pod).items() >= selector.items()]
+        if matched:
+            states = ", ".join(_pod_text(pod) for pod in matched[:SHOWN])
+            return Cause(
+                f"selector {wanted} matches {_count(len(matched), 'Pod')} without a ready address ({states})",
+                f"kubectl get pods -n {namespace} -l {wanted}",
+            )
+        text = f'selector {wanted} matches 0 of {_count(len(pods), "Pod")} in "{namespace}"'
+        for label, value in selector.items():
+            values = {other for pod in pods if (other := _labels(pod).get(label)) is not None}
+            near = closest(value, values) or (next(iter(values)) if len(values) == 1 else "")
+            if near and near != value:
+                have = [pod for pod in pods if _labels(pod).get(label) == near]
+                who = (
+                    "both have" if len(have) == len(pods) == 2 else f"{len(have)} {'has' if len(have) == 1 else 'have'}"
+                )
+                mended = ",".join(f"{each}={near if each == label else had}" for each, had in sorted(selector.items()))
+                return Cause(
+                    f"{text}; {who} {label}={near}", f"kubectl set selector service -n {namespace} {name} {mended}"
+                )
+        spaces = sorted({pod.key[0] for pod in self.state.pods.values() if _labels(pod).items() >= selector.items()})
+        where = (
+            f"; Pods in {_and(spaces[:SHOWN])} have these labels, but a selector sees its own namespace"
+            if spaces
+            else ""
+        )
+        return Cause(text + where, f"kubectl get pods -n {namespace} --show-labels")
+
+    def _slices(self, service: Service) -> list[EndpointSlice]:
+        return list(self.state.slices_by_service.get(service.key, {}).values())
+
+    # Below a Service
+
+    def _below(self, service: Service, below: Sequence[str], qtype: int) -> Iterator[Cause]:
+        namespace, name = service.key
+        match below:
+            case [port, protocol] if port.startswith("_") and protocol.startswith("_"):
+                yield from self._port(service, port, protocol, qtype)
+            case [protocol] if protocol.startswith("_"):
+                yield Cause(f"the ports of Service {namespace}/{name} are below this name, as in _PORT.{protocol}")
+            case [label]:
+                yield from self._endpoint(service, label)
+            case _:
+                yield Cause(f"nothing is {_count(len(below), 'label')} below Service {namespace}/{name}")
+
+    def _port(self, service: Service, port: str, protocol: str, qtype: int) -> Iterator[Cause]:
+        name = "/".join(service.key)
+        ports = {port_labels(one): one.port for one in service.ports}
+        if service.is_headless:
+            ports = {
+                port_labels(one): one.port or 0 for each in self._slices(service) for one in each.ports or ()
+            } or ports
+        shown = ", ".join(
+            f"{label.lstrip('_') or '(unnamed)'}/{proto[1:].upper()} {number}"
+            for (label, proto), number in ports.items()
+        )
+        wanted = port.lstrip("_")
+        if (port, protocol) in ports:
+            if qtype not in {SRV, ANY}:
+                yield Cause(f'port "{wanted}" of Service {name} has SRV records only', "")
+            elif service.is_headless:
+                yield from self._headless(service, SRV)
+            else:
+                yield from self._virtual(service, SRV)
+        elif others := [proto[1:].upper() for label, proto in ports if label == port]:
+            yield Cause(f'port "{wanted}" of Service {name} is {_and(others)}, not {protocol[1:].upper()}')
+        else:
+            near = closest(wanted, (label.lstrip("_") for label, _ in ports))
+            hint = f' (meant "{near}"?)' if near else ""
+            yield Cause(f'Service {name} has no port "{wanted}"{hint}; its ports: {shown or "none"}')
+
+    def _endpoint(self, service: Service, label: str) -> Iterator[Cause]:
+        name = "/".join(service.key)
+        every = [
+            (endpoint_label(endpoint, address, self.options), endpoint)
+            for one in self._slices(service)
+            for endpoint in one.endpoints or ()
+            for address in filter(None, map(packed, endpoint.addresses))
+        ]
+        own = [endpoint for text, endpoint in every if text == label]
+        if any(endpoint.is_ready for endpoint in own):
+            yield Cause(f"endpoint {_endpoint_text(own[0])} of Service {name} has this name")
+        elif own:
+            yield Cause(f"endpoint {_endpoint_text(own[0])} of Service {name} is not Ready")
+        else:
+            near = closest(label, (text for text, _ in every))
+            names = ", ".join(sorted({text for text, _ in every})[:SHOWN])
+            pod = self.state.pods.get((service.key[0], label))
+            why = ""
+            if pod is not None and not self.options.endpoint_pod_names:
+                why = f"; Pod {label} has a name here only with spec.hostname and spec.subdomain, or endpoint_pod_names"
+            yield Cause(
+                f'Service {name} has no endpoint "{label}"'
+                + (f'; there is "{near}"' if near else f"; its endpoints: {names or 'none'}")
+                + why
+            )
+
+    # Pods and addresses
+
+    def _of_pod(self, namespace: str, front: Sequence[str]) -> Iterator[Cause]:
+        if len(front) != 1:
+            yield Cause("Pods have names made of their addresses only, as in 10-244-0-7.NAMESPACE.pod")
+            return
+        address = undashed(front[0])
+        if self.options.pods is PodMode.DISABLED:
+            yield Cause("the Corefile gives Pods no names: the option is `pods insecure` or `pods verified`")
+        elif hidden := [*self._hidden(namespace)]:
+            yield from hidden
+        elif not address:
+            yield Cause(f'"{front[0]}" is no address with dashes, such as 10-244-0-7')
+        elif self.options.pods is PodMode.INSECURE:
+            yield Cause("`pods insecure` answers with the address in the name, whether a Pod has it or not")
+        else:
+            yield from self._verified(namespace, address)
+
+    def _verified(self, namespace: str, address: bytes) -> Iterator[Cause]:
+        keys = self.state.pods_by_ip[address]
+        here = [name for space, name in keys if space == namespace]
+        if here:
+            yield Cause(f"Pod {namespace}/{here[0]} has address {unpacked(address)}")
+        elif keys:
+            others = ", ".join("/".join(key) for key in [*keys][:SHOWN])
+            yield Cause(f'no running Pod in "{namespace}" has address {unpacked(address)}; {others} has it')
+        else:
+            yield Cause(f"no running Pod has address {unpacked(address)}", f"kubectl get pods -n {namespace} -o wide")
+
+    def _of_address(self, labels: Labels) -> Iterator[Cause]:
+        address = reversed_address(labels)
+        if address is None:
+            yield Cause(f"{text_of(labels)} is no whole address")
+            return
+        services = [*self.state.services_by_ip[address]]
+        slices = [self.state.slices[key] for key in self.state.slices_by_ip[address]]
+        pods = [*self.state.pods_by_ip[address]]
+        if services:
+            yield Cause(f"{unpacked(address)} is the cluster IP of Service {_and(['/'.join(key) for key in services])}")
+        elif slices:
+            owners = [f"{one.service_key[0]}/{one.service_key[1]}" for one in slices if one.service_key]
+            yield Cause(f"{unpacked(address)} is an endpoint of {_and(owners[:SHOWN]) or 'a slice without a Service'}")
+        elif pods:
+            yield Cause(
+                f"{unpacked(address)} is Pod {'/'.join(pods[0])}, which is no endpoint of a Service and has no name"
+            )
+        else:
+            yield Cause(f"no Service, endpoint or Pod has address {unpacked(address)}")
+
+    def _without_branch(self, relative: Sequence[str]) -> Iterator[Cause]:
+        """Yields why a name without `svc` or `pod` in front of the zone does not exist."""
+        front = relative[::-1]
+        zone = self.zone.name.rstrip(".")
+        if len(front) == 2 and (front[1], front[0]) in self.state.services:
+            full = f"{front[0]}.{front[1]}.svc.{zone}"
+            yield Cause(f"`svc` is missing: the name of Service {front[1]}/{front[0]} is {full}")
+        elif len(front) > 1:
+            asked = ".".join(front)
+            yield Cause(f"a search list made this name of {asked}; in front of {zone} there is only `svc` or `pod`")
+        else:
+            yield Cause(f"in front of {zone} there is only `svc` or `pod`, as in {front[0]}.NAMESPACE.svc.{zone}")
+
+
+def _labels(pod: Pod) -> Mapping[str, str]:
+    return pod.metadata.labels or {}
+
+
+def _pod_text(pod: Pod) -> str:
+    status = pod.status
+    address = pod.addresses[0] if pod.addresses else "no address"
+    if pod.metadata.deletion_timestamp:
+        return f"{pod.key[1]}, terminating"
+    is_ready = isinstance(pod, ObservedPod) and pod.status.is_ready
+    return f"{pod.key[1]}, {status.phase or 'Pending'}{'' if is_ready else ', not Ready'}, {address}"
+
+
+def _endpoint_text(endpoint: Endpoint) -> str:
+    address = endpoint.addresses[0] if endpoint.addresses else "no address"
+    return f"{endpoint.target_ref.name}, {address}" if endpoint.target_ref else address
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _and(words: Iterable[str]) -> str:
+    *front, last = words = [*words] or [""]
+    return f"{', '.join(front)} and {last}" if front else last

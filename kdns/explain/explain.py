@@ -1,0 +1,115 @@
+"""The answer of a server to one question, with its causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kdns.dns.names import Labels, labels_of, text_of
+from kdns.dns.query import Query, query_for
+from kdns.dns.rrset import RRset
+from kdns.dns.types import ANY, NOERROR, rcode_name, type_name
+from kdns.dns.zonefile import rdata_text
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.blocks import Exchange, Server, discard
+from kdns.dnsserver.chain import Block, Request
+from kdns.errors import InputError
+from kdns.explain.causes import Cause, ClusterCauses
+from kdns.plugins.forward.plugin import Forward
+from kdns.plugins.kubernetes.plugin import Kubernetes
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One question and its answer. `name` has a dot at its end; `verdict` is NXDOMAIN, NODATA, … or NOERROR.
+
+    NODATA is also the verdict of CNAMEs that lead to no record of the type. `records` are those of the answer in text
+    form. `block` is the zone of the server block, "" for none, `directive`
+    the one that answered, "" for none. `upstreams` would be asked: then there is no answer here.
+    """
+
+    name: str
+    qtype: str
+    verdict: str
+    records: tuple[str, ...] = ()
+    block: str = ""
+    directive: str = ""
+    upstreams: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether there are records, or upstreams would be asked."""
+        return bool(self.verdict == "NOERROR" or self.upstreams)
+
+    @property
+    def command(self) -> str:
+        """The command of the last cause that has one: it is the nearest to what can be mended."""
+        return next((cause.command for cause in reversed(self.causes) if cause.command), "")
+
+
+def explained(server: Server, name: str, qtype: int) -> Explanation:
+    """Returns the explanation of a full name; raises InputError for text that is no name.
+
+    The answer is the chain's own, without its table and without short ways, and no upstream is asked.
+    """
+    try:
+        labels = labels_of(name)
+        query = query_for(labels, qtype)
+    except ValueError as error:
+        raise InputError(f"{name!r} is no domain name: {error}") from error
+    text, label = text_of(query.labels), type_name(qtype)
+    block, _ = server.block_of(Request(query))
+    if block is None:
+        zones = " ".join(one.zone for one in server.blocks)
+        cause = Cause(f"no server block has the name; their zones are {zones}")
+        return Explanation(text, label, "REFUSED", causes=(cause,))
+    causes = tuple(_causes(block, query))
+    outcome = server.respond(query.packet, server.table.partition("tcp", 4), ("127.0.0.1", 0))
+    if not isinstance(outcome, Exchange):
+        discard(outcome)
+        upstreams = tuple(_upstreams(block, query.labels))
+        return Explanation(
+            text, label, "forwarded", block=block.zone, directive="forward", upstreams=upstreams, causes=causes
+        )
+    response = outcome.response
+    if response is None:
+        return Explanation(text, label, "no response", block=block.zone, causes=causes)
+    response = from_wire(response) if response.wire else response
+    verdict = rcode_name(response.rcode)
+    if response.rcode == NOERROR and not any(qtype in {rrset.rtype, ANY} for rrset in response.answer):
+        verdict = "NODATA"
+    if response.error:
+        causes = (Cause(response.error), *causes)
+    elif response.plugin and response.plugin != "kubernetes":
+        causes = (Cause(f"the directive `{response.plugin}` answered"), *causes)
+    records = tuple(text for rrset in response.answer for text in _records(rrset))
+    return Explanation(text, label, verdict, records, block.zone, response.plugin, causes=causes)
+
+
+def _causes(block: Block, query: Query) -> Iterator[Cause]:
+    """Yields the causes among the objects, if a `kubernetes` of the block has the zone of the name."""
+    zones: list[str] = []
+    for plugin in block.chain.plugins:
+        if isinstance(plugin, Kubernetes):
+            zone = plugin.zones.zone_of(query.labels)
+            zones += plugin.zones.options.zones
+            if zone is not None:
+                yield from ClusterCauses(plugin.zones.state, plugin.zones.options, zone).of(query.labels, query.qtype)
+                return
+    if zones:
+        yield Cause(f"the name is outside of the cluster's zones {' '.join(zones)}")
+
+
+def _upstreams(block: Block, labels: Labels) -> Iterator[str]:
+    for plugin in block.chain.plugins:
+        if isinstance(plugin, Forward):
+            for forwarder in plugin.forwarders:
+                if forwarder.matches(labels):
+                    yield from (member.name for member in forwarder.group.members)
+                    return
+
+
+def _records(rrset: RRset) -> Iterator[str]:
+    for rdata in rrset.rdata:
+        yield f"{rrset.owner} {rrset.ttl} IN {type_name(rrset.rtype)} {rdata_text(rrset.rtype, rdata)}"

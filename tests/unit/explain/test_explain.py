@@ -1,0 +1,181 @@
+"""What `kdns explain` says of clusters in which one thing is wrong, and which names it looks at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kdns.cli.explain import explain
+from kdns.cluster.objects import PodMeta
+from kdns.explain.objects import ObservedPod, PodSpec, ResolverConfig, ResolverOption
+from kdns.explain.search import cluster_resolver, pod_resolver
+
+MANIFESTS = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: sel}
+spec: {selector: {app: webb}, ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {selector: {app: cart}, ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: exth}
+spec: {clusterIP: None, ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nr}
+spec: {clusterIP: None, ports: [{port: 80, name: http}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: nr-1, labels: {kubernetes.io/service-name: nr}}
+addressType: IPv4
+ports: [{name: http, port: 80}]
+endpoints:
+- addresses: [10.244.9.1]
+  conditions: {ready: false}
+  targetRef: {kind: Pod, name: nr-0, namespace: default}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: a}
+spec: {type: ExternalName, externalName: b.default.svc.cluster.local}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: b}
+spec: {type: ExternalName, externalName: a.default.svc.cluster.local}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: ip}
+spec: {type: ExternalName, externalName: 10.1.2.3}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, labels: {app: web}}
+spec: {containers: [{name: c, image: x}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, labels: {app: web}}
+spec: {containers: [{name: c, image: x}], dnsPolicy: Default}
+"""
+COREFILE = """\
+. {
+    hosts {
+        192.0.2.9 printer.example.org
+        fallthrough
+    }
+    kubernetes cluster.local in-addr.arpa {
+        pods verified
+        namespaces default
+        fallthrough in-addr.arpa
+    }
+    forward . 192.0.2.53
+}
+"""
+SENTENCES = [
+    ("sel", 0, 'nothing is behind it: selector app=webb matches 0 of 2 Pods in "default"; both have app=web'),
+    ("sel", 0, "Try: kubectl set selector service -n default sel app=web"),
+    ("sel AAAA", 1, "Service default/sel has no IPv6 cluster IP"),
+    ("sel.default.svc.cluster.local. TXT", 1, "Service default/sel exists, and has no records of type TXT"),
+    ("cart.default", 1, "shop has one: cart.shop.svc.cluster.local"),
+    ("cart.shp", 0, "outside of the cluster's zones"),
+    ("cart.shp.svc.cluster.local", 1, 'there is no Namespace "shp"; there is "shop"'),
+    ("crt.shop", 1, 'there is no Service "crt" in "shop"; there is "cart"'),
+    ("cart.shop.cluster.local", 1, "`svc` is missing: the name of Service shop/cart is cart.shop.svc.cluster.local"),
+    ("_htp._tcp.cart.shop SRV", 1, 'Service shop/cart has no port "htp" (meant "http"?); its ports: http/TCP 80'),
+    ("_http._udp.cart.shop SRV", 1, 'port "http" of Service shop/cart is TCP, not UDP'),
+    ("exth", 1, "it has no selector, and no EndpointSlice carries kubernetes.io/service-name=exth"),
+    ("nr", 1, "it matches 1 Pod, which is not Ready (nr-0, 10.244.9.1)"),
+    ("10-244-9-1.nr", 1, "endpoint nr-0, 10.244.9.1 of Service default/nr is not Ready"),
+    ("10-244-9-2.nr", 1, 'Service default/nr has no endpoint "10-244-9-2"; there is "10-244-9-1"'),
+    ("10-244-9-1.nr.default.svc.cluster.local", 1, "endpoint nr-0, 10.244.9.1 of Service default/nr is not Ready"),
+    ("a", 1, "a → b → a: a loop of 2 ExternalName Services"),
+    ("ip", 0, "externalName 10.1.2.3 is an address"),
+    ("sel.default.svc.cluster.local.default.svc.cluster.local", 1, "a search list made this name of"),
+    ("10-1-2-3.default.pod.cluster.local", 0, "`pods insecure` answers with the address in the name"),
+    ("--pod default/web-1 sel", 0, "its dnsPolicy is Default: it asks its node's servers"),
+]
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(MANIFESTS)
+    return path
+
+
+def run(manifests: Path, words: str) -> Result:
+    return CliRunner().invoke(explain, ["--manifests", str(manifests), *words.split()])
+
+
+@pytest.mark.parametrize(("words", "code", "sentence"), SENTENCES)
+def test_what_is_wrong_is_named(manifests: Path, words: str, code: int, sentence: str) -> None:
+    result = run(manifests, words)
+    assert sentence in result.output
+    assert result.exit_code == code, result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        ("printer.example.org.", 0, "the directive `hosts` answered"),
+        ("www.example.org.", 0, "192.0.2.53:53 would be asked"),
+        ("cart.shop", 1, 'hides Namespace "shop": the option `namespaces default` does not name it'),
+        ("10-1-2-3.default.pod.cluster.local", 1, "no running Pod has address 10.1.2.3"),
+    ],
+)
+def test_a_corefile_decides(manifests: Path, tmp_path: Path, words: str, code: int, sentence: str) -> None:
+    corefile = tmp_path / "Corefile"
+    corefile.write_text(COREFILE)
+    result = run(manifests, f"--corefile {corefile} {words}")
+    assert sentence in result.output
+    assert result.exit_code == code, result.output
+
+
+def test_json_has_the_same(manifests: Path) -> None:
+    found = json.loads(run(manifests, "-o json cart.default").output)
+    assert (found["name"], found["verdict"], found["directive"]) == (
+        "cart.default.svc.cluster.local.",
+        "NXDOMAIN",
+        "kubernetes",
+    )
+    assert [one["name"] for one in found["tried"]][:2] == [
+        "cart.default.default.svc.cluster.local.",
+        "cart.default.svc.cluster.local.",
+    ]
+
+
+@pytest.mark.parametrize("words", ["cart NOTYPE", "--pod default/nobody cart", "a..b", "--corefile missing cart"])
+def test_wrong_input_is_an_error(manifests: Path, words: str) -> None:
+    result = run(manifests, words)
+    assert result.exit_code == 2, result.output
+    assert "Error" in result.output
+
+
+def test_resolvers_of_pods() -> None:
+    pod = ObservedPod(
+        PodMeta("web", "shop"), spec=PodSpec("None", ResolverConfig(("x.org",), (ResolverOption("ndots", "2"),)))
+    )
+    assert pod_resolver(pod, "cluster.local.").names("a.b") == ("a.b.x.org.", "a.b.")
+    assert cluster_resolver("shop", "cluster.local").names("web") == (
+        "web.shop.svc.cluster.local.",
+        "web.svc.cluster.local.",
+        "web.cluster.local.",
+        "web.",
+    )
+    assert not pod_resolver(ObservedPod(PodMeta("web", "shop"), spec=PodSpec(host_network=True)), "c.").is_of_cluster
