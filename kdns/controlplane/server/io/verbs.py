@@ -88,7 +88,7 @@ class Verbs:
         return response
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
-        """Sends a large response. Raises raises 429 for a GET if too many bytes of other responses are unread."""
+        """Sends a large response. Raises 429 for a GET if too many bytes of other responses are unread."""
         body = response.body
         if not isinstance(body, bytes) or len(body) < LARGE_BYTES:
             return
