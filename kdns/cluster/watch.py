@@ -7,7 +7,7 @@ of changes" and "Retrieving large results sets in chunks".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import msgspec
@@ -144,9 +144,10 @@ def _resource(
     return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional, version)
 
 
-def resource_as(resource: Resource, kind: type[Object]) -> Resource:
-    """Returns the same resource, decoded as a subclass of its kind with more fields."""
-    return _resource(kind, resource.group, resource.plural, is_optional=resource.is_optional, version=resource.version)
+def resource_as(resource: Resource, decoded: type[Object]) -> Resource:
+    """Returns the same resource with objects decoded as a subclass of its kind, which has more fields."""
+    other = _resource(decoded, resource.group, resource.plural)
+    return replace(resource, decode=other.decode, decode_page=other.decode_page)
 
 
 RESOURCES: dict[type[Object], Resource] = {

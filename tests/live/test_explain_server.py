@@ -1,0 +1,28 @@
+"""`kdns explain` over the objects of an API server."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner
+
+from kdns import testing
+from kdns.cli.explain import explain
+
+MANIFESTS = """\
+apiVersion: v1
+kind: Service
+metadata: {name: sel}
+spec: {selector: {app: webb}, ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, labels: {app: web}}
+spec: {containers: [{name: c, image: x}]}
+"""
+
+
+def test_objects_of_a_server_are_explained() -> None:
+    with testing.cluster(MANIFESTS) as cluster:
+        result = CliRunner().invoke(explain, ["--kubeconfig", str(cluster.kubeconfig), "--pod", "default/web-0", "sel"])
+    assert 'selector app=webb matches 0 of 1 Pod in "default"; 1 has app=web' in result.output
+    assert "Try: kubectl set selector service -n default sel app=web" in result.output
+    assert result.exit_code == 0, result.output
