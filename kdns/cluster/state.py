@@ -69,9 +69,7 @@ class Index:
             keys.pop(key, None)
             if not keys and self._keys.pop(address, None) is not None and self._sorted is not None:
                 del self._sorted[bisect_left(self._sorted, address)]
-        for address in after - before:
-            if not address:
-                continue
+        for address in after - before - {b""}:
             if address not in self._keys and self._sorted is not None:
                 insort(self._sorted, address)
             self._keys.setdefault(address, {})[key] = None
