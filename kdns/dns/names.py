@@ -115,6 +115,10 @@ class ZoneSet:
                 return zone
         return None
 
+    def overlaps(self, zone: Labels) -> bool:
+        """Returns whether a name at or below `zone` may be in the set."""
+        return zone in self or any(is_below(one, zone) for one in self._zones)
+
 
 def encode_labels(labels: Labels) -> bytes:
     """Returns the labels with their lengths, without the closing root; ValueError for one that does not fit."""

@@ -22,7 +22,7 @@ from functools import partial
 from math import ceil
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from kdns.dns.names import Labels, ZoneSet, is_below
+from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
@@ -192,7 +192,7 @@ class Cache(Plugin):
         if ttl_s > min(self._config.success.max_ttl_s, self._config.denial.max_ttl_s):
             return None
         if self._zones.closest(zone) is None:
-            return None if any(is_below(one, zone) for one in self._zones) else NO_EFFECT
+            return None if self._zones.overlaps(zone) else NO_EFFECT
         counts = self._counts.get((server, "")) or self._new_counts(server, "")
         return Effect((counts.requests, counts.misses), self._has_item)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
-from kdns.dns.names import Labels, ZoneSet, is_below, labels_of
+from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import AA
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
@@ -84,8 +84,7 @@ class ZoneAnswers(Plugin):
     def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
         """See Plugin: names of other zones go to later directives."""
         del ttl_s, server
-        own = map(labels_of, self.zones.options.zones)
-        return None if any(is_below(one, zone) or is_below(zone, one) for one in own) else NO_EFFECT
+        return None if ZoneSet(self.zones.options.zones).overlaps(zone) else NO_EFFECT
 
     def _is_of_parent(self, labels: Labels) -> bool:
         zone = self.zones.zone_of(labels)

@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
-from kdns.dns.names import is_below
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.chain import Request
 from kdns.dnsserver.directive import Answers, Directive, Peers
@@ -63,7 +62,7 @@ class Kubernetes(ZoneAnswers):
     def exact_names(self) -> Iterator[ClusterNames]:
         """See kdns.dnsserver.exact."""
         for zone in self.zones.innermost:
-            falls_through = any(is_below(zone.labels, one) or is_below(one, zone.labels) for one in self._fallthrough)
+            falls_through = self._fallthrough.overlaps(zone.labels)
             yield ClusterNames(self.zones, zone, self._soas[zone.name], NAME, falls_through=falls_through)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
