@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Pod, Service
 from kdns.cluster.state import State
-from kdns.dns.names import Labels, labels_of, reversed_address, text_of
+from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, type_name
 from kdns.explain.objects import ObservedPod, SelectingService
-from kdns.net import packed, parse_address, unpacked
+from kdns.net import Family, family_of_text, packed, parse_address, unpacked
 from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.service import endpoint_label, port_labels, ready_addresses
@@ -20,6 +20,7 @@ from kdns.spelling import closest
 
 SHOWN: Final = 3
 """The most objects that a sentence names."""
+FAMILIES: Final[Mapping[int, Family]] = {A: "IPv4", AAAA: "IPv6"}
 MAX_ALIASES: Final = 12
 """ExternalName Services that are followed from one to the next."""
 
@@ -117,9 +118,8 @@ class ClusterCauses:
         namespace, name = key
         others = sorted(space for space, other in self.state.services if other == name and space != namespace)
         if others:
-            names = ", ".join(f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others[:SHOWN])
-            more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-            yield Cause(f"{_and(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}{more}")
+            names = _some([f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others])
+            yield Cause(f"{_and(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}")
 
     def _alias(self, service: Service) -> Iterator[Cause]:
         namespace, name = service.key
@@ -131,32 +131,28 @@ class ClusterCauses:
                 "use a Service without selector and an EndpointSlice"
             )
             return
-        circle = [service]
+        circle = [service.key]
         while len(circle) <= MAX_ALIASES:
-            following = self._service_named(circle[-1].spec.external_name)
-            if following is None:
-                break
-            if following in circle:
-                names = " → ".join(one.key[1] for one in (*circle, following))
+            key = self._service_named(self.state.services[circle[-1]].spec.external_name)
+            if key is None:
+                return
+            if key in circle:
+                names = " → ".join(name for _, name in (*circle, key))
                 yield Cause(f"{names}: a loop of {len(circle)} ExternalName Services")
                 return
-            circle.append(following)
-            if not following.is_external_name:
-                yield from self._of_service(following.key, (), A)
+            following = self.state.services.get(key)
+            if following is None or not following.is_external_name:
+                yield from self._of_service(key, (), A)
                 return
-        last = tuple(label.lower() for label in labels_of(circle[-1].spec.external_name))
-        if last[len(last) - self.zone.depth :] == self.zone.labels:
-            relative = [label.decode("latin-1") for label in last[: len(last) - self.zone.depth]]
-            if len(relative) == 3 and relative[2] == "svc":
-                yield from self._of_service((relative[1], relative[0]), (), A)
+            circle.append(key)
 
-    def _service_named(self, name: str) -> Service | None:
-        """Returns the Service whose own name in this zone this is."""
+    def _service_named(self, name: str) -> Key | None:
+        """Returns the key of the Service whose name this is in the zone, whether there is one or not."""
         labels = tuple(label.lower() for label in labels_of(name))
-        relative = [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]]
-        if labels[len(labels) - self.zone.depth :] != self.zone.labels or len(relative) != 3 or relative[2] != "svc":
-            return None
-        return self.state.services.get((relative[1], relative[0]))
+        match [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]]:
+            case [service, namespace, "svc"] if is_below(labels, self.zone.labels):
+                return namespace, service
+        return None
 
     def _virtual(self, service: Service, qtype: int) -> Iterator[Cause]:
         """Yields why a Service with cluster IPs has this answer, and what is behind it."""
@@ -164,11 +160,9 @@ class ClusterCauses:
         if not service.virtual_ips:
             yield Cause(f"Service {name} has no cluster IP yet", f"kubectl describe service -n {' '.join(service.key)}")
             return
-        families = {A: "IPv4", AAAA: "IPv6"}
-        has = [packed(ip) for ip in service.virtual_ips]
-        if qtype in families and not any(len(address) == (4 if qtype == A else 16) for address in has):
+        if qtype in FAMILIES and FAMILIES[qtype] not in map(family_of_text, service.virtual_ips):
             yield Cause(
-                f"Service {name} has no {families[qtype]} cluster IP, only {', '.join(service.virtual_ips)}; "
+                f"Service {name} has no {FAMILIES[qtype]} cluster IP, only {', '.join(service.virtual_ips)}; "
                 "that is no error: its other address is used"
             )
         elif qtype not in {A, AAAA, SRV, ANY}:
@@ -176,8 +170,8 @@ class ClusterCauses:
         else:
             yield Cause(f"Service {name} has cluster IP {', '.join(service.virtual_ips)}")
         if not any(True for one in self._slices(service) for _ in ready_addresses(one)):
-            for number, cause in enumerate(self._nothing_ready(service)):
-                yield cause._replace(text=f"nothing is behind it: {cause.text}") if number == 0 else cause
+            cause = self._nothing_ready(service)
+            yield cause._replace(text=f"nothing is behind it: {cause.text}")
 
     def _headless(self, service: Service, qtype: int) -> Iterator[Cause]:
         name = "/".join(service.key)
@@ -185,14 +179,10 @@ class ClusterCauses:
         if not self.options.endpoints:
             yield Cause("the Corefile's option `noendpoints` leaves headless Services without names")
         elif not ready and not any(one.address_type == "FQDN" for one in self._slices(service)):
-            for number, cause in enumerate(self._nothing_ready(service)):
-                yield (
-                    cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
-                    if not number
-                    else cause
-                )
-        elif qtype in {A, AAAA} and not any(len(address) == (4 if qtype == A else 16) for _, address in ready):
-            family = "IPv4" if qtype == A else "IPv6"
+            cause = self._nothing_ready(service)
+            yield cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
+        elif qtype in FAMILIES and FAMILIES[qtype] not in {family_of_text(unpacked(address)) for _, address in ready}:
+            family = FAMILIES[qtype]
             yield Cause(f"the {len(ready)} ready endpoints of headless Service {name} have no {family} address")
         elif qtype not in {A, AAAA, SRV, ANY, CNAME}:
             yield Cause(f"headless Service {name} exists, and has no records of type {type_name(qtype)}")
@@ -200,38 +190,35 @@ class ClusterCauses:
             yield Cause(f"headless Service {name} has {_count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
 
     def _ends(self, ready: Sequence[tuple[Endpoint, bytes]]) -> str:
-        named = [
-            f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
-            for endpoint, address in ready
-        ]
-        return ", ".join(named[:SHOWN]) + (f" and {len(named) - SHOWN} more" if len(named) > SHOWN else "")
+        return _some(
+            [
+                f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
+                for endpoint, address in ready
+            ]
+        )
 
-    def _nothing_ready(self, service: Service) -> Iterator[Cause]:
-        """Yields why a Service has no ready endpoint."""
+    def _nothing_ready(self, service: Service) -> Cause:
+        """Returns why a Service has no ready endpoint."""
         slices = self._slices(service)
         idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
         selector = service.spec.selector if isinstance(service, SelectingService) else None
         namespace, name = service.key
         if idle:
             what = "Pod" if any(endpoint.target_ref for endpoint in idle) else "endpoint"
-            names = ", ".join(_endpoint_text(endpoint) for endpoint in idle[:SHOWN])
-            more = f" and {len(idle) - SHOWN} more" if len(idle) > SHOWN else ""
             verb = "it matches" if what == "Pod" else "it has"
             which = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
-            yield Cause(
-                f"{verb} {_count(len(idle), what)}, {which} ({names}{more})",
+            return Cause(
+                f"{verb} {_count(len(idle), what)}, {which} ({_some([_endpoint_text(one) for one in idle])})",
                 f"kubectl describe pod -n {namespace} {idle[0].target_ref.name}" if idle[0].target_ref else "",
             )
-            return
         if not selector:
-            yield Cause(
+            return Cause(
                 f"it has no selector, and no EndpointSlice carries kubernetes.io/service-name={name}"
                 if not slices
                 else "it has no selector, and its EndpointSlices have no endpoints",
                 f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}",
             )
-            return
-        yield self._selects_nothing(service, selector)
+        return self._selects_nothing(service, selector)
 
     def _selects_nothing(self, service: Service, selector: Mapping[str, str]) -> Cause:
         namespace, name = service.key
@@ -239,7 +226,7 @@ class ClusterCauses:
         wanted = ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
         matched = [pod for pod in pods if _labels(pod).items() >= selector.items()]
         if matched:
-            states = ", ".join(_pod_text(pod) for pod in matched[:SHOWN])
+            states = _some([_pod_text(pod) for pod in matched])
             return Cause(
                 f"selector {wanted} matches {_count(len(matched), 'Pod')} without a ready address ({states})",
                 f"kubectl get pods -n {namespace} -l {wanted}",
@@ -417,6 +404,11 @@ def _endpoint_text(endpoint: Endpoint) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _some(words: Sequence[str]) -> str:
+    """Returns the first few, and how many more there are."""
+    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
 
 
 def _and(words: Iterable[str]) -> str:
