@@ -20,15 +20,14 @@ import dnslib
 import msgspec
 
 from kdns import logs
+from kdns.apps.sources.snapshot import KINDS
 from kdns.apps.up import COREFILE, KUBECONFIG
 from kdns.cli import flags
 from kdns.cluster.io.kubeconfig import write_kubeconfig
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.controlplane.io.local_cluster import LocalCluster
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Kind
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.request import Request
 from kdns.dns import message
@@ -36,6 +35,7 @@ from kdns.dns.types import type_number
 from kdns.dnsserver.io.corefile import corefile_of
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError, ManifestError
+from kdns.explain.search import cluster_resolver
 from kdns.net import HostPort
 from kdns.plugins.directives import BY_NAME
 
@@ -53,13 +53,6 @@ _ANSWER_S: Final = 10.0
 _WAIT_S: Final = 60.0
 """How long DNS may take to show a change: more than it ever needs."""
 _POLL_S: Final = 0.001
-_KINDS: Final[Mapping[type[Object], Kind]] = {
-    Namespace: NAMESPACE,
-    Service: SERVICE,
-    EndpointSlice: ENDPOINT_SLICE,
-    Pod: POD,
-}
-"""The kinds that DNS follows."""
 
 
 class Cluster:
@@ -96,7 +89,7 @@ class Cluster:
         except KeyError:
             raise ValueError(f"expected a type such as A, AAAA, SRV or TYPE65, got {qtype!r}") from None
         self.wait()
-        search = (f"{namespace}.svc.{_DOMAIN}", f"svc.{_DOMAIN}", _DOMAIN)
+        search = cluster_resolver(namespace, _DOMAIN).searches
         is_complete = name.endswith(".") or f".{name}".endswith(f".{_DOMAIN}")
         for whole in [name] if is_complete else [f"{name}.{domain}" for domain in search]:
             response = self._query(whole, rtype)
@@ -152,7 +145,7 @@ class Cluster:
         for followed in self._server.clusters:
             stored = State()
             for kind in followed.scope.kinds:
-                for obj in self._local.api.list(Request(_KINDS[kind])).items:
+                for obj in self._local.api.list(Request(KINDS[kind])).items:
                     stored.upsert(msgspec.convert(obj, kind))
             if any(stored.objects(kind) != followed.state.objects(kind) for kind in followed.scope.kinds):
                 return False

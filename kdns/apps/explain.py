@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kdns.cluster.io.pager import list_objects
+from kdns.apps.sources.snapshot import objects_from_manifests, objects_from_server
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
-from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing, resource_as
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Server
@@ -86,7 +85,7 @@ async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findi
     try:
         qtype = type_number(options.qtype.upper())
     except KeyError as error:
-        raise InputError(f"{options.qtype!r} is no type of records; expected A, AAAA, SRV, PTR, or TYPE65") from error
+        raise InputError(f"expected a type such as A, AAAA, SRV or TYPE65, got {options.qtype!r}") from error
     objects = await _objects(options, warn)
     dns = DnsServer((), dns_port=DNS_PORT, default_source=NOWHERE)
     setups, places = await dns.build(_configs(options))
@@ -95,8 +94,11 @@ async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findi
             for obj in objects:
                 cluster.state.upsert(obj)
             cluster.state.synced.update(cluster.scope.kinds)
-        async with asyncio.timeout(PREPARED_S):
-            await asyncio.gather(*(setup.prepare_all() for setup in setups))
+        try:
+            async with asyncio.timeout(PREPARED_S):
+                await asyncio.gather(*(setup.prepare_all() for setup in setups))
+        except TimeoutError as error:
+            raise InputError(f"{options.corefile}: the directives are not ready after {PREPARED_S:g} s") from error
         place = next((place for place in places if place.scheme == "dns"), next(iter(places)))
         server = Server(label_of(place), [setup.block(zone) for setup, zone in places[place]])
         server.exact = ()  # the chain's own response says which directive answered
@@ -166,20 +168,5 @@ def _configs(options: ExplainOptions) -> tuple[ServerConfig, ...]:
 async def _objects(options: ExplainOptions, warn: Callable[[str], None]) -> list[Object]:
     """Returns the Namespaces, Services, EndpointSlices and Pods of the source, with the fields of TYPES."""
     if options.manifests:
-        # Late: importing the control plane takes long, and listing from a server does not need it.
-        from kdns.apps.sources.snapshot import stored_objects  # noqa: PLC0415
-
-        return await stored_objects(options.manifests, options.cluster, TYPES, warn)
-    from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
-
-    source = Source(kubeconfig=options.kubeconfig, endpoint=options.server)
-    objects: list[Object] = []
-    async with Connection(source, RestStats(), Timing()) as connection:
-        for kind, known in TYPES.items():
-            resource = resource_as(RESOURCES[kind], known)
-
-            def skip(failure: DecodeFailure, plural: str = resource.plural) -> None:
-                warn(f"{plural} {'/'.join(filter(None, failure.key or ('?',)))} is left out: {failure.reason}")
-
-            objects += await list_objects(connection, resource, skip)
-    return objects
+        return await objects_from_manifests(options.manifests, options.cluster, TYPES, warn)
+    return await objects_from_server(options.server, options.kubeconfig, TYPES, warn)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,16 +15,25 @@ from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Pod, Service, ServiceCIDR
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
-from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing
+from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing, resource_as
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
 
-_KINDS: Final = (Service, EndpointSlice, Node)
-_KINDS_OF: Final = {Namespace: NAMESPACE, Service: SERVICE, Pod: POD}
+if TYPE_CHECKING:
+    from kdns.cluster.io.connection import Connection
+
+KINDS: Final[Mapping[type[Object], Kind]] = {
+    Namespace: NAMESPACE,
+    Service: SERVICE,
+    EndpointSlice: ENDPOINT_SLICE,
+    Pod: POD,
+}
+"""The kinds of the control plane that DNS follows."""
+_OF_A_NODE: Final = (Service, EndpointSlice, Node)
 
 
 @dataclass(slots=True)
@@ -74,25 +83,15 @@ async def snapshot_from_manifests(
 
 async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str], None]) -> Snapshot:
     """Returns the cluster of the server at this URL or of a kubeconfig. Raises KubeconfigError and ApiServerError."""
-    # Late: importing an HTTP client takes long, and manifests do not need it.
-    from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
-
     source = Source(kubeconfig=kubeconfig, endpoint=server)
     snapshot = Snapshot(api_servers=await api_servers(source))
-    async with Connection(source, RestStats(), Timing()) as connection:
-
-        async def list_all(kind: type[Object]) -> None:
-            def skip(failure: DecodeFailure) -> None:
-                plural, key = RESOURCES[kind].plural, failure.key or ("?",)
-                warn(f"{plural} {'/'.join(filter(None, key))} is left out: {failure.reason}")
-
-            for obj in await list_objects(connection, RESOURCES[kind], skip):
+    async with _connection(source) as connection:
+        for kind in _OF_A_NODE:
+            for obj in await _listed(connection, RESOURCES[kind], warn):
                 snapshot.state.upsert(obj)
-
-        for kind in _KINDS:
-            await list_all(kind)
         try:
-            await list_all(ServiceCIDR)
+            for obj in await _listed(connection, RESOURCES[ServiceCIDR], warn):
+                snapshot.state.upsert(obj)
         except ApiServerError as error:
             if error.status != 404:  # before Kubernetes 1.33 they do not exist
                 warn(f"the service ranges are unknown; unused cluster IPs are treated as external addresses: {error}")
@@ -102,7 +101,7 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
     return snapshot
 
 
-async def stored_objects(
+async def objects_from_manifests(
     paths: Sequence[Path],
     config: ClusterConfig,
     types: Mapping[type[Object], type[Object]],
@@ -114,9 +113,34 @@ async def stored_objects(
     api = await in_memory_cluster(paths, config, warn)
     found: list[Object] = []
     for kind, known in types.items():
-        stored = _slices(api, has_manifest) if kind is EndpointSlice else _stored(api, _KINDS_OF[kind])
+        stored = _slices(api, has_manifest) if kind is EndpointSlice else _stored(api, KINDS[kind])
         found += [msgspec.convert(each, known) for each in stored]
     return found
+
+
+async def objects_from_server(
+    server: str, kubeconfig: str, types: Mapping[type[Object], type[Object]], warn: Callable[[str], None]
+) -> list[Object]:
+    """Returns the objects of these kinds, decoded as these types, of a server as in `snapshot_from_server`."""
+    found: list[Object] = []
+    async with _connection(Source(kubeconfig=kubeconfig, endpoint=server)) as connection:
+        for kind, known in types.items():
+            found += await _listed(connection, resource_as(RESOURCES[kind], known), warn)
+    return found
+
+
+def _connection(source: Source) -> Connection:
+    # Late: importing an HTTP client takes long, and manifests do not need it.
+    from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
+
+    return Connection(source, RestStats(), Timing())
+
+
+async def _listed(connection: Connection, resource: Resource, warn: Callable[[str], None]) -> list[Object]:
+    def skip(failure: DecodeFailure) -> None:
+        warn(f"{resource.plural} {'/'.join(filter(None, failure.key or ('?',)))} is left out: {failure.reason}")
+
+    return await list_objects(connection, resource, skip)
 
 
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
