@@ -34,14 +34,7 @@ from kdns.explain.text import as_json, as_text
 @click.option(
     "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone, without --corefile."
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text, or JSON for programs.",
-)
+@flags.output_option
 @flags.source_options
 def explain(  # noqa: PLR0913 - one for each option
     name: str,

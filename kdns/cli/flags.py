@@ -66,6 +66,15 @@ _SOURCES: Final = (
     ),
 )
 
+output_option: Final = click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text, or JSON for programs.",
+)
+
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
 
 

@@ -9,7 +9,7 @@ import click
 
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
-from kdns.cli.flags import domain
+from kdns.cli.flags import domain, output_option
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
@@ -34,14 +34,7 @@ from kdns.proxy.trace.text import as_json, as_text
     "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone of names in --to."
 )
 @click.option("--interface", default="", metavar="NAME", help="The interface on which it arrives.")
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text, or JSON for programs.",
-)
+@output_option
 @node_plan_options
 def trace(
     source: str, to: str, namespace: str, cluster_domain: str, interface: str, output: str, **options: Any
