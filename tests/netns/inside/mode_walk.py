@@ -289,7 +289,9 @@ def cleaned(folder: Path) -> list[str]:
     """What `kdns proxy --cleanup` says that it has removed."""
     prefer("")
     command = [KDNS, "proxy", "--cleanup"]
-    said = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True).stdout
+    ended = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)
+    print(ended.stderr)  # what it warned of, for a test that fails
+    said = ended.stdout
     return [line.removeprefix("removed").strip() for line in said.splitlines()]
 
 
