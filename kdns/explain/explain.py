@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kdns.dns.names import Labels, labels_of, text_of
 from kdns.dns.query import Query, query_for
@@ -19,19 +20,30 @@ from kdns.plugins.forward.plugin import Forward
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
 
+class Record(NamedTuple):
+    """One record of an answer: its owner with a dot at the end, TTL in seconds, type, and data in text form."""
+
+    owner: str
+    ttl_s: int
+    rtype: str
+    data: str
+
+    def __str__(self) -> str:
+        return f"{self.owner} {self.ttl_s} IN {self.rtype} {self.data}"
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """One question and its answer. `name` has a dot at its end; `verdict` is NXDOMAIN, NODATA, … or NOERROR.
 
-    NODATA is also the verdict of CNAMEs that lead to no record of the type. `records` are those of the answer in text
-    form. `block` is the zone of the server block, "" for none, `directive`
-    the one that answered, "" for none. `upstreams` would be asked: then there is no answer here.
+    NODATA is also the verdict of CNAMEs that lead to no record of the type. `block` is the zone of the server block, ""
+    for none, `directive` the one that answered, "" for none. `upstreams` would be asked: then there is no answer here.
     """
 
     name: str
     qtype: str
     verdict: str
-    records: tuple[str, ...] = ()
+    records: tuple[Record, ...] = ()
     block: str = ""
     directive: str = ""
     upstreams: tuple[str, ...] = ()
@@ -83,7 +95,7 @@ def explained(server: Server, name: str, qtype: int) -> Explanation:
         causes = (Cause(response.error), *causes)
     elif response.plugin and response.plugin != "kubernetes":
         causes = (Cause(f"the directive `{response.plugin}` answered"), *causes)
-    records = tuple(text for rrset in response.answer for text in _records(rrset))
+    records = tuple(record for rrset in response.answer for record in _records(rrset))
     return Explanation(text, label, verdict, records, block.zone, response.plugin, causes=causes)
 
 
@@ -110,6 +122,6 @@ def _upstreams(block: Block, labels: Labels) -> Iterator[str]:
                     return
 
 
-def _records(rrset: RRset) -> Iterator[str]:
+def _records(rrset: RRset) -> Iterator[Record]:
     for rdata in rrset.rdata:
-        yield f"{rrset.owner} {rrset.ttl} IN {type_name(rrset.rtype)} {rdata_text(rrset.rtype, rdata)}"
+        yield Record(rrset.owner, rrset.ttl, type_name(rrset.rtype), rdata_text(rrset.rtype, rdata))

@@ -31,8 +31,8 @@ def _tried(tried: Sequence[Explanation], chosen: Explanation, remark: str) -> It
 def _verdict(one: Explanation) -> str:
     if one.upstreams:
         return f"{' or '.join(one.upstreams)} would be asked"
-    shown = [record.split(" ", 4)[4] for record in one.records if record.split(" ", 4)[3] == one.qtype] or [
-        " ".join(record.split(" ", 4)[3:]) for record in one.records
+    shown = [record.data for record in one.records if record.rtype == one.qtype] or [
+        f"{record.rtype} {record.data}" for record in one.records
     ]
     text = ", ".join(shown[:_RECORDS]) + (f" and {len(shown) - _RECORDS} more" if len(shown) > _RECORDS else "")
     return text if one.is_answered else f"{one.verdict}{text and f' behind {text}'}"
@@ -54,12 +54,12 @@ def as_json(tried: Sequence[Explanation], chosen: Explanation, remark: str = "")
         "name": chosen.name,
         "type": chosen.qtype,
         "verdict": chosen.verdict,
-        "records": [*chosen.records],
+        "records": [*map(str, chosen.records)],
         "upstreams": [*chosen.upstreams],
         "serverBlock": chosen.block,
         "directive": chosen.directive,
         "causes": [{"text": cause.text, "command": cause.command} for cause in chosen.causes],
         "command": chosen.command,
         "remark": remark,
-        "tried": [{"name": one.name, "verdict": one.verdict, "records": [*one.records]} for one in tried],
+        "tried": [{"name": one.name, "verdict": one.verdict, "records": [*map(str, one.records)]} for one in tried],
     }
