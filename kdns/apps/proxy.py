@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,10 +44,6 @@ from kdns.runtime.process import gc_paused, trim_memory
 
 POD_CIDRS_TIMEOUT_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
-IN_FLIGHT_S: Final = 1.0
-"""How long a UDP exchange may take through the mode before."""
-HELD_S: Final = 30.0
-"""How long stale UDP flows stay at most while the mode before relays some of them."""
 LOADING_S: Final = 30.0
 """How long the garbage collector is off at most while the first objects are loaded."""
 
@@ -60,8 +55,7 @@ class NodeProxy:
     """A node's dataplane with everything around it. `run` works until it is cancelled.
 
     `owns_host`: it also sets the kernel's and the process's limits, and leaves its rules in place at the end; otherwise
-    rules are removed. `takeover` has the modes that ran before in this process, and closes this one. `flags` are for
-    /flagz.
+    rules are removed. `takeover` has the mode if it runs already, and closes it. `flags` are for /flagz.
     """
 
     settings: Settings
@@ -142,7 +136,7 @@ class NodeProxy:
         )
         events, conntrack, stats = (
             EventRecorder(self.source, self.name),
-            ConntrackReconciler(mode.udp_targets, is_held=takeover.has_earlier_relays),
+            ConntrackReconciler(mode.udp_targets),
             FollowStats(),
         )
         health = ProxyHealth(sync_runner, lambda: self.node)
@@ -243,14 +237,9 @@ class NodeProxy:
         trim_memory()
 
     async def _clean_up(self, takeover: Takeover, settings: Settings, conntrack: ConntrackReconciler) -> None:
-        """Removes the rules of the earlier mode, when the new rules exist, and the UDP flows of these rules.
-
-        The flows have time for answers that are under way.
-        """
+        """Removes the rules of before, when the new rules exist, and the UDP flows of these rules."""
         await self.established.wait()
-        loop = asyncio.get_running_loop()
-        loop.call_later(HELD_S, conntrack.release)  # a clean-up may wait longer for connections of IPVS
-        await takeover.clean_up(settings, partial(loop.call_later, IN_FLIGHT_S, conntrack.release))
+        await takeover.clean_up(settings, conntrack.examine)
         await takeover.watch_kube_proxy(settings)
 
     def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:
@@ -332,17 +321,18 @@ async def supervise(
     say: Callable[[str], None],
     every_s: float = 2.0,
     modes: Mapping[str, Mode] = MODES,
-) -> None:
-    """Runs a node until `stop`; restart it when the configuration file changes, which is read at each `reload` too.
+) -> bool:
+    """Runs a node until `stop`; again around its mode when the configuration file has changed.
 
-    Rules and relays of the old node are kept until those of the new one exist.
+    The file is read at each `reload` too. Returns whether the process has to start again: for another mode, or for
+    settings that the mode reads at its start. Rules stay until the next process has its own; what relays ends.
 
     Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
     mistakes is logged, and the settings stay.
     """
     settings, chosen = read(), None
     async with Takeover(clean_ups(), keep_rules=True) as takeover:
-        while not stop.is_set():
+        while True:
             node = start(settings)
             node.takeover, node.chosen = takeover, chosen
             tasks = {
@@ -361,9 +351,12 @@ async def supervise(
             for failed in (results["node"], results["file"]):
                 if isinstance(failed, Exception):
                     raise failed
-            if isinstance(results["file"], tuple):
-                settings, chosen = results["file"]
-                log.info("settings changed", file=str(file), mode=settings.mode)
+            if not isinstance(results["file"], tuple):
+                return False
+            settings, chosen = results["file"]
+            log.info("settings changed", file=str(file), mode=settings.mode)
+            if not takeover.goes_on(chosen.mode, chosen.settings):
+                return True
 
 
 async def _next_settings(

@@ -9,12 +9,14 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
 from kdns.errors import KdnsError
 from kdns.logs import one_line
+
+T = TypeVar("T")
 
 UNWRITABLE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 """The errors of writing to a full disk and to a closed terminal; click handles EPIPE of a closed pipe."""
@@ -63,13 +65,13 @@ def end_without_output(error: OSError) -> NoReturn:
     sys.exit(1)
 
 
-def run(task: Coroutine[Any, Any, None], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
-    """Runs a command until it ends; an interrupt exits with 130, errors are reported."""
+def run(task: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Runs a command until it ends, and returns its result; an interrupt exits with 130, errors are reported."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():
         try:
             with asyncio.Runner(loop_factory=loop_factory) as runner:
-                runner.run(task)
+                return runner.run(task)
         except KeyboardInterrupt:
             sys.exit(130)

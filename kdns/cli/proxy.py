@@ -19,7 +19,7 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import clean_ups
 from kdns.proxy.takeover.io.takeover import remove_everything
 from kdns.runtime.connections import ConnectionKind, share_out
-from kdns.runtime.process import reload_event, stop_event
+from kdns.runtime.process import reload_event, start_again, stop_event
 
 PROXY_CONTEXT: Final = {
     **CONTEXT,
@@ -74,15 +74,18 @@ def proxy(**given: str | None) -> None:
     """Give Services their virtual IPs on this node, in kube-proxy's place.
 
     The flags are kube-proxy's, and so is the file of --config (KubeProxyConfiguration). Prints `ready` when the rules
-    are there. SIGTERM leaves them in place, and the next start takes them over.
+    are there. SIGTERM leaves them in place, and the next start takes them over. A changed file of --config is
+    followed; for another mode the process starts again in place.
     """
     with reported_errors():
         flags = flag_values(flag_texts(given))
         settings = settings_of(flags, warn if ONE_SHOT.isdisjoint(flags.given) else lambda _: None)
-    run(_proxy(flags, settings))
+    if run(_proxy(flags, settings)):
+        start_again()
 
 
-async def _proxy(flags: FlagValues, settings: Settings) -> None:
+async def _proxy(flags: FlagValues, settings: Settings) -> bool:
+    """Returns whether the process has to start again."""
     if path := flags.given.get("write-config-to"):
         write_settings(Path(path), settings)
     elif flags.given.get("cleanup"):
@@ -101,7 +104,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
             return app.NodeProxy(settings, app.api_source(settings, master), flags=flagz)
 
         stop = stop_event()
-        await app.supervise(
+        return await app.supervise(
             lambda: app.checked_mode(settings_of(flags, lambda _: None)),
             node,
             stop,
@@ -109,6 +112,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> None:
             file=Path(flags.config) if flags.config else None,
             say=say,
         )
+    return False
 
 
 def log_level(settings: Settings, level: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import uname
-from typing import Final
+from typing import Final, NoReturn
 
 from kdns.errors import InputError
 
@@ -53,6 +53,7 @@ def stop_event() -> asyncio.Event:
 
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stopped)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     return stop
 
 
@@ -71,7 +72,19 @@ def reload_event(stop: asyncio.Event) -> asyncio.Event:
     loop.add_signal_handler(signal.SIGUSR1, wanted.set)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, hung_up)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, RELOAD_SIGNALS)
     return wanted
+
+
+def start_again() -> NoReturn:
+    """Starts the program of this process again in its place, with the same arguments: execve(2).
+
+    Signals that come before it has its `stop_event` and `reload_event` are acted on then. Raises OSError.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - its own arguments
 
 
 def platform() -> tuple[str, str]:

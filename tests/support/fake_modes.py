@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kdns.net import Family
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import CleanUp, Counters, Footprint, ForeignChange, Mode, RunningMode, UdpTargets
+from kdns.proxy.sync.io.proxier import Counters, Footprint, ForeignChange, Mode, RunningMode, UdpTargets
 
 
 @dataclass(eq=False)
@@ -21,7 +20,6 @@ class FakeMode:
     name: str
     done: list[str]
     footprint: Footprint
-    retired: asyncio.Event = field(default_factory=asyncio.Event)
     udp_targets: UdpTargets | None = None
 
     async def sync_full(self, plan: Plan) -> None:
@@ -45,13 +43,6 @@ class FakeMode:
         del changed
         return nullcontext()
 
-    async def retire(self) -> None:
-        self.done.append(f"{self.name} retires")
-        try:
-            await self.retired.wait()
-        finally:
-            self.done.append(f"{self.name} has retired")
-
     async def close(self, *, keep_rules: bool) -> None:
         self.done.append(f"{self.name} closed, rules {'stay' if keep_rules else 'go'}")
 
@@ -62,9 +53,7 @@ def fake_row(
     *,
     reason: str = "",
     fallbacks: tuple[str, ...] = (),
-    can_reconfigure: bool = False,
     rules: bool = True,
-    cleanups: tuple[CleanUp, ...] = (),
 ) -> Mode:
     """A row whose mode cannot work for this reason, if any."""
     notes = [] if done is None else done
@@ -77,9 +66,7 @@ def fake_row(
         notes.append(f"{name} started in mode {settings.mode}")
         return FakeMode(name, notes, Footprint(nft_tables=frozenset({name} if rules else ())))
 
-    return Mode(
-        name, unsupported, start, cleanups, "failures", "failures", fallbacks, lambda _mode, _settings: can_reconfigure
-    )
+    return Mode(name, unsupported, start, (), "failures", "failures", fallbacks, lambda settings: settings.port_range)
 
 
 def answers(texts: list[str]) -> Callable[[], Awaitable[str]]:

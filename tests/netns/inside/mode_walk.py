@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import pytest
 from node_process import DEADLINE_S, KDNS, Api, Started, fetched, start, until
 from world import World
 
@@ -49,6 +50,7 @@ Step: TypeAlias = tuple[str, str]
 
 NFTABLES, RELAYS, NFT, LEGACY = ("nftables", ""), ("userspace", ""), ("iptables", "nft"), ("iptables", "legacy")
 RELAYS_BY_IPTABLES, IPVS = ("userspace", "legacy"), ("ipvs", "legacy")
+RELAYING: Final = {RELAYS, RELAYS_BY_IPTABLES}
 IN_THE_KERNEL: Final = {
     NFTABLES: {"table ip kdns", "table ip6 kdns"},
     RELAYS: {"table ip kdns", "table ip6 kdns"},
@@ -147,11 +149,11 @@ class Load:
 
 @dataclass(slots=True)
 class Patient:
-    """A connection that stays, with the endpoint that it has; `since` is when it was made."""
+    """A connection that stays, with the endpoint that it has; `since` is the mode in which it was made."""
 
     client: socket.socket
     end: str
-    since: str
+    since: Step
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -253,7 +255,7 @@ async def _walk(
         for mode in steps[1:]:
             load.phase = f"{' '.join(at)} to {' '.join(mode)}"
             patient.append(await made_now(load, at))
-            async with load.running():
+            async with nullcontext() if at in RELAYING else load.running():
                 syncs = node.lines.count("ready\n")
                 configure(folder, mode)
                 if by_restart:
@@ -263,7 +265,7 @@ async def _walk(
                 else:
                     await until(True, partial(has_synced, node, syncs + 1))
                 at = mode
-                await reached(load, at, {"ipvs"} if any("ipvs" in each.since for each in patient) else set())
+                await reached(load, at, {"ipvs"} if any(each.since == IPVS for each in patient) else set())
                 await still(load, patient)
             for ends in (ENDS[:1], ENDS):  # the mode follows the cluster
                 follow_endpoints(api, ends)
@@ -307,14 +309,18 @@ async def started(folder: Path) -> Started:
 
 async def made_now(load: Load, at: Step) -> Patient:
     client = await load.connect(*CLIENTS[0], socket.SOCK_STREAM, (load.vip, 80))
-    return Patient(client, await load.echo(client), " ".join(at))
+    return Patient(client, await load.echo(client), at)
 
 
 async def still(load: Load, patient: list[Patient]) -> None:
-    """Connections of all modes before are where they were."""
+    """Connections of all modes before are where they were, and those of relays have ended."""
     for each in patient:
         async with asyncio.timeout(ANSWER_S):
-            assert await load.echo(each.client) == each.end, each
+            if each.since in RELAYING:
+                with pytest.raises(ConnectionError):
+                    await load.echo(each.client)
+            else:
+                assert await load.echo(each.client) == each.end, each
 
 
 async def reached(load: Load, mode: Step, lingering: AbstractSet[str] = frozenset()) -> None:

@@ -1,4 +1,7 @@
-"""A node goes through its modes under a running load: no connection fails, and nothing stays of the mode before."""
+"""A node goes through its modes under a running load: no connection fails, and nothing stays of the mode before.
+
+What relays serve ends with them: a connection through them, and new ones until the next mode has its rules.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from world import World
 
 @pytest.mark.parametrize(
     ("by_restart", "steps"),
-    [(False, (NFTABLES, NFT, RELAYS, LEGACY, NFTABLES)), (True, (NFTABLES, LEGACY, NFT, NFTABLES))],
+    [(False, (NFTABLES, RELAYS, NFT, NFTABLES, LEGACY, NFTABLES)), (True, (NFTABLES, LEGACY, NFT, NFTABLES))],
 )
 def test_a_node_goes_through_its_modes(
     world: World, loop: asyncio.AbstractEventLoop, tmp_path: Path, by_restart: bool, steps: Sequence[Step]

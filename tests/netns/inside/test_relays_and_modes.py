@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +25,6 @@ from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import RunningMode
 from kdns.proxy.takeover.io.modes import MODES
-from kdns.proxy.userspace.io import proxier as userspace
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 
 CONFIG_OF = {
@@ -63,19 +63,13 @@ async def assert_masquerades(world: World, *, by_relays: bool) -> None:
 
 
 @pytest.mark.parametrize("relays_first", [True, False])
-def test_one_takes_the_others_place(
-    world: World, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, *, relays_first: bool
-) -> None:
-    monkeypatch.setattr(userspace, "GRACE_S", 0.0)
-
+def test_one_takes_the_others_place(world: World, loop: asyncio.AbstractEventLoop, *, relays_first: bool) -> None:
     async def check() -> None:
         mode = DATAPLANE.proxier()
         if relays_first:
-            async with relays() as before:
+            async with relays():
                 await assert_masquerades(world, by_relays=True)
-                await mode.sync_full(planned(DATAPLANE.mode.name))
-                await remove_others(mode)
-                await before.retire()
+            await mode.sync_full(planned(DATAPLANE.mode.name))
             await assert_masquerades(world, by_relays=False)
             assert "relay" not in all_rules()
             await mode.close(keep_rules=False)
@@ -85,8 +79,21 @@ def test_one_takes_the_others_place(
             async with relays() as after:
                 await remove_others(after)
                 await assert_masquerades(world, by_relays=True)
-                await mode.retire()
         assert not [word for word in ("KUBE-", "kdns") if word in all_rules()]
+
+    loop.run_until_complete(check())
+
+
+def test_clients_of_relays_are_told_that_they_end(world: World, loop: asyncio.AbstractEventLoop) -> None:
+    """While the kernel still translates what is sent to them."""
+
+    async def check() -> None:
+        with world.socket("pod1", str(CLIENTS["pod1"][0]), socket.SOCK_STREAM) as client:
+            async with relays():
+                await loop.sock_connect(client, (str(both("vip", 1)[0]), 80))
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(ConnectionResetError):
+                    await loop.sock_recv(client, 1)
 
     loop.run_until_complete(check())
 

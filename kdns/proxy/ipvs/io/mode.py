@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from kdns.proxy.iptables.io.clean_up import remove_chains
@@ -30,4 +31,5 @@ MODE: Final = Mode(
     sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
     cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
     fallbacks=("iptables", "nftables"),
+    own=lambda settings: replace(settings.ipvs, sync_period_s=0.0, min_sync_period_s=0.0),
 )

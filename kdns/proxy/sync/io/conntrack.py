@@ -40,13 +40,11 @@ class FlowStats:
 class ConntrackReconciler:
     """Deletes stale UDP flows after each sync; `run` works until it is cancelled.
 
-    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete. `is_held`:
-    flows of another mode are still served, so nothing is deleted before `release`.
+    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete.
     """
 
-    def __init__(self, targets: UdpTargets | None, *, is_held: bool = False) -> None:
+    def __init__(self, targets: UdpTargets | None) -> None:
         self.stats = FlowStats()
-        self._is_held = is_held
         self._targets = targets
         self._plan: Plan | None = None
         self._fronts: dict[Family, Fronts] = {family: {} for family in FAMILIES}
@@ -57,8 +55,6 @@ class ConntrackReconciler:
         if self._targets is None:
             return
         self._plan = result.plan
-        if self._is_held:
-            return
         for family in FAMILIES:
             difference = result.differences[family] if result.differences else None
             fronts = udp_fronts(result.plan.of(family), difference, partial(self._targets, family))
@@ -66,9 +62,8 @@ class ConntrackReconciler:
                 self._fronts[family] = merged(self._fronts[family], fronts)
                 self._pending[family].set()
 
-    def release(self) -> None:
-        """Examine all fronts, since until now rules of others may have led flows elsewhere; and all later ones."""
-        self._is_held = False
+    def examine(self) -> None:
+        """Examine all fronts, since until now rules of others may have led flows elsewhere."""
         if self._plan:
             self.synced(SyncResult(self._plan, {}, None))
 

@@ -25,9 +25,6 @@ class KernelMode:
         del family
         return serving(front)
 
-    async def retire(self) -> None:
-        """No connection goes through this process."""
-
     async def close(self, *, keep_rules: bool) -> None:
         """Removes the rules, unless they are to stay."""
         if not keep_rules:

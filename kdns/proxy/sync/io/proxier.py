@@ -119,13 +119,6 @@ class RunningMode(Proxier, Protocol):
         """Notices foreign changes of the rules while the context is open."""
         ...
 
-    async def retire(self) -> None:
-        """Ends the mode, in place of `close`, since the rules of another mode stand and those of this mode are removed.
-
-        Connections that go through this process get a bounded time.
-        """
-        ...
-
     async def close(self, *, keep_rules: bool) -> None:
         """Ends the mode. Rules that need this process are removed in any case, others only without `keep_rules`."""
         ...
@@ -143,8 +136,7 @@ class Mode:
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
     `fallbacks` are the modes that take its place, in this order, where it is unsupported.
-    `can_reconfigure` says whether a running mode of this row can take other settings; otherwise it is closed, with its
-    rules in place, and another one is started.
+    `own` returns what `start` reads of the settings: where that changes, the process starts again.
     """
 
     name: str
@@ -154,4 +146,4 @@ class Mode:
     sync_failures: str
     cleanup_failures: str
     fallbacks: tuple[str, ...] = ()
-    can_reconfigure: Callable[[RunningMode, Settings], bool] = lambda _mode, _settings: False
+    own: Callable[[Settings], object] = lambda _settings: None

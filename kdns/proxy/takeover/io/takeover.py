@@ -1,7 +1,7 @@
-"""From one mode of a process to the next, and from another proxy to this one.
+"""From another proxy, or the process before, to this one.
 
-The previous mode works until the first sync of the new one has succeeded. Then its rules are removed, and connections
-that it relays get a bounded time. The rules that a process leaves are removed by the next process, in any mode.
+What was there before works until the first sync of the mode has succeeded; then it is removed. The rules that a process
+leaves are removed by the next process, in any mode: a change of the mode is a restart.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -18,13 +18,11 @@ from typing import Final, Self
 from kdns import logs
 from kdns.errors import ApplyError, KdnsError
 from kdns.proxy.iptables.io.clean_up import remove_canaries
-from kdns.proxy.modes import semantics
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint, Mode, RunningMode
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy
 from kdns.proxy.takeover.io.owner import own_network
 from kdns.proxy.takeover.io.rule_authors import RuleAuthors, rule_authors
-from kdns.runtime.tasks import observed
 
 RETRY_S: Final = 10.0
 """When a clean-up that failed is tried again, and how often it is looked whether a kube-proxy has ended."""
@@ -42,7 +40,7 @@ log = logs.get(__name__)
 
 
 class Takeover:
-    """The modes that a process runs one after the other; it closes the last one at its end.
+    """The mode of a process, which takes the place of what was there before; it closes the mode at its end.
 
     `keep_rules`: rules that work without this process stay then. `clean_ups` remove what was there before, and
     `is_kube_proxy` returns the evidence of a running kube-proxy, or "".
@@ -61,9 +59,8 @@ class Takeover:
         self._clean_ups, self._keep_rules, self._retry_s, self._watch_s = clean_ups, keep_rules, retry_s, watch_s
         self._is_kube_proxy, self._own = is_kube_proxy, own
         self._owner: socket.socket | None = None
-        self._modes: list[RunningMode] = []
-        self._cleanups: dict[str, tuple[CleanUp, ...]] = {}
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._started: tuple[Mode, Settings] | None = None
+        self._mode: RunningMode | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,54 +68,35 @@ class Takeover:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async with AsyncExitStack() as stack:
-            if self._owner:
-                stack.enter_context(self._owner)
-            for mode in self._modes:
-                stack.push_async_callback(mode.close, keep_rules=self._keep_rules)
-            for task in self._retiring:
-                task.cancel()
-            await asyncio.gather(*self._retiring, return_exceptions=True)
+        with self._owner or nullcontext():
+            if self._mode:
+                await self._mode.close(keep_rules=self._keep_rules)
+
+    def goes_on(self, row: Mode, settings: Settings) -> bool:
+        """Returns whether this mode with these settings can go on as it runs, or none has been started."""
+        if self._started is None:
+            return True
+        running, before = self._started
+        return row.name == running.name and row.own(settings) == row.own(before)
 
     async def start(self, row: Mode, settings: Settings) -> RunningMode:
-        """The mode, at work beside those before it until `clean_up`. KdnsError where another process serves the node.
-
-        One of the same name is reconfigured if possible, else closed first: both would need the same sockets.
-        """
-        same = next((each for each in self._modes if each.name == row.name), None)
-        if same and row.can_reconfigure(same, settings):
-            made = same
-        else:
-            if same:
-                await same.close(keep_rules=True)
-                self._forget(same)
-            made = await row.start(settings)
-        if not self._owner and made.footprint != Footprint():
+        """Returns the mode at work, which is started once. KdnsError where another process serves the node."""
+        if self._mode:
+            return self._mode
+        mode = await row.start(settings)
+        if mode.footprint != Footprint():
             try:
                 self._owner = self._own()
             except BaseException:
-                await made.close(keep_rules=True)
+                await mode.close(keep_rules=True)
                 raise
-        self._forget(made)
-        self._modes.append(made)
-        self._cleanups[made.name] = row.cleanups
-        return made
-
-    @property
-    def has_earlier(self) -> bool:
-        """Whether modes before the last one are at work still."""
-        return len(self._modes) > 1
-
-    @property
-    def has_earlier_relays(self) -> bool:
-        """Whether one of them relays connections."""
-        return any(semantics(each.name).relays for each in self._modes[:-1])
+        self._mode, self._started = mode, (row, settings)
+        return mode
 
     async def clean_up(self, settings: Settings, removed: Callable[[], object] = lambda: None) -> None:
-        """Removes what was there before, since the rules of the last mode stand; then call `removed`.
+        """Removes what was there before, since the rules of the mode stand; then call `removed`.
 
-        Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again, and
-        does not hold up the rest: a mode before retires when its own rules are gone.
+        Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again.
         """
         reason = sign = ""
         pause_s = self._retry_s
@@ -127,13 +105,12 @@ class Takeover:
             if sign and not before:
                 log.warning("a kube-proxy is at work: its rules stay until it has ended", seen=sign)
             failures = await self._remove_others(settings, keep_kube_proxy=bool(sign))
-            self._retire_earlier(failures)
             if not failures:
                 removed()
                 if not sign:
                     return
             pause_s = min(2 * pause_s, LONGEST_RETRY_S) if failures and reason else self._retry_s
-            told, reason = reason, "; ".join(map(str, failures.values()))
+            told, reason = reason, "; ".join(map(str, failures))
             if reason not in {"", told}:
                 log.warning("rules of others not removed yet", reason=reason, retry_in_s=pause_s)
             await asyncio.sleep(pause_s)
@@ -148,27 +125,14 @@ class Takeover:
             if self._owner and await self._is_kube_proxy():
                 await self.clean_up(settings)
 
-    async def _remove_others(self, settings: Settings, *, keep_kube_proxy: bool) -> Mapping[CleanUp, ApplyError]:
-        if not self._owner:
-            return {}  # a mode without rules leaves those of others as they are
-        kept = replace(self._modes[-1].footprint, keep_kube_proxy=keep_kube_proxy)
+    async def _remove_others(self, settings: Settings, *, keep_kube_proxy: bool) -> list[ApplyError]:
+        if not self._owner or not self._mode:
+            return []  # a mode without rules leaves those of others as they are
+        kept = replace(self._mode.footprint, keep_kube_proxy=keep_kube_proxy)
         removed, failures = await _removals(self._clean_ups, settings, kept)
         if removed:
             log.info("stale rules removed", removed=removed)
         return failures
-
-    def _retire_earlier(self, failed: Container[CleanUp]) -> None:
-        """Retires earlier modes whose clean-ups worked, in background tasks that outlive a mode change."""
-        for mode in self._modes[:-1]:
-            if any(each in failed for each in self._cleanups[mode.name]):
-                continue
-            self._forget(mode)
-            task = observed(mode.retire(), "retiring mode")
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
-
-    def _forget(self, mode: RunningMode) -> None:
-        self._modes = [each for each in self._modes if each is not mode]
 
 
 async def remove_everything(
@@ -193,22 +157,22 @@ async def remove_everything(
             log.info("rules of a kube-proxy stay")
         kept = Footprint(keep_kube_proxy=True, marked=found.marked)
         removed, failures = await _removals(clean_ups, settings, kept)
-    for failure in failures.values():
+    for failure in failures:
         raise failure
     return removed
 
 
 async def _removals(
     clean_ups: Sequence[CleanUp], settings: Settings, kept: Footprint
-) -> tuple[list[str], dict[CleanUp, ApplyError]]:
-    """Returns the objects that all clean-ups removed, and the clean-ups that failed."""
+) -> tuple[list[str], list[ApplyError]]:
+    """Returns the objects that all clean-ups removed, and why others failed."""
     removed: list[str] = []
-    failures: dict[CleanUp, ApplyError] = {}
+    failures: list[ApplyError] = []
     for each in clean_ups:
         try:
             removed += await each(settings, kept)
         except ApplyError as error:
-            failures[each] = error
+            failures.append(error)
     return removed, failures
 
 

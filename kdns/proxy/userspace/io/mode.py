@@ -40,15 +40,6 @@ async def _start(settings: Settings) -> RunningMode:
     return UserspaceProxier(kernel, ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s)
 
 
-def _can_reconfigure(mode: RunningMode, settings: Settings) -> bool:
-    """Relays stay, with their connections, unless they are to have other ports."""
-    from kdns.proxy.userspace.io.proxier import UserspaceProxier  # noqa: PLC0415 - clean-ups need none of it
-
-    return isinstance(mode, UserspaceProxier) and mode.reconfigure(
-        ports=settings.relay_ports, udp_idle_s=settings.udp_idle_timeout_s
-    )
-
-
 MODE: Final = Mode(
     "userspace",
     unsupported=_unsupported,
@@ -56,5 +47,5 @@ MODE: Final = Mode(
     cleanups=(remove_tables, remove_chains),
     sync_failures="kdns_proxy_userspace_sync_failures",
     cleanup_failures="kdns_proxy_userspace_cleanup_failures",
-    can_reconfigure=_can_reconfigure,
+    own=lambda settings: (settings.port_range, settings.udp_idle_timeout_s, iptables.MODE.own(settings)),
 )

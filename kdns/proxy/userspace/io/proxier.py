@@ -34,11 +34,6 @@ from kdns.runtime.tasks import observed
 
 UPKEEP_S: Final = 30.0
 """How often listeners that could not be opened are retried, and clients forgotten whose affinity has timed out."""
-GRACE_S: Final = 2.0
-"""How long relays accept clients after the rules of another mode have taken their place."""
-DRAIN_S: Final = 60.0
-"""How long their connections may go on then."""
-DRAIN_CHECK_S: Final = 0.5
 
 log = logs.get(__name__)
 
@@ -160,52 +155,27 @@ class UserspaceProxier:
         """Notices foreign changes of the rules that capture."""
         return self._kernel.watch(changed) if self._kernel else nullcontext()
 
-    def reconfigure(self, *, ports: range, udp_idle_s: float) -> bool:
-        """Go on with these settings, new relays by the new ones; False if ports are to be others."""
-        if ports != self._ports:
-            return False
-        self._udp_idle_s = udp_idle_s
-        if self._relays:
-            self._relays.udp_idle_s = udp_idle_s
-        return True
-
-    async def retire(self) -> None:
-        """See RunningMode. New clients, whose packets were under way when the rules changed, are served for GRACE_S."""
-        try:
-            await self._end_upkeep()
-            await asyncio.sleep(GRACE_S)
-            resources, until_s = self._resources, self._now_s() + DRAIN_S
-            if self._relays and resources:
-                self._relays.close(self._relays.listening)
-                while resources.connections and self._now_s() < until_s:  # noqa: ASYNC110 - they end in callbacks
-                    await asyncio.sleep(DRAIN_CHECK_S)
-                if resources.connections:
-                    log.warning("relayed connections reset", connections=len(resources.connections), after_s=DRAIN_S)
-        finally:
-            self._end()
-
     async def close(self, *, keep_rules: bool = False) -> None:
-        """Removes the rules that capture, which would lead nowhere, and then close the relays."""
-        del keep_rules
-        await self._end_upkeep()
-        async with self._lock:
-            try:
-                if self._kernel:
-                    await self._kernel.close(keep_rules=self._relays is None)
-            finally:
-                self._end()
+        """Removes the rules that capture, which would lead nowhere, and then closes the relays.
 
-    async def _end_upkeep(self) -> None:
+        Connections are reset before: without the rules the kernel may not translate what is sent to their clients.
+        """
+        del keep_rules
         if self._upkeep:
             self._upkeep.cancel()
             with suppress(asyncio.CancelledError):
                 await self._upkeep
-
-    def _end(self) -> None:
-        if self._relays and self._resources:
-            self._relays.close(self._relays.listening)
-            self._resources.close()
-        self._relays = self._resources = None
+        async with self._lock:
+            try:
+                if self._resources:
+                    self._resources.reset()
+                if self._kernel:
+                    await self._kernel.close(keep_rules=self._relays is None)
+            finally:
+                if self._relays and self._resources:
+                    self._relays.close(self._relays.listening)
+                    self._resources.close()
+                self._relays = self._resources = None
 
     def _udp_targets(self, family: Family, front: Front) -> frozenset[SocketAddress]:
         if is_loopback(front.key.address):

@@ -80,9 +80,13 @@ class RelayResources:
         """A buffer for the datagram that is being relayed."""
         self.descriptors = DescriptorBudget(maximum(ConnectionKind.RELAYS) if limit is None else limit)
 
-    def close(self) -> None:
-        """Reset the connections that are left: a FIN would mean that all data was sent."""
+    def reset(self) -> None:
+        """Reset the connections: a FIN would mean that all data was sent."""
         for connection in list(self.connections):
             connection.reset()
+
+    def close(self) -> None:
+        """Reset the connections that are left, and close everything."""
+        self.reset()
         self.poller.close()
         self.pipes.close()

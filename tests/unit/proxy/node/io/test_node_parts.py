@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from fake_modes import fake_row
 from wholefiles import replace
 
 from kdns.apps.proxy import NodeProxy, api_source, listen_address, supervise
@@ -284,9 +285,36 @@ async def test_a_changed_file_begins_anew_and_a_wrong_one_does_not(tmp_path: Pat
             while len(started) < count:  # noqa: ASYNC110 - the node is the other task's
                 await asyncio.sleep(0.005)
         stop.set()
-        await task
+        assert await task is False
     assert [each.nftables.min_sync_period_s for each in started] == [1, 20, 300]
     assert said == ["ready"] * 3
+
+
+async def test_the_process_starts_again_for_another_mode() -> None:
+    settings = [Settings(mode="a"), Settings(mode="a", cluster_cidr="10.1.0.0/16"), Settings(mode="b")]
+    done: list[str] = []
+    modes = {name: fake_row(name, done, rules=False) for name in "ab"}
+    reload = asyncio.Event()
+
+    class Node(NodeProxy):
+        async def run(self) -> None:
+            assert self.takeover
+            await self.takeover.start(modes[self.settings.mode], self.settings)
+            reload.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(60):
+        starts_again = await supervise(
+            lambda: settings.pop(0),
+            lambda found: Node(found, api_source(found)),
+            asyncio.Event(),
+            reload,
+            file=None,
+            say=done.append,
+            modes=modes,
+        )
+    assert starts_again
+    assert done == ["a started in mode a", "a asked in mode a", "b asked in mode b", "a closed, rules stay"]
 
 
 def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:

@@ -62,49 +62,29 @@ async def started(takeover: Takeover, row: Mode) -> None:
     await takeover.start(row, Settings(mode=row.name))
 
 
-async def test_what_was_before_goes_on_until_the_rules_of_the_next_mode_stand() -> None:
+@pytest.mark.parametrize("keep_rules", [True, False])
+async def test_what_was_before_is_removed_when_it_is_cleaned_up(keep_rules: bool) -> None:
     done: list[str] = []
     kernel = Kernel(done, "kube-proxy", "a", "b")
-    async with takeover_of(kernel) as takeover:
-        await started(takeover, fake_row("a", done))
-        await takeover.clean_up(Settings(), lambda: done.append("flows"))
-        assert done == ["a started in mode a", "removed kube-proxy b", "flows"]
-        kernel.there += "b"
-        await started(takeover, fake_row("b", done))
-        assert done[3:] == ["b started in mode b"], "a goes on"
-        await takeover.clean_up(Settings())
-        await asyncio.sleep(0)
-        assert done[4:] == ["removed a", "a retires"], "its rules are gone when it retires"
-    assert done[6:] == ["a has retired", "b closed, rules stay"]
-    assert kernel.owners == 1
-
-
-@pytest.mark.parametrize("keep_rules", [True, False])
-async def test_before_its_first_sync_a_mode_takes_nothing_from_the_one_before(keep_rules: bool) -> None:
-    done: list[str] = []
-    kernel = Kernel(done, "a")
     async with takeover_of(kernel, keep_rules=keep_rules) as takeover:
-        for name in "abc":
-            await started(takeover, fake_row(name, done))
-        assert done == [f"{name} started in mode {name}" for name in "abc"]
-    end = "stay" if keep_rules else "go"
-    assert done[3:] == [f"{name} closed, rules {end}" for name in "cba"]
+        await started(takeover, fake_row("a", done))
+        assert done == ["a started in mode a"]
+        await takeover.clean_up(Settings(), lambda: done.append("flows"))
+        assert done[1:] == ["removed kube-proxy b", "flows"]
+    assert done[3:] == [f"a closed, rules {'stay' if keep_rules else 'go'}"]
 
 
-@pytest.mark.parametrize("can_reconfigure", [True, False])
-async def test_a_mode_of_the_same_name_goes_on_where_it_can(can_reconfigure: bool) -> None:
+async def test_a_mode_goes_on_with_settings_that_it_does_not_read_at_its_start() -> None:
     done: list[str] = []
+    a, b = fake_row("a", done), fake_row("b", done)
     async with takeover_of(Kernel(done)) as takeover:
-        a, b = fake_row("a", done, can_reconfigure=can_reconfigure), fake_row("b", done)
-        for row in (a, b, a, a):
-            await started(takeover, row)
-        await takeover.clean_up(Settings())
-        await asyncio.sleep(0)
-    again = [] if can_reconfigure else ["a closed, rules stay", "a started in mode a"]
-    assert done == [
-        *("a started in mode a", "b started in mode b", *again, *again),
-        *("removed nothing", "b retires", "b has retired", "a closed, rules stay"),
-    ]
+        assert takeover.goes_on(b, Settings()), "none runs yet"
+        await started(takeover, a)
+        assert takeover.goes_on(a, Settings(cluster_cidr="10.1.0.0/16"))
+        assert not takeover.goes_on(a, Settings(port_range="300-400"))
+        assert not takeover.goes_on(b, Settings())
+        await started(takeover, a)
+    assert done == ["a started in mode a", "a closed, rules stay"]
 
 
 async def test_rules_of_a_kube_proxy_stay_until_it_has_ended() -> None:
@@ -145,28 +125,6 @@ async def test_a_clean_up_that_fails_is_tried_again_and_told_once() -> None:
             await takeover.clean_up(Settings())
     assert "removed old" in done
     assert [each["reason"] for each in logged if each["log_level"] == "warning"] == ["nft: busy"]
-
-
-async def test_a_clean_up_that_fails_holds_up_only_the_modes_whose_rules_it_removes() -> None:
-    done: list[str] = []
-    legacy, nft = Kernel(done, "chains", failures=2), Kernel(done, "a", "old")
-
-    async def slept() -> None:
-        for _ in range(3):
-            await asyncio.sleep(0)
-
-    async with Takeover(
-        (legacy.clean_up, nft.clean_up), keep_rules=True, is_kube_proxy=answers([""]), own=nft.own, retry_s=0.01
-    ) as takeover:
-        await started(takeover, fake_row("a", done, cleanups=(nft.clean_up,)))
-        await started(takeover, fake_row("b", done, cleanups=(legacy.clean_up, nft.clean_up)))
-        await started(takeover, fake_row("c", done))
-        cleaning = asyncio.create_task(takeover.clean_up(Settings()))
-        await slept()
-        assert done[3:] == ["removed a old", "a retires"], "the rules of b may be there still"
-        await cleaning
-        await slept()
-        assert done[5:] == ["removed nothing", "removed chains", "removed nothing", "b retires"]
 
 
 @pytest.mark.parametrize(("failures", "pauses"), [(1, [10.0]), (4, [10.0, 20.0, 40.0, 80.0]), (9, [10.0, 600.0])])
