@@ -19,7 +19,7 @@ from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import Timing
 from kdns.errors import InputError, KdnsError
-from kdns.net import Address, parse_port, parse_unmapped_address, split_host_port
+from kdns.net import Address, parse_port, split_host_port
 from kdns.netlink.io.addresses import node_addresses, primary_addresses, watch_node_addresses
 from kdns.proxy.node.io.conntrack_room import ConntrackRoom
 from kdns.proxy.node.io.events import FALLBACK, EventRecorder
@@ -27,7 +27,6 @@ from kdns.proxy.node.io.health import ProxyHealth, ServiceHealthServers
 from kdns.proxy.node.io.host_settings import apply_oom_score, apply_sysctls
 from kdns.proxy.node.io.http_servers import http_servers, serve
 from kdns.proxy.node.io.metrics import MetricSources
-from kdns.proxy.node.io.registration import NodeRegistration
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.io.files import other_settings
 from kdns.proxy.settings.plan_config import node_view, proxy_config
@@ -68,7 +67,6 @@ class NodeProxy:
     _addresses: tuple[Address, ...] | None = None
     _api_servers: SocketAddresses = ()
     _last_node: Node | None = None
-    _registration: NodeRegistration | None = None
     _missing: str = ""
     _in_effect: Settings | None = None
     chosen: Choice | None = None
@@ -88,11 +86,9 @@ class NodeProxy:
     def plan_inputs(self) -> PlanInputs | None:
         """Returns node and configuration for the plan.
 
-        None while it is not decided whether this process reports the Node, and while detectLocalMode needs podCIDRs
-        that it does not have. When the Node object is deleted, the last one stays in use.
+        None while detectLocalMode needs podCIDRs that it does not have. When the Node object is deleted, the last one
+        stays in use.
         """
-        if self._registration and not (self._registration.is_decided or self._registration.is_reported):
-            return None
         node = self.node or self._last_node
         depends_on = node, tuple(self.state.service_cidrs.values()), self._addresses, self._api_servers
         if self._last_inputs[0] != depends_on or self._last_inputs[1] is None:
@@ -105,7 +101,13 @@ class NodeProxy:
             return None
         ranges = [cidr for each in self.state.service_cidrs.values() for cidr in each.spec.cidrs or ()]
         settings = self._in_effect or self.settings
-        view = node_view(node, self.name, bind_address=settings.bind_address, addresses=self._addresses)
+        view = node_view(
+            node,
+            self.name,
+            bind_address=settings.bind_address,
+            addresses=self._addresses,
+            defaults=primary_addresses(self._addresses or ()),
+        )
         return view, proxy_config(settings, node, sorted(ranges), self._api_servers)
 
     async def run(self) -> None:
@@ -151,12 +153,8 @@ class NodeProxy:
         )
         stack.enter_context(mode.watch(sync_runner.foreign_change))
 
-        self._registration = registration = self._node_registration(sync_runner)
-
         def addressed(addresses: tuple[Address, ...]) -> None:
-            if addresses != self._addresses:
-                self._addresses = addresses
-                registration.addresses_changed()
+            self._addresses = addresses
             sync_runner.inputs_changed()
 
         def moved(servers: SocketAddresses) -> None:
@@ -164,10 +162,7 @@ class NodeProxy:
             sync_runner.inputs_changed()
 
         def changed(changes: list[AnyChange]) -> None:
-            if Node in self.state.synced:
-                registration.node_seen()
-            if registration.is_decided:
-                self.log_missing()
+            self.log_missing()
             sync_runner.changed(changes)
 
         timing = Timing(page_objects=2000, verify_s=max(settings.config_sync_period_s, 60.0))
@@ -180,19 +175,11 @@ class NodeProxy:
             "conntrack room": ConntrackRoom().run(),
             "service health": service_health.run(),
             "events": events.run(),
-            "registration": registration.run(),
             "first sync": self._first_sync(sync_runner),
             "takeover": self._clean_up(takeover, settings, conntrack),
             **self._http_servers(health, sources, connections),
         }
         await _together(coroutines)
-
-    def _node_registration(self, sync_runner: SyncRunner) -> NodeRegistration:
-        def decided() -> None:
-            self.log_missing()
-            sync_runner.inputs_changed()
-
-        return NodeRegistration(self.source, self.name, lambda: self.node, self._own_addresses, decided)
 
     def log_missing(self) -> None:
         """Logs missing parts of this node's object once, after Nodes were listed."""
@@ -206,15 +193,6 @@ class NodeProxy:
         if missing and missing != self._missing:
             log.warning("Node incomplete", node=self.name, missing=missing)
         self._missing = missing
-
-    def _own_addresses(self) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
-        """Returns the addresses for the Node, including bindAddress, and all addresses of this machine."""
-        own = self._addresses or ()
-        bound = parse_unmapped_address(self.settings.bind_address)
-        primary = {address.version: address for address in primary_addresses(own)}
-        if bound and not (bound.is_unspecified or bound.is_loopback):
-            primary[bound.version] = bound
-        return tuple(address for _, address in sorted(primary.items())), (*own, *primary.values())
 
     async def _first_sync(self, sync_runner: SyncRunner) -> None:
         """Loads without the garbage collector. Raises KdnsError if the node does not get podCIDRs in time.

@@ -229,7 +229,8 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
     Yields the mode that runs. Raises ApplyError if none can. The conntrack limits of the machine are not changed.
     """
     from kdns.apps import proxy as node  # noqa: PLC0415 - only with --proxy
-    from kdns.proxy.settings.settings import Settings  # noqa: PLC0415
+    from kdns.apps.node_addresses import report_addresses  # noqa: PLC0415 - the same
+    from kdns.proxy.settings.settings import Settings  # noqa: PLC0415 - the same
 
     settings = Settings(
         mode=options.proxy,
@@ -241,17 +242,20 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
     )
     proxy = node.NodeProxy(settings, source, owns_host=False)
     running, ready = asyncio.create_task(proxy.run(), name="dataplane"), asyncio.create_task(proxy.established.wait())
+    reporting = asyncio.create_task(report_addresses(source, proxy.name), name="addresses")
     try:
         await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await running
         running.add_done_callback(log_failure)
+        reporting.add_done_callback(log_failure)
         assert proxy.chosen  # noqa: S101 - it is at work
         yield proxy.chosen
     finally:
-        ready.cancel()
-        running.cancel()
-        await asyncio.wait((running, ready))
+        tasks = running, ready, reporting
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def dns_config(options: UpOptions) -> Corefile:

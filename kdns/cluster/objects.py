@@ -10,8 +10,6 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from kdns.net import Address, parse_unmapped_address
-
 __all__ = [
     "ClientIPConfig",
     "Conditions",
@@ -438,12 +436,6 @@ class Node(Slim, frozen=True):
     def zone(self) -> str:
         """The zone of its label, or ""."""
         return self.metadata.labels.zone if self.metadata.labels else ""
-
-    @property
-    def internal_ips(self) -> tuple[Address, ...]:
-        """Its addresses of type InternalIP."""
-        rows = [parse_unmapped_address(row.address) for row in self.status.addresses or () if row.type == "InternalIP"]
-        return tuple(address for address in rows if address)
 
     @property
     def pod_cidrs(self) -> tuple[str, ...]:

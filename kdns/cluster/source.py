@@ -8,9 +8,6 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Service
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-OWN_BUILD = "+kdns-"
-"""A part of gitVersion in GET /version that identifies the API of `kdns up`."""
-
 
 @dataclass(frozen=True, slots=True)
 class ClientTLS:

@@ -185,7 +185,9 @@ class Proxy:
         )
         own = self.nodes[self.config["node"]]
         local = [text.split("/")[0] for some in facts()["meta"]["node_addresses"].values() for text in some]
-        view = node_view(own, self.config["node"], bind_address=settings.bind_address, addresses=map(ip_address, local))
+        view = node_view(
+            own, self.config["node"], bind_address=settings.bind_address, addresses=[*map(ip_address, local)]
+        )
         self.planner = Planner(self.state, view, proxy_config(settings, own))
         self.tables = {family: Tables(self.planner.plan.of(family), self.features) for family in self.families}
         self.write_all()

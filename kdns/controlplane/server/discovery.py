@@ -7,7 +7,6 @@ from base64 import b64encode
 from hashlib import sha256
 from typing import Final
 
-from kdns.cluster.source import OWN_BUILD
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
@@ -45,7 +44,7 @@ def version(build: str, platform: tuple[str, str]) -> Json:
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"v{KUBERNETES_VERSION}{OWN_BUILD}{build}",
+        "gitVersion": f"v{KUBERNETES_VERSION}+kdns-{build}",
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
@@ -30,14 +30,22 @@ _PROTECTED_PORT: Final = re.compile(
 
 
 def node_view(
-    node: Node | None, name: str, *, bind_address: str = "", addresses: Iterable[Address] | None = None
+    node: Node | None,
+    name: str,
+    *,
+    bind_address: str = "",
+    addresses: Collection[Address] | None = None,
+    defaults: Iterable[Address] = (),
 ) -> NodeView:
     """Returns the node as the plan sees it. `node` is None if the object does not exist.
 
-    `addresses` are the kernel's local addresses; None: those of the Node object are used. A `bind_address` other than
-    0.0.0.0 and :: is the primary address of its family, whatever the object has.
+    `addresses` are the kernel's local addresses; None: those of the Node object are used. `defaults` take the place of
+    the object's where the kernel has none of these. A `bind_address` other than 0.0.0.0 and :: is the primary address
+    of its family, whatever the object has.
     """
     reported = _reported_addresses(node)
+    if addresses and not {*addresses} & {*reported}:
+        reported = tuple(defaults)
     primary = {address.version: address for address in reversed(reported)}
     bound = parse_unmapped_address(bind_address)
     if bound and not bound.is_unspecified:

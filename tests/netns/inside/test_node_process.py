@@ -275,20 +275,16 @@ def test_udp_clients_follow_the_endpoints_and_others_stay(
     assert "deleted_entries_total" in fetched(f"{METRICS}/metrics")[1]
 
 
-def test_node_ports_are_at_the_addresses_of_a_node_that_nobody_made(
+def test_node_ports_are_at_the_addresses_of_a_machine_whose_node_nobody_made(
     world: World, loop: asyncio.AbstractEventLoop, api: Api, node: Started
 ) -> None:
-    """`kdns proxy` reports its Node, as a kubelet would; clients keep their addresses with policy Local."""
+    """Clients keep their addresses with policy Local."""
     assert node.process.poll() is None
-    rows = api.ask("GET", "/api/v1/nodes/machine")["status"]["addresses"]
-    addresses = [row["address"] for row in rows if row["type"] == "InternalIP"]
-    assert addresses[0] == NODE
-    assert addresses[1].startswith("2001:db8:2::")
     made = api.service("here", type="NodePort", externalTrafficPolicy="Local")
     port = made["spec"]["ports"][0]["nodePort"]
 
     async def answer() -> tuple[str, str]:
-        found = await world.probe("192.0.2.100", addresses[0], "TCP", port)
+        found = await world.probe("192.0.2.100", NODE, "TCP", port)
         return found.backend or found.error, found.seen
 
     for where, wanted in (("machine", ("10.1.0.2", "192.0.2.100")), ("kdns", ("dropped", ""))):
@@ -353,6 +349,13 @@ def test_health_metrics_and_configuration_are_served(
         return (await world.probe("10.1.1.2", vip, "TCP", 80)).backend
 
     run(loop, until("10.1.0.2", works))
+
+    async def healthz_status() -> int:
+        return (await asyncio.to_thread(fetched, f"{HEALTHZ}/healthz"))[0]
+
+    assert run(loop, healthz_status()) == 503, "without its Node"
+    api.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "machine"}})
+    run(loop, until(200, healthz_status))
     status, body, headers = fetched(f"{HEALTHZ}/healthz")
     assert (status, json.loads(body)["nodeEligible"], headers["Content-Type"]) == (
         200,
@@ -390,10 +393,6 @@ def test_health_metrics_and_configuration_are_served(
     taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
     for spec, healthz in (({"taints": taints}, 503), ({"taints": None}, 200)):
         api.ask("PATCH", "/api/v1/nodes/machine", {"spec": spec}, "application/merge-patch+json")
-
-        async def healthz_status() -> int:
-            return (await asyncio.to_thread(fetched, f"{HEALTHZ}/healthz"))[0]
-
         run(loop, until(healthz, healthz_status))
         assert fetched(f"{HEALTHZ}/livez")[0] == 200
 

@@ -38,9 +38,21 @@ def test_virtual_ips_come_and_go_with_the_cluster(
             return (await world.probe(source, destination, "TCP", port)).backend
 
         loop.run_until_complete(until("10.1.0.2", backend))
+    assert_node_follows_addresses(loop, api)
     assert cluster.stop() == 0
     left = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
     assert not [name for name in ("kdns", "KUBE-") if name in left]
+
+
+def assert_node_follows_addresses(loop: asyncio.AbstractEventLoop, api: Api) -> None:
+    """Without a default route, a machine's Node has its lowest address."""
+
+    async def reported() -> str:
+        return str(api.ask("GET", "/api/v1/nodes/kdns")["status"]["addresses"][0]["address"])
+
+    for verb, wanted in (("add", "10.0.0.1"), ("del", "192.0.2.1")):
+        subprocess.run(["ip", "address", verb, "10.0.0.1/32", "dev", "lo"], check=True)
+        loop.run_until_complete(until(wanted, reported))
 
 
 def test_they_go_with_the_terminal(world: World, tmp_path: Path) -> None:

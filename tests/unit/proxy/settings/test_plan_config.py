@@ -35,6 +35,9 @@ def addresses(*texts: str) -> tuple[Any, ...]:
     return tuple(map(parse_unmapped_address, texts))
 
 
+OWN = addresses("10.0.0.9")
+
+
 @pytest.mark.parametrize(
     ("node", "bind", "known", "expected"),
     [
@@ -42,12 +45,16 @@ def addresses(*texts: str) -> tuple[Any, ...]:
          addresses("fd00::1", "192.0.2.1", "192.0.2.9", "198.51.100.1"))),
         (N1, "198.51.100.7", (), NodeView("n1", "a", addresses("198.51.100.7", "fd00::1"),
          addresses("198.51.100.7", "fd00::1"))),
-        (None, "", addresses("127.0.0.1", "10.0.0.1", "::1"), NodeView("n1", "", (), addresses("10.0.0.1"))),
+        (None, "", addresses("127.0.0.1", "10.0.0.1", "::1"),
+         NodeView("n1", "", OWN, addresses("10.0.0.1", "10.0.0.9"))),
+        (N1, "", addresses("10.0.0.1"), NodeView("n1", "a", OWN, addresses("10.0.0.1", "10.0.0.9"))),
+        (N1, "", addresses("10.0.0.1", "fd00::1"), NodeView("n1", "a", addresses("192.0.2.1", "fd00::1"),
+         addresses("10.0.0.1", "fd00::1", "192.0.2.1"))),
         (None, "::", None, NodeView("n1")),
     ],
 )  # fmt: skip
 def test_the_node(node: Node | None, bind: str, known: Any, expected: NodeView) -> None:
-    found = node_view(node, "n1", bind_address=bind, addresses=known)
+    found = node_view(node, "n1", bind_address=bind, addresses=known, defaults=OWN)
     assert replace(found, addresses=()) == replace(expected, addresses=())
     assert set(found.addresses) == set(expected.addresses)
 
