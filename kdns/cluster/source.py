@@ -42,6 +42,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """The file of a cluster's snapshot, which is not used when it is older than `max_age_s`."""
+
+    path: str
+    max_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """The kinds and selectors that are followed. `labels` selects Services, EndpointSlices and Pods, as in CoreDNS.
 

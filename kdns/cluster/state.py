@@ -96,8 +96,8 @@ def addresses_of(endpoints: Iterable[Endpoint] | None) -> Iterator[str]:
 class State:
     """Objects and indexes. Not thread-safe: one event loop owns it.
 
-    `synced` holds the kinds with a complete list. `changed_s` is the Unix time of the last change, as
-    listeners get it.
+    `synced` holds the kinds with a complete list, `stale` those of them whose list is a snapshot's, saved at `as_of_s`.
+    `changed_s` is the Unix time of the last change, as listeners get it.
     """
 
     services: dict[Key, Service] = field(default_factory=dict)
@@ -108,6 +108,8 @@ class State:
     service_cidrs: dict[Key, ServiceCIDR] = field(default_factory=dict)
     service_imports: dict[Key, ServiceImport] = field(default_factory=dict)
     synced: set[type[Object]] = field(default_factory=set)
+    stale: set[type[Object]] = field(default_factory=set)
+    as_of_s: float = 0.0
     slices_by_service: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     slices_by_import: dict[Key, dict[Key, EndpointSlice]] = field(default_factory=dict)
     services_by_ip: Index = field(default_factory=Index)
@@ -164,7 +166,12 @@ class State:
         """Finishes a complete list of `kind`: delete every object whose key is not in the list."""
         gone = [key for key in self.objects(kind) if key not in keys]
         self.synced.add(kind)
+        self.stale.discard(kind)
         return [change for key in gone if (change := self.delete(kind, key))]
+
+    def is_listed(self, kind: type[Object]) -> bool:
+        """Returns whether the API has listed this kind in full."""
+        return kind in self.synced and kind not in self.stale
 
     def objects(self, kind: type[Object]) -> Mapping[Key, Object]:
         """Returns all stored objects of `kind`, by their keys."""

@@ -11,7 +11,20 @@ from types import EllipsisType
 from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
-from kdns.dns.types import BADVERS, COOKIE, EXTENDED_ERROR, FORMERR, IN, NOTIMP, OPT, PADDING, TCP_KEEPALIVE
+from kdns.dns.types import (
+    BADVERS,
+    COOKIE,
+    EXTENDED_ERROR,
+    FORMERR,
+    IN,
+    NOTIMP,
+    NXDOMAIN,
+    OPT,
+    PADDING,
+    STALE_ANSWER,
+    STALE_NXDOMAIN_ANSWER,
+    TCP_KEEPALIVE,
+)
 from kdns.named_tuples import quick_replace
 
 HEADER_BYTES: Final = 12
@@ -232,6 +245,11 @@ def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
 def extended_error(code: int, text: str = "") -> tuple[int, bytes]:
     """Returns the option that gives the reason for an error or a stale answer (RFC 8914 §2)."""
     return EXTENDED_ERROR, code.to_bytes(2, "big") + text.encode("utf-8")
+
+
+def stale_mark(rcode: int, text: str = "") -> tuple[int, bytes]:
+    """Returns the option that says that an answer with this code is out of date."""
+    return extended_error(STALE_NXDOMAIN_ANSWER if rcode == NXDOMAIN else STALE_ANSWER, text)
 
 
 def encode_options(options: tuple[tuple[int, bytes], ...]) -> bytes:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from kdns.cluster.source import Scope, Source
+from kdns.cluster.source import Scope, SnapshotFile, Source
 from kdns.cluster.state import OnChange, State
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.response import Subject
@@ -265,7 +265,15 @@ class Peers(Protocol):
         """
         ...
 
-    def cluster(self, source: Source, scope: Scope, changed: OnChange, *, startup_timeout_s: float) -> State:
+    def cluster(
+        self,
+        source: Source,
+        scope: Scope,
+        changed: OnChange,
+        *,
+        startup_timeout_s: float,
+        snapshot: SnapshotFile | None = None,
+    ) -> State:
         """Returns the state of a watched cluster; the server waits so long for the first complete list."""
         ...
 

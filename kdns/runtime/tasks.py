@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kdns import logs
 
 T = TypeVar("T")
+
+SLICE_S: Final = 0.001
+"""How long work of many parts goes on before others get the loop."""
 
 log = logs.get(__name__)
 
@@ -20,6 +23,23 @@ def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
     return task
+
+
+def time_slice() -> Callable[[], bool]:
+    """Returns whether a slice of time that begins now is over: then others get the loop."""
+    time_s = asyncio.get_running_loop().time
+    end_s = time_s() + SLICE_S
+    return lambda: time_s() >= end_s
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yields the items; after each slice of time others get the loop."""
+    is_over = time_slice()
+    for item in items:
+        yield item
+        if is_over():
+            await asyncio.sleep(0)
+            is_over = time_slice()
 
 
 def log_failure(ended: asyncio.Task[None]) -> None:

@@ -11,11 +11,14 @@ from typing import Final
 
 from kdns import logs
 from kdns.cluster.io.informer import FollowStats, follow
-from kdns.cluster.objects import EndpointSlice
-from kdns.cluster.source import Scope, Source
+from kdns.cluster.io.snapshots import SnapshotKeeper
+from kdns.cluster.objects import EndpointSlice, Object
+from kdns.cluster.snapshot import identity
+from kdns.cluster.source import Scope, SnapshotFile, Source
 from kdns.cluster.state import AnyChange, OnChange, State
 from kdns.errors import InputError
 from kdns.runtime.metrics import Histogram
+from kdns.runtime.tasks import observed
 
 log = logs.get(__name__)
 
@@ -33,15 +36,36 @@ class Cluster:
     source: Source
     scope: Scope
     error_at: Callable[[InputError], InputError] = lambda error: error
+    snapshot: SnapshotFile | None = None
     state: State = field(default_factory=State)
     stats: FollowStats = field(default_factory=FollowStats)
     listeners: list[OnChange] = field(default_factory=list)
     programming: dict[str, Histogram] = field(default_factory=dict)
+    noticed: asyncio.Event = field(default_factory=asyncio.Event)
+    keeper: SnapshotKeeper | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keeper = SnapshotKeeper(self, self.snapshot) if self.snapshot else None
+
+    @property
+    def kinds(self) -> tuple[type[Object], ...]:
+        """The kinds that are followed."""
+        return self.scope.kinds
+
+    @property
+    def identity(self) -> str:
+        """What tells this cluster in a snapshot."""
+        return identity(self.source, self.scope)
 
     @property
     def is_synced(self) -> bool:
-        """Whether all kinds have been listed once."""
-        return set(self.scope.kinds) <= self.state.synced
+        """Whether all kinds have been listed once, or are from a snapshot."""
+        return set(self.kinds) <= self.state.synced
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether changes of all kinds arrive."""
+        return all(self.stats.kinds[kind].connected for kind in self.kinds if kind in self.stats.kinds)
 
     def changed(self, changes: list[AnyChange]) -> None:
         """Passes the changes to all listeners.
@@ -55,6 +79,7 @@ class Cluster:
         for change in changes:
             if isinstance(change.new, EndpointSlice):
                 self._observe(change.new, now_s)
+        self.noticed.set()
 
     def _observe(self, endpoint_slice: EndpointSlice, now_s: float) -> None:
         """Counts the time since the change that led to this slice."""
@@ -77,7 +102,7 @@ class Clusters:
 
     def __init__(self, default_source: Source | None = None) -> None:
         self._default_source = default_source
-        self._clusters: dict[tuple[Source, Scope], Cluster] = {}
+        self._clusters: dict[tuple[Source, Scope, SnapshotFile | None], Cluster] = {}
         self._tasks: dict[Cluster, asyncio.Task[None]] = {}
         self._is_started = False
         self.startup_timeout_s = 0.0
@@ -92,12 +117,18 @@ class Clusters:
         """Whether every cluster has been listed in full."""
         return all(cluster.is_synced for cluster in self.followed)
 
-    def of(self, source: Source, scope: Scope, error_at: Callable[[InputError], InputError]) -> Cluster:
+    def of(
+        self,
+        source: Source,
+        scope: Scope,
+        error_at: Callable[[InputError], InputError],
+        snapshot: SnapshotFile | None = None,
+    ) -> Cluster:
         """Returns the cluster of a source, within `scope`; `follow` must be called for a new one."""
         if self._default_source and not (source.kubeconfig or source.endpoint):
             source = self._default_source
-        key = (source, scope)
-        return self._clusters.setdefault(key, Cluster(source, scope, error_at))
+        key = (source, scope, snapshot)
+        return self._clusters.setdefault(key, Cluster(source, scope, error_at, snapshot))
 
     def follow(self) -> None:
         """Starts following the clusters that are not followed yet."""
@@ -132,6 +163,7 @@ class Clusters:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _follow(self, cluster: Cluster) -> None:
+        keeping = observed(cluster.keeper.run(), "snapshot") if cluster.keeper else None
         try:
             await follow(cluster.source, cluster.state, cluster.changed, cluster.stats, scope=cluster.scope)
         except InputError as error:
@@ -139,3 +171,6 @@ class Clusters:
             if self._is_started:  # until then, `wait` raises it
                 log.error("api server cannot be watched", error=str(failure))  # noqa: TRY400 - the text says it all
             raise failure from error
+        finally:
+            if keeping:
+                keeping.cancel()

@@ -6,7 +6,7 @@ reported that it is deleted. A watch that ends is resumed from the last resource
 every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. A
 list that lacks most of the stored objects is accepted if the next one, Timing.confirm_s later, lacks most as well.
 
-Objects and events are applied in order and in slices of SLICE_S, between which the loop serves others. A watch resumes
+Objects and events are applied in order and in slices of time, between which the loop serves others. A watch resumes
 after the last event that was applied.
 
 Differs: client-go accepts any list, also an empty one of another kind; existing names would get NXDOMAIN.
@@ -47,15 +47,13 @@ from kdns.cluster.watch import (
     resource_version_of,
 )
 from kdns.errors import ApiServerError
+from kdns.runtime.tasks import time_slice
 
 OnChange: TypeAlias = Callable[[list[AnyChange]], None]
 """Called with the changes of one list page or one batch of events, after all of them are in State.
 
 Called with an empty list when the first complete list of a kind changed nothing: State.synced has one more kind.
 """
-
-SLICE_S = 0.001
-"""How long objects or events are applied before others get the loop."""
 
 TOO_LARGE = "Too large resource version"
 """The message, with status 504, for a resourceVersion that the server has not reached: it was restored or replaced."""
@@ -208,7 +206,7 @@ class Reflector:
             log.warning("api server has an older resource version", kind=self.resource.plural, reason=error.reason)
             return 1
         if error.status:
-            if self.resource.is_optional and error.status in ABSENT and self.resource.kind not in self.state.synced:
+            if self.resource.is_optional and error.status in ABSENT and not self.state.is_listed(self.resource.kind):
                 self._absent(error)
             if not (self.resource.is_optional and error.status == HTTPStatus.NOT_FOUND):
                 self.outage.refused(self.resource, error)
@@ -254,7 +252,7 @@ class Reflector:
 
     async def _list(self) -> None:
         kind = self.resource.kind
-        first_time = kind not in self.state.synced
+        first_time = not self.state.is_listed(kind)
         before = frozenset(self.state.objects(kind))
         began_s = self.now_s()
         self.stats.lists += 1
@@ -311,7 +309,7 @@ class Reflector:
     def _upsert(self, objects: Iterator[Object], result: ListResult) -> bool:
         """Stores listed objects for a slice of time, and hands over the changes; returns whether some may be left."""
         changes: list[AnyChange] = []
-        is_over = self._slice()
+        is_over = time_slice()
         try:
             for obj in objects:
                 result.keys.add(obj.key)
@@ -323,12 +321,6 @@ class Reflector:
         finally:
             result.changes += len(changes)
             self._hand_over(changes)
-
-    def _slice(self) -> Callable[[], bool]:
-        """Returns whether a slice of time that begins now is over."""
-        time_s = asyncio.get_running_loop().time
-        end_s = time_s() + SLICE_S
-        return lambda: time_s() >= end_s
 
     def _put(self, obj: Object) -> AnyChange | None:
         """Stores an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
@@ -366,7 +358,7 @@ class Reflector:
         """
         changes: list[AnyChange] = []
         last: Event | None = None
-        is_left, is_over = False, self._slice()
+        is_left, is_over = False, time_slice()
         try:
             for event in events:
                 if event.type == "ERROR":

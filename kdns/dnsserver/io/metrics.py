@@ -90,6 +90,14 @@ def gauges(
             "kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters())
         )
     )
+    rows.add(
+        Metric("kdns_snapshot_served", "Whether answers are of a snapshot.", ("server",), lambda: _stale(clusters()))
+    )
+    rows.add(
+        Metric("kdns_snapshot_age_seconds", "Since it was saved.", ("server",), lambda: _snapshot_ages(clusters()))
+    )
+    name = "kdns_snapshot_failures"
+    rows.add(Metric(name, "Failed writes.", ("server",), lambda: _snapshot_failures(clusters()), COUNTER))
     rows.add(Metric("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters())))
     rows.add(Metric("kdns_answers", "Answers ready.", ("server",), lambda: _answers(servers)))
     name, text = "kdns_lost_log_lines", "Log lines that could not be written."
@@ -161,6 +169,20 @@ def _staleness(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
         for kind, stats in cluster.stats.kinds.items():
             if stats.last_contact_s is not None:
                 yield Sample((name, kind.__name__), time.monotonic() - stats.last_contact_s)
+
+
+def _stale(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    return (Sample((name,), bool(each.state.stale)) for name, each in _named(clusters) if each.keeper)
+
+
+def _snapshot_ages(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    for name, cluster in _named(clusters):
+        if cluster.keeper and cluster.keeper.saved_s:
+            yield Sample((name,), time.time() - cluster.keeper.saved_s)
+
+
+def _snapshot_failures(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
+    return (Sample((name,), each.keeper.failures) for name, each in _named(clusters) if each.keeper)
 
 
 def _objects(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:

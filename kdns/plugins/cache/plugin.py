@@ -23,8 +23,8 @@ from math import ceil
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kdns.dns.names import Labels, ZoneSet
-from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, extended_error
-from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, STALE_ANSWER, STALE_NXDOMAIN_ANSWER, TRANSFERS
+from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, stale_mark
+from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
 from kdns.dnsserver.chain import NO_EFFECT, Effect, Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
@@ -251,8 +251,7 @@ class Cache(Plugin):
         tallies = (counts.requests, counts.hits[item.kind], counts.stale)
         reuse = item.reuse(min(item.next_refresh_s, item.end_s + stale.max_age_s))
         response = with_ttl(_for_client(item.response, request.query, tallies, reuse), stale.ttl_s or STALE_TTL_S)
-        mark = extended_error(STALE_NXDOMAIN_ANSWER if response.rcode == NXDOMAIN else STALE_ANSWER)
-        return response._replace(options=(mark,), aged_from_s=None)
+        return response._replace(options=(stale_mark(response.rcode),), aged_from_s=None)
 
     async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:
         if self._refresh(item, question) or item.key in self._refreshes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from kdns.dns.names import Labels, ZoneSet
-from kdns.dns.query import AA
+from kdns.dns.query import AA, stale_mark
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
 from kdns.dnsserver.chain import (
@@ -21,7 +22,7 @@ from kdns.dnsserver.chain import (
     has_parent_behind,
     then,
 )
-from kdns.plugins.kubernetes.subjects import APEX, REVERSE
+from kdns.plugins.kubernetes.subjects import APEX, REVERSE, STALE
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
 
 RCODES: Final = {
@@ -30,6 +31,7 @@ RCODES: Final = {
     Status.NXDOMAIN: NXDOMAIN,
     Status.SERVFAIL: SERVFAIL,
 }
+OF_SNAPSHOT: Final = Reuse((STALE,))
 UNLISTED: Final = "the cluster is not listed yet"
 _UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
 
@@ -95,10 +97,17 @@ class ZoneAnswers(Plugin):
 
     def _response(self, result: Result) -> Response:
         status, zone, answer, additional, _, _ = result
-        reuse = _reuse(result)
+        reuse, state = _reuse(result), self.zones.state
+        options: tuple[tuple[int, bytes], ...] = ()
+        if state.stale:
+            reuse = reuse.and_then(OF_SNAPSHOT)
+            saved = datetime.fromtimestamp(state.as_of_s, UTC).isoformat(timespec="seconds")
+            options = (stale_mark(RCODES[status], f"no API answers; as of {saved}"),)
         if status is Status.SUCCESS:
-            return Response(NOERROR, AA, answer, (), additional, None, reuse, self._name, zone)
-        response = Response(RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone)
+            return Response(NOERROR, AA, answer, (), additional, None, reuse, self._name, zone, options=options)
+        response = Response(
+            RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone, options=options
+        )
         return response._replace(error=UNLISTED) if status is Status.SERVFAIL else response
 
 

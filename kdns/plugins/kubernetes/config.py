@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from kdns.cluster import selectors
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
-from kdns.cluster.source import ClientTLS, Scope, Source
+from kdns.cluster.source import ClientTLS, Scope, SnapshotFile, Source
 from kdns.corefile.address import all_zones, is_reverse, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -34,6 +34,8 @@ from kdns.dnsserver.stanza import (
 from kdns.plugins.kubernetes.options import Options, PodMode
 
 MAX_TTL_S = 3600
+MAX_AGE_S = 86400.0
+"""The greatest age of a snapshot that is served."""
 DEFAULT_SOURCE = Source()
 
 
@@ -42,7 +44,8 @@ class KubernetesConfig:
     """Where the objects come from, which are exposed, and how.
 
     `labels` and `namespace_labels` are selectors for the API, "" selects all. Unknown names in the zones of
-    `fallthrough` go to the next directive.
+    `fallthrough` go to the next directive. `snapshot` is served while no API answers; then the directive is ready if
+    `is_ready_when_stale`.
     """
 
     options: Options
@@ -51,6 +54,8 @@ class KubernetesConfig:
     namespace_labels: str = ""
     fallthrough: tuple[str, ...] = ()
     startup_timeout_s: float = 5.0
+    snapshot: SnapshotFile | None = None
+    is_ready_when_stale: bool = True
 
     @property
     def scope(self) -> Scope:
@@ -137,6 +142,18 @@ def _zonal(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     return replace(config, options=replace(config.options, zonal=True))
 
 
+def _snapshot(config: KubernetesConfig, line: Line) -> KubernetesConfig:
+    path, *words = line.args
+    is_unready = bool(words) and words[-1].text == "unready"
+    ages = words[: len(words) - is_unready]
+    if len(ages) > 1:
+        raise ages[1].expected("`unready`")
+    max_age_s = duration_s(ages[0]) if ages else MAX_AGE_S
+    if not max_age_s:
+        raise ages[0].expected("a duration above 0")
+    return replace(config, snapshot=SnapshotFile(path.text, max_age_s), is_ready_when_stale=not is_unready)
+
+
 OPTIONS = {
     "endpoint": Option("endpoint URL", sets_all("source.endpoint", _endpoint), (1, UNLIMITED)),
     "tls": Option("tls CERT KEY CACERT", sets_all("source.tls", lambda args: ClientTLS(*map(text, args)))),
@@ -156,6 +173,7 @@ OPTIONS = {
     "fallthrough": FALLTHROUGH,
     "ignore": Option("ignore empty_service", _ignore),
     "startup_timeout": Option("startup_timeout DURATION", sets("startup_timeout_s", duration_s)),
+    "snapshot": Option("snapshot FILE [MAX_AGE] [unready]", _snapshot),
     "multicluster": Option("multicluster [ZONES...]", _multicluster),
     "zonal": Option("zonal", _zonal),
 }

@@ -55,8 +55,8 @@ class ClusterNames:
         }
 
     def find(self, labels: Sequence[bytes], qtype: int, name: bytes) -> Found | None:
-        """See ExactNames."""
-        if not (labels and self._zones.is_synced):
+        """See ExactNames. What is from a snapshot is marked by the chain."""
+        if not (labels and self._zones.is_synced) or self._state.stale:
             return None
         if self._is_reverse:
             return self._pointer(labels) if qtype == PTR else None

@@ -16,7 +16,7 @@ from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.exact import ClusterNames
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.subjects import APEX, touched
+from kdns.plugins.kubernetes.subjects import APEX, STALE, touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
 from kdns.plugins.kubernetes.zone import Zones
 from kdns.plugins.transfer import Transfer
@@ -38,6 +38,7 @@ class Kubernetes(ZoneAnswers):
         self._block = block
         self.plugins = block.plugins
         self._attached: list[ZoneAnswers] = []
+        self._is_marked = False
 
     def attach(self, answers: ZoneAnswers) -> None:
         """Adds other zones that receive the changes of this cluster."""
@@ -46,9 +47,13 @@ class Kubernetes(ZoneAnswers):
     def changed(self, changes: Sequence[AnyChange], changed_s: float) -> None:
         """Drops the answers of changed subjects; the SOA serial becomes the time of the changes (Unix seconds).
 
-        Before everything is listed only the zones' own names have answers that are kept.
+        Before everything is listed only the zones' own names have answers that are kept. When a snapshot is served, or
+        not any more, answers get or lose their mark.
         """
         visible = [change for change in changes if _is_visible(change)]
+        is_marked, self._is_marked = self._is_marked, bool(self.zones.state.stale)
+        if is_marked != self._is_marked:
+            self._block.forget({APEX, STALE})
         if changes and not visible:
             return
         everyone = (self, *self._attached)
@@ -104,10 +109,16 @@ def build(config: KubernetesConfig, setup: Needs) -> Kubernetes:
     def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
         plugin.changed(changes, changed_s)
 
-    state = setup.cluster(config.source, config.scope, changed, startup_timeout_s=config.startup_timeout_s)
+    state = setup.cluster(
+        config.source,
+        config.scope,
+        changed,
+        startup_timeout_s=config.startup_timeout_s,
+        snapshot=config.snapshot,
+    )
     plugin = Kubernetes(state, replace(config.options, own_addresses=setup.own_addresses), setup, config.fallthrough)
     plugin.resolve = setup.resolve
-    setup.readiness(NAME, lambda: plugin.zones.is_synced)
+    setup.readiness(NAME, lambda: plugin.zones.is_synced and (config.is_ready_when_stale or not state.stale))
     return plugin
 
 

@@ -28,6 +28,8 @@ APEX: Final[Subject] = ("apex",)
 """SOA, NS and ns.dns: touched by every change."""
 REVERSE: Final[Subject] = ("reverse",)
 """Reverse names shorter than an address: touched when any address comes or goes."""
+STALE: Final[Subject] = ("stale",)
+"""All answers that are marked because they are made of a snapshot."""
 NAMESPACES: Final[Subject] = EVERYTHING
 """The set of namespaces: every answer depends on it."""
 

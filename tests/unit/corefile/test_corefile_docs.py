@@ -73,7 +73,7 @@ def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
         ready.DIRECTIVE: ReadyPage(HostPort("localhost", 8181)),
         prometheus.DIRECTIVE: MetricsPage(HostPort("localhost", 9153)),
         kubernetes.DIRECTIVE: replace(
-            only(of_cluster, kubernetes.DIRECTIVE), source=Source(endpoint="http://127.0.0.1:8001")
+            only(of_cluster, kubernetes.DIRECTIVE), source=Source(endpoint="http://127.0.0.1:8001"), snapshot=None
         ),
     }
     assert server.directives == {**of_cluster.directives, **{row.name: (config,) for row, config in own.items()}}

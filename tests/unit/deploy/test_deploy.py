@@ -158,8 +158,13 @@ def test_the_pods_are_as_important_and_as_spread_as_corednss() -> None:
 
 
 def test_the_corefile_is_mounted_where_the_arguments_say() -> None:
-    (mount,) = CONTAINER["volumeMounts"]
-    (volume,) = POD["volumes"]
+    mount, state = CONTAINER["volumeMounts"]
+    of_state, volume = POD["volumes"]
+    assert (mount["name"], state["name"]) == (volume["name"], of_state["name"])
+    (config,) = configure(parse(OBJECTS["ConfigMap"]["data"]["Corefile"]))
+    of_kubernetes = only(config, kubernetes.DIRECTIVE)
+    assert of_kubernetes.snapshot
+    assert of_kubernetes.snapshot.path.startswith(f"{state['mountPath']}/")
     assert CONTAINER["args"] == ["-conf", f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"]
     assert volume["configMap"]["name"] == OBJECTS["ConfigMap"]["metadata"]["name"]
     assert volume["configMap"]["items"][0]["key"] in OBJECTS["ConfigMap"]["data"]

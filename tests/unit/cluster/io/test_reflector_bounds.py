@@ -15,12 +15,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from kdns.cluster.io import pager
-from kdns.cluster.io import reflector as module
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Service
 from kdns.cluster.state import AnyChange, State
 from kdns.cluster.watch import RESOURCES, Timing, decode_list
+from kdns.runtime import tasks
 
 PAGE_OBJECTS, OBJECTS, PAGES = 3, 30, 20
 
@@ -124,7 +124,7 @@ async def test_a_watch_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_objects_and_events_are_applied_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have a turn between two slices, the order is kept, and a watch resumes behind its last event."""
-    monkeypatch.setattr(module, "SLICE_S", 0.0)
+    monkeypatch.setattr(tasks, "SLICE_S", 0.0)
     turns, seen = 0, list[tuple[int, list[str]]]()
 
     async def others() -> None:

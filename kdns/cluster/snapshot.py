@@ -1,0 +1,88 @@
+"""A snapshot: the objects of a followed cluster in a file, for a server that starts while no API answers.
+
+The first line is a header, each line after it an object in the API's form, and the last line the SHA-256 of all before
+it. The header counts the objects of each kind, which are in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Final, Protocol
+
+import msgspec
+
+from kdns.cluster.objects import Object
+from kdns.cluster.source import Scope, Source
+from kdns.cluster.watch import RESOURCES
+
+FORMAT: Final = "kdns snapshot 1"
+BYTES_MAX: Final = 512 * 1024 * 1024
+"""The largest file that is written or read: 20 times that of 150,000 endpoints."""
+
+_TRAILER_BYTES: Final = len(sha256().hexdigest()) + 1
+_KINDS: Final[Mapping[str, type[Object]]] = {resource.plural: kind for kind, resource in RESOURCES.items()}
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a snapshot is of, when it was saved and when its objects changed last, in Unix seconds."""
+
+    format: str
+    of: str
+    saved_s: float
+    changed_s: float
+    objects: dict[str, int]
+
+
+class Hash(Protocol):
+    """One of hashlib's."""
+
+    def hexdigest(self) -> str:
+        """Returns it in hexadecimal digits."""
+
+
+class SnapshotError(Exception):
+    """Why a snapshot cannot be used."""
+
+
+def identity(source: Source, scope: Scope) -> str:
+    """Returns what tells a cluster, and what is followed of it, from others."""
+    return sha256(repr((source, scope)).encode()).hexdigest()
+
+
+def read(content: bytes, of: str, now_s: float, max_age_s: float) -> tuple[Header, Iterator[Object]]:
+    """Returns the header and the objects of a file. Raises SnapshotError, also while the objects are read."""
+    end = len(content) - _TRAILER_BYTES
+    if end < 0 or trailer(sha256(memoryview(content)[:end])) != content[end:]:
+        raise SnapshotError("it is damaged: its SHA-256 is another")
+    start = content.find(b"\n") + 1
+    try:
+        header = msgspec.json.decode(content[:start], type=Header)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"its header does not decode: {error}") from error
+    if header.format != FORMAT:
+        raise SnapshotError(f"expected the format {FORMAT!r}, got {header.format!r}")
+    if header.of != of:
+        raise SnapshotError("it is of another API server, or has other kinds or selectors")
+    if (age_s := now_s - header.saved_s) > max_age_s:
+        raise SnapshotError(f"it is too old: saved {age_s:.0f} s ago, expected at most {max_age_s:.0f} s")
+    return header, _objects(header, content, start)
+
+
+def trailer(digest: Hash) -> bytes:
+    """Returns the last line of a file with this hash."""
+    return digest.hexdigest().encode() + b"\n"
+
+
+def _objects(header: Header, content: bytes, start: int) -> Iterator[Object]:
+    for plural, count in header.objects.items():
+        if plural not in _KINDS:
+            raise SnapshotError(f"expected kinds such as services, got {plural!r}")
+        decode = RESOURCES[_KINDS[plural]].decode
+        for _ in range(count):
+            end = content.find(b"\n", start)
+            try:
+                yield decode(msgspec.Raw(content[start:end]))
+            except msgspec.DecodeError as error:
+                raise SnapshotError(f"one of its {plural} does not decode: {error}") from error
+            start = end + 1
