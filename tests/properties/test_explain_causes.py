@@ -1,0 +1,341 @@
+"""Clusters in which a program breaks one thing at random: the explanation names that thing.
+
+What breaks a cluster knows what it broke, and nothing of how causes are found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from kdns.apps.explain import ExplainOptions, Findings, explain
+from kdns.cli.flags import POD_CIDR, SERVICE_CIDR, manifest_cluster
+
+Json: TypeAlias = dict[str, Any]
+
+WORDS: Final = ("cart", "shop", "mail", "search", "billing", "login", "stock", "price", "video", "photo", "queue")
+CLUSTERS: Final = 72
+HTTP: Final = {"name": "http", "port": 80}
+
+
+@dataclass
+class Cluster:
+    """Objects that fit together, by chance."""
+
+    chance: random.Random
+    objects: list[Json] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.namespaces = self.chance.sample(WORDS, 3)
+        self.objects += [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in self.namespaces]
+        for namespace in self.namespaces:
+            for name in self.chance.sample(WORDS, 4):
+                self.service(namespace, name, is_headless=self.chance.random() < 0.4)
+
+    def service(self, namespace: str, name: str, *, is_headless: bool) -> None:
+        spec: Json = {"selector": {"app": name}, "ports": [dict(HTTP)]}
+        if is_headless:
+            spec["clusterIP"] = "None"
+        self.add("v1", "Service", namespace, name, spec=spec)
+        for number in range(self.chance.randint(1, 3)):
+            self.add(
+                "v1",
+                "Pod",
+                namespace,
+                f"{name}-{number}",
+                {"app": name},
+                spec={"containers": [{"name": "c", "image": "x"}]},
+            )
+
+    def add(self, version: str, kind: str, namespace: str, name: str, labels: Json | None = None, **more: Any) -> Json:
+        made = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, **more}
+        if labels:
+            made["metadata"]["labels"] = labels
+        self.objects.append(made)
+        return made
+
+    def any_service(self, *, is_headless: bool | None = None) -> Json:
+        """One with a selector; a cluster without one of that sort gets it."""
+        found = [
+            each
+            for each in self.objects
+            if each["kind"] == "Service" and is_headless in {None, "clusterIP" in each["spec"]}
+        ]
+        if not found:
+            self.service(self.namespaces[0], "extra", is_headless=bool(is_headless))
+            return self.any_service(is_headless=is_headless)
+        return self.chance.choice(found)
+
+    def pods_of(self, service: Json) -> list[Json]:
+        namespace, name = where(service)
+        return [
+            each
+            for each in self.objects
+            if each["kind"] == "Pod"
+            and each["metadata"]["namespace"] == namespace
+            and each["metadata"]["labels"] == {"app": name}
+        ]
+
+
+@dataclass
+class Asked:
+    """A question about what was broken, and what its explanation has to name."""
+
+    name: str
+    names: tuple[str, ...]
+    qtype: str = "A"
+    pod: str = ""
+
+
+def where(obj: Json) -> tuple[str, str]:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def full(service: Json, below: str = "") -> str:
+    namespace, name = where(service)
+    return f"{below}{name}.{namespace}.svc.cluster.local"
+
+
+def misspelt(word: str, chance: random.Random) -> str:
+    """The word with two letters in the other order, or one twice: no other word of this program."""
+    at = chance.randrange(len(word) - 1)
+    turned = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    return turned if turned != word else word + word[-1]
+
+
+def selector_with_a_typing_error(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    name = service["metadata"]["name"]
+    wrong = misspelt(name, cluster.chance)
+    service["spec"]["selector"] = {"app": wrong}
+    return Asked(full(service), (f"app={wrong}", f"app={name}"))
+
+
+def no_pods(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    gone = cluster.pods_of(service)
+    cluster.objects = [each for each in cluster.objects if each not in gone]
+    return Asked(full(service), (f"app={service['metadata']['name']}", "matches 0 of"))
+
+
+def service_that_is_gone(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    cluster.objects.remove(service)
+    namespace, name = where(service)
+    return Asked(full(service), (f'no Service "{name}" in "{namespace}"',))
+
+
+def service_in_another_namespace(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    asked = full(service)
+    free = [
+        each
+        for each in cluster.namespaces
+        if not any(where(o) == (each, service["metadata"]["name"]) for o in cluster.objects if o["kind"] == "Service")
+    ]
+    if not free:
+        return service_that_is_gone(cluster)
+    service["metadata"]["namespace"] = cluster.chance.choice(free)
+    return Asked(asked, (full(service),))
+
+
+def service_that_was_renamed(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    asked, name = full(service), service["metadata"]["name"]
+    service["metadata"]["name"] = misspelt(name, cluster.chance)
+    return Asked(asked, (f'no Service "{name}"', f'"{service["metadata"]["name"]}"'))
+
+
+def namespace_with_a_typing_error(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    namespace, name = where(service)
+    wrong = misspelt(namespace, cluster.chance)
+    return Asked(f"{name}.{wrong}.svc.cluster.local", (f'no Namespace "{wrong}"', f'"{namespace}"'))
+
+
+def port_that_was_renamed(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    service["spec"]["ports"][0]["name"] = "web"
+    return Asked(full(service, "_http._tcp."), ('no port "http"', "web/TCP 80"), "SRV")
+
+
+def port_of_another_protocol(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    service["spec"]["ports"][0]["protocol"] = "UDP"
+    return Asked(full(service, "_http._tcp."), ('"http"', "UDP", "not TCP"), "SRV")
+
+
+def pods_that_are_not_ready(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    namespace, name = where(service)
+    endpoints = [
+        {
+            "addresses": [f"10.244.7.{number + 1}"],
+            "conditions": {"ready": False},
+            "targetRef": {"kind": "Pod", "namespace": namespace, "name": pod["metadata"]["name"]},
+        }
+        for number, pod in enumerate(cluster.pods_of(service))
+    ]
+    labels = {"kubernetes.io/service-name": name}
+    cluster.add(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        namespace,
+        f"{name}-1",
+        labels,
+        addressType="IPv4",
+        endpoints=endpoints,
+        ports=[HTTP],
+    )
+    return Asked(full(service), ("Ready", f"{name}-0"))
+
+
+def slice_of_another_service(cluster: Cluster) -> Asked:
+    service = cluster.any_service(is_headless=True)
+    namespace, name = where(service)
+    del service["spec"]["selector"]
+    labels = {"kubernetes.io/service-name": misspelt(name, cluster.chance)}
+    endpoints = [{"addresses": ["10.244.7.1"]}]
+    cluster.add(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        namespace,
+        f"{name}-1",
+        labels,
+        addressType="IPv4",
+        endpoints=endpoints,
+        ports=[HTTP],
+    )
+    return Asked(full(service), ("no selector", f"kubernetes.io/service-name={name}"))
+
+
+def alias_of_nothing(cluster: Cluster) -> Asked:
+    namespace = cluster.chance.choice(cluster.namespaces)
+    alias = cluster.add(
+        "v1",
+        "Service",
+        namespace,
+        "alias",
+        spec={"type": "ExternalName", "externalName": f"gone.{namespace}.svc.cluster.local"},
+    )
+    return Asked(full(alias), (f'no Service "gone" in "{namespace}"',))
+
+
+def aliases_in_a_circle(cluster: Cluster) -> Asked:
+    names = [f"alias{number}" for number in range(cluster.chance.randint(2, 4))]
+    namespace = cluster.chance.choice(cluster.namespaces)
+    for name, following in zip(names, (*names[1:], names[0]), strict=True):
+        target = f"{following}.{namespace}.svc.cluster.local"
+        first = cluster.add("v1", "Service", namespace, name, spec={"type": "ExternalName", "externalName": target})
+    return Asked(full(first), ("a loop of", *names))
+
+
+def alias_of_an_address(cluster: Cluster) -> Asked:
+    alias = cluster.add(
+        "v1", "Service", cluster.namespaces[0], "alias", spec={"type": "ExternalName", "externalName": "192.0.2.1"}
+    )
+    return Asked(full(alias), ("192.0.2.1", "is an address"))
+
+
+def pod_that_asks_its_node(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    pod = cluster.chance.choice(cluster.pods_of(service))
+    pod["spec"]["dnsPolicy"] = "Default"
+    return Asked(service["metadata"]["name"], ("dnsPolicy is Default",), pod="/".join(where(pod)))
+
+
+def name_without_svc(cluster: Cluster) -> Asked:
+    service = cluster.any_service()
+    namespace, name = where(service)
+    return Asked(f"{name}.{namespace}.cluster.local", ("`svc` is missing", full(service)))
+
+
+def endpoint_that_is_gone(cluster: Cluster) -> Asked:
+    service = cluster.any_service(is_headless=True)
+    return Asked(full(service, "10-244-99-99."), ('no endpoint "10-244-99-99"',))
+
+
+def short_name_in_another_namespace(cluster: Cluster) -> Asked:
+    """The client's namespace is `default`, which has none of these Services."""
+    service = cluster.any_service()
+    return Asked(service["metadata"]["name"], (full(service),))
+
+
+def address_of_nobody(cluster: Cluster) -> Asked:
+    address = f"198.51.100.{cluster.chance.randint(1, 254)}"
+    return Asked(address, ("no Service, endpoint or Pod", address))
+
+
+BREAKS: Final[tuple[Callable[[Cluster], Asked], ...]] = (
+    selector_with_a_typing_error,
+    no_pods,
+    service_that_is_gone,
+    service_in_another_namespace,
+    service_that_was_renamed,
+    namespace_with_a_typing_error,
+    port_that_was_renamed,
+    port_of_another_protocol,
+    pods_that_are_not_ready,
+    slice_of_another_service,
+    alias_of_nothing,
+    aliases_in_a_circle,
+    alias_of_an_address,
+    pod_that_asks_its_node,
+    name_without_svc,
+    endpoint_that_is_gone,
+    short_name_in_another_namespace,
+    address_of_nobody,
+)
+
+
+def said(found: Findings) -> str:
+    return "\n".join([found.remark, *(cause.text for cause in found.chosen.causes)])
+
+
+async def explained(folder: Path, cluster: Cluster, asked: Asked) -> str:
+    path = folder / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster.objects}))
+    options = ExplainOptions(
+        asked.name,
+        asked.qtype,
+        "default",
+        asked.pod,
+        "",
+        "cluster.local",
+        (path,),
+        "",
+        "",
+        manifest_cluster(SERVICE_CIDR, POD_CIDR),
+    )
+    remarks: list[str] = []
+    found = await explain(options, remarks.append)
+    assert not remarks
+    return said(found)
+
+
+@pytest.mark.parametrize("seed", range(CLUSTERS))
+def test_what_was_broken_is_named(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    cluster = Cluster(chance)
+    break_it = BREAKS[seed % len(BREAKS)]
+    asked = break_it(cluster)
+    text = asyncio.run(explained(tmp_path, cluster, asked))
+    missing = [each for each in asked.names if each not in text]
+    assert not missing, f"{break_it.__name__}: {asked}\n{text}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_what_is_not_broken_nothing_is_said(tmp_path: Path, seed: int) -> None:
+    cluster = Cluster(random.Random(seed))
+    service = cluster.any_service()
+    text = asyncio.run(explained(tmp_path, cluster, Asked(full(service), ())))
+    assert text.strip().startswith(("Service", "headless Service"))
+    assert "nothing is behind" not in text
+    assert "no endpoint" not in text
