@@ -14,7 +14,6 @@ from kdns.cluster.io.kubeconfig import paths_of
 from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import Service
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing, check_object
-from kdns.controlplane.bootstrap import api_service
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.env import MASTER_SERVICE
 from kdns.errors import ApiServerError, InputError
@@ -31,6 +30,8 @@ async def services_from_manifests(
 
     Raises ManifestError, and InputError for manifests that the API refuses and a namespace that does not exist.
     """
+    from kdns.controlplane.bootstrap import api_service  # noqa: PLC0415 - late, as the control plane
+
     snapshot = await snapshot_from_manifests(paths, config, warn)
     snapshot.check_namespace(namespace)
     services = snapshot.state.services

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,8 +18,6 @@ from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing, resource_as
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.request import Request
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
 
@@ -64,20 +62,20 @@ async def snapshot_from_manifests(
     A Service with EndpointSlices in the files has no others. Raises ManifestError and InputError.
     """
     # Late: importing the control plane takes long, and listing from a server does not need it.
-    from kdns.controlplane.io.in_memory import has_manifest, in_memory_cluster  # noqa: PLC0415
+    from kdns.controlplane.io.in_memory import has_manifest, in_memory_cluster, stored  # noqa: PLC0415
 
     api = await in_memory_cluster(paths, config, warn)
-    snapshot = Snapshot(service_cidrs=_cidrs(_stored(api, SERVICE_CIDR)))
-    nodes = _stored(api, NODE)
-    for service in _stored(api, SERVICE):
+    snapshot = Snapshot(service_cidrs=_cidrs(stored(api, SERVICE_CIDR)))
+    nodes = stored(api, NODE)
+    for service in stored(api, SERVICE):
         snapshot.state.upsert(msgspec.convert(service, Service))
-    for each in _slices(api, has_manifest):
+    for each in stored(api, ENDPOINT_SLICE):
         snapshot.state.upsert(msgspec.convert(each, EndpointSlice))
     for node in nodes:
         snapshot.state.upsert(msgspec.convert(node, Node))
     defined = tuple(node["metadata"]["name"] for node in nodes if has_manifest(node))
     snapshot.node_names = defined or (config.node_name,)
-    snapshot.namespaces = tuple(namespace["metadata"]["name"] for namespace in _stored(api, NAMESPACE))
+    snapshot.namespaces = tuple(namespace["metadata"]["name"] for namespace in stored(api, NAMESPACE))
     return snapshot
 
 
@@ -108,14 +106,10 @@ async def objects_from_manifests(
     warn: Callable[[str], None],
 ) -> list[Object]:
     """Returns the objects of these kinds, decoded as these types, of the same cluster."""
-    from kdns.controlplane.io.in_memory import has_manifest, in_memory_cluster  # noqa: PLC0415 - see above
+    from kdns.controlplane.io.in_memory import in_memory_cluster, stored  # noqa: PLC0415 - see above
 
     api = await in_memory_cluster(paths, config, warn)
-    found: list[Object] = []
-    for kind, known in types.items():
-        stored = _slices(api, has_manifest) if kind is EndpointSlice else _stored(api, KINDS[kind])
-        found += [msgspec.convert(each, known) for each in stored]
-    return found
+    return [msgspec.convert(each, known) for kind, known in types.items() for each in stored(api, KINDS[kind])]
 
 
 async def objects_from_server(
@@ -160,22 +154,6 @@ def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> s
         warn(f"Node {name} does not exist, only endpoints on it: its addresses and zone are unknown")
         return name
     raise InputError(f"--node {name}: no such node; there is {', '.join(names) or 'none'}")
-
-
-def _stored(api: Api, kind: Any) -> list[Json]:
-    return list(api.list(Request(kind)).items)
-
-
-def _slices(api: Api, has_manifest: Callable[[Json], bool]) -> list[Json]:
-    """Returns the EndpointSlices; a Service with slices of its own in the manifests has no others."""
-    slices = _stored(api, ENDPOINT_SLICE)
-    with_manifest = {_service(each) for each in slices if has_manifest(each)}
-    return [each for each in slices if has_manifest(each) or _service(each) not in with_manifest]
-
-
-def _service(endpoint_slice: Json) -> tuple[str, str]:
-    metadata = endpoint_slice["metadata"]
-    return metadata["namespace"], (metadata.get("labels") or {}).get("kubernetes.io/service-name", "")
 
 
 def _cidrs(objects: list[Json]) -> tuple[str, ...]:

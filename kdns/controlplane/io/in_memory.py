@@ -71,6 +71,20 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     return api
 
 
+def stored(api: Api, kind: Kind) -> list[Json]:
+    """Returns the objects of a kind; a Service with EndpointSlices of its own in the manifests has no others."""
+    found = [*api.list(Request(kind)).items]
+    if kind != ENDPOINT_SLICE:
+        return found
+    with_manifest = {_service(each) for each in found if has_manifest(each)}
+    return [each for each in found if has_manifest(each) or _service(each) not in with_manifest]
+
+
+def _service(endpoint_slice: Json) -> tuple[str, str]:
+    metadata = endpoint_slice["metadata"]
+    return metadata["namespace"], (metadata.get("labels") or {}).get("kubernetes.io/service-name", "")
+
+
 def has_manifest(obj: Json) -> bool:
     """Returns whether a manifest defines this object."""
     return MANIFEST in (obj["metadata"].get("annotations") or {})
