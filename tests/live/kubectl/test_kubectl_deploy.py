@@ -29,6 +29,8 @@ OBJECTS, PROXY_OBJECTS = objects(DEPLOY), objects(PROXY)
 RESOURCE_LISTS = {
     "v1": {"ConfigMap": "configmaps", "Service": "services", "ServiceAccount": "serviceaccounts"},
     "apps/v1": {"Deployment": "deployments"},
+    "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies"},
+    "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
     "rbac.authorization.k8s.io/v1": {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"},
 }
 
@@ -109,6 +111,8 @@ async def test_kubectl_creates_the_manifests(tmp_path: Path) -> None:
         "configmap/kdns",
         "deployment.apps/kdns",
         "service/kube-dns",
+        "poddisruptionbudget.policy/kdns",
+        "networkpolicy.networking.k8s.io/kdns",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -381,6 +382,9 @@ def test_health_metrics_and_configuration_are_served(
 
     run(loop, until(True, has_gone_on))
     metrics = fetched(f"{METRICS}/metrics")[1]
+    alerts = (Path(__file__).parents[3] / "deploy" / "monitoring" / "rules.yaml").read_text()
+    for name in re.findall(r"\b(?:kubeproxy|kdns_proxy)_\w+", alerts):
+        assert f"# TYPE {name} " in metrics
     assert fetched(f"{METRICS}/proxyMode")[1] == "nftables"
     assert json.loads(fetched(f"{METRICS}/configz")[1])["kubeproxy.config.k8s.io"]["clusterCIDR"] == "10.1.0.0/24"
     assert fetched(f"{METRICS}/healthz")[1] == "ok"

@@ -48,6 +48,8 @@ def test_all_files_are_in_the_kustomization() -> None:
         "ConfigMap",
         "Deployment",
         "Service",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
     }
 
 
@@ -134,6 +136,15 @@ def test_the_service_is_kube_dns() -> None:
     known = {port["name"] for port in CONTAINER["ports"]} | {port["containerPort"] for port in CONTAINER["ports"]}
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= known
     assert service["metadata"]["annotations"]["prometheus.io/port"] == "9153"
+
+
+def test_the_budget_and_the_policy_are_those_of_the_pods() -> None:
+    selector = OBJECTS["Deployment"]["spec"]["selector"]
+    assert OBJECTS["PodDisruptionBudget"]["spec"]["selector"] == selector
+    assert OBJECTS["NetworkPolicy"]["spec"]["podSelector"] == selector
+    assert OBJECTS["Deployment"]["spec"]["replicas"] > OBJECTS["PodDisruptionBudget"]["spec"]["maxUnavailable"]
+    allowed = {(each["port"], each["protocol"]) for each in OBJECTS["NetworkPolicy"]["spec"]["ingress"][0]["ports"]}
+    assert allowed == {(each["port"], each["protocol"]) for each in OBJECTS["Service"]["spec"]["ports"]}
 
 
 def test_the_container_may_do_nothing_but_bind_port_53() -> None:
