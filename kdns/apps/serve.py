@@ -14,6 +14,7 @@ from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import ListenError
+from kdns.net import join_host_port
 from kdns.node_local.io.upkeep import linked, untracked
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
@@ -32,9 +33,9 @@ SETUP_ERRORS: Final = "coredns_nodecache_setup_errors"
 def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
     """Says each address that DNS and HTTP are served on, behind a label of `column` characters."""
     for scheme, host, port in server.listened:
-        say(f"{scheme:{column}}{host} port {port} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
+        say(f"{scheme:{column}}{join_host_port(host, port)} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
     for path, (host, port) in server.site_addresses.items():
-        say(f"{'http':{column}}{host} port {port} {path}")
+        say(f"{'http':{column}}http://{join_host_port(host, port)}{path}")
 
 
 async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:

@@ -25,6 +25,7 @@ from typing import Final
 from kdns import logs
 from kdns.net import client_of
 from kdns.runtime.os_errors import os_reason
+from kdns.runtime.sockets import port_holder
 
 log = logs.get(__name__)
 
@@ -342,8 +343,14 @@ def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
     return below if isinstance(below, asyncio.Transport) else None
 
 
-def bind_failure(error: OSError) -> str:
-    """Returns why an address could not be bound; for a missing capability, with ways to get it."""
+def bind_failure(error: OSError, port: int = 0) -> str:
+    """Returns why an address could not be bound, with ways to get it.
+
+    They are those of a missing capability, and of a port that another program has.
+    """
+    if error.errno == errno.EADDRINUSE and port:
+        holder = port_holder(port)
+        return f"{os_reason(error)}{holder and f' by {holder}'}; take another port, or 0 for any that is free"
     if isinstance(error, PermissionError):
         try:
             first = _FIRST_UNPRIVILEGED_PORT.read_text(encoding="ascii").strip()

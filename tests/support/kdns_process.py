@@ -58,7 +58,7 @@ class Running:
         """The answer section as dig prints it, sorted, one space between fields."""
         if not shutil.which("dig"):
             pytest.skip("dig is not here: tests/install-debian-packages says how to get it")
-        port = self.wait_for(r"^dns +127\.0\.0\.1 port (\d+)")[1]
+        port = self.wait_for(r"^dns +127\.0\.0\.1:(\d+)")[1]
         command = ["dig", "@127.0.0.1", "-p", port, name, qtype, "+noall", "+answer", "+timeout=20", *options]
         out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
         return sorted(" ".join(line.split()) for line in out.splitlines() if line and not line.startswith(";"))

@@ -111,7 +111,7 @@ def dns_sockets(
                 close_all(sockets)
                 if port == 0 and error.errno == errno.EADDRINUSE and attempt < MAX_ATTEMPTS - 1:
                     break
-                raise ListenError(join_host_port(host, port), bind_failure(error)) from error
+                raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
         else:
             return sockets
     raise AssertionError("the last attempt returns or raises")

@@ -156,7 +156,7 @@ class HttpServer(web.Server):
                 asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None
             )
         except OSError as error:
-            raise ListenError(join_host_port(host, port), bind_failure(error)) from error
+            raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
         sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
         bound.close()
         self._listeners = [Listener(sock, self, tls, self._pool if tls else None) for sock in sockets]

@@ -117,7 +117,7 @@ def test_the_example_of_a_corefile_answers_beside_it_by_its_own_commands(example
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         assert server.stdout
         lines = list(takewhile("ready\n".__ne__, server.stdout))
-        (port,) = re.findall(r"^dns +127\.0\.0\.1 port (\d+)", "".join(lines), re.MULTILINE)
+        (port,) = re.findall(r"^dns +127\.0\.0\.1:(\d+)", "".join(lines), re.MULTILINE)
         assert dig[:4] == ["dig", "@127.0.0.1", "-p", "1054"]
         asked = subprocess.run([*dig[:3], port, *dig[4:]], capture_output=True, text=True, check=True)
         server.terminate()

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from kdns.runtime.sockets import bound_sockets, socket_inodes
 
 PAGES: Final = ((10249, "/proxyMode", rb"(?:iptables|ipvs|nftables|userspace)\Z"), (10256, "/livez", rb'\{.*"healthy"'))
 """Where kube-proxy's pages are by default, and what they begin with."""
@@ -21,7 +22,6 @@ NAME: Final = "kube-proxy"
 ROOT: Final = 0
 TIMEOUT_S: Final = 1.0
 _PROC: Final = Path("/proc")
-_LISTENS: Final = "0A"  # enum in net/tcp_states.h
 _ANSWER_BYTES: Final = 64 * 1024
 
 _OK: Final = re.compile(rb"HTTP/1\.[01] (?:200|503)[^\r]*\r\n(?:[^\r]+\r\n)*\r\n(?P<body>.*)\Z", re.DOTALL)
@@ -54,39 +54,16 @@ def _process() -> int:
 
 def own_ports() -> set[int]:
     """Returns the TCP ports at which this process itself listens."""
-    inodes = set(_socket_inodes())
-    return {listener.port for listener in _listeners() if listener.inode in inodes}
+    inodes = set(socket_inodes())
+    return {each.port for each in bound_sockets("tcp", "tcp6") if each.inode in inodes}
 
 
 def _ports_of_root() -> set[int]:
     """Returns the TCP ports at which only root listens: another user's socket could answer at 127.0.0.1."""
     users: dict[int, set[int]] = {}
-    for listener in _listeners():
-        users.setdefault(listener.port, set()).add(listener.uid)
+    for each in bound_sockets("tcp", "tcp6"):
+        users.setdefault(each.port, set()).add(each.uid)
     return {port for port, uids in users.items() if uids == {ROOT}}
-
-
-def _socket_inodes() -> Iterator[str]:
-    for entry in (_PROC / "self/fd").iterdir():
-        with suppress(OSError):
-            if match := re.fullmatch(r"socket:\[(\d+)\]", str(entry.readlink())):
-                yield match[1]
-
-
-class _Listener(NamedTuple):
-    inode: str
-    port: int
-    uid: int
-
-
-def _listeners() -> Iterator[_Listener]:
-    """Yields all listening sockets of this network namespace, of every PID namespace (/proc/net/tcp, proc(5))."""
-    for name in ("tcp", "tcp6"):
-        with suppress(OSError), (_PROC / "self/net" / name).open(encoding="ascii") as lines:
-            for line in lines:
-                fields = line.split()
-                if fields[3:4] == [_LISTENS]:
-                    yield _Listener(fields[9], int(fields[1].rpartition(":")[2], 16), int(fields[7]))
 
 
 async def _answers(port: int, path: str, body: bytes) -> bool:
