@@ -71,6 +71,10 @@ NOT_RUN: Final = {
         "ip ": "needs a kernel with dummy links",
     },
     "docs/userspace": {"kdns up": "docs/laptop.md has it with manifests"},
+    "deploy/README": {
+        "sudo cp deploy/systemd": "needs systemd as process 1",
+        "sudo systemctl": "the same",
+    },
     "docs/shell": {'eval "$(_KDNS_COMPLETE=zsh': "needs zsh"},
 }
 """Page → beginning of commands → why they are not run."""
@@ -197,7 +201,6 @@ BEFORE: Final = {
 }
 """Page → beginning of a command → what was done before it, by the page's words or by whoever has such a cluster."""
 AFTER: Final = {
-    "docs/proxy": {"kdns proxy --config": ["kubectl get node node-1"]},
     "deploy/README": {
         "kubectl -n kube-system scale deployment/coredns --replicas=0": [
             ready(2, "deployment", "kdns"),
