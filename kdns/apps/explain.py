@@ -10,6 +10,7 @@ from typing import Final
 
 from kdns.apps.sources.snapshot import objects_from_manifests, objects_from_server
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
+from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -20,7 +21,6 @@ from kdns.dnsserver.io.corefile import corefile_of, read_corefile
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
 from kdns.explain.explain import Explanation, explained
-from kdns.explain.objects import ObservedPod, SelectingService
 from kdns.explain.search import Resolver, cluster_resolver, pod_resolver
 from kdns.net import parse_address
 from kdns.plugins.directives import BY_NAME

@@ -15,8 +15,8 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.blocks import Exchange, Server, discard
 from kdns.dnsserver.chain import Block, Request
 from kdns.errors import InputError
-from kdns.explain.causes import Cause, ClusterCauses
 from kdns.plugins.forward.plugin import Forward
+from kdns.plugins.kubernetes.causes import Cause, ClusterCauses
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
 

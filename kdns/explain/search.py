@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kdns.cluster.observed import ObservedPod
 from kdns.errors import InputError
-from kdns.explain.objects import ObservedPod
 
 CLUSTER_NDOTS: Final = 5
 """The kubelet's `options ndots` for policy ClusterFirst."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from kdns.cli.explain import explain
 from kdns.cluster.objects import PodMeta
-from kdns.explain.objects import ObservedPod, PodSpec, ResolverConfig, ResolverOption
+from kdns.cluster.observed import ObservedPod, PodSpec, ResolverConfig, ResolverOption
 from kdns.explain.search import cluster_resolver, pod_resolver
 
 MANIFESTS = """\

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Pod, Service
+from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, type_name
-from kdns.explain.objects import ObservedPod, SelectingService
 from kdns.net import Family, family_of_text, packed, parse_address, unpacked
 from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode
