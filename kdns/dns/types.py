@@ -51,6 +51,7 @@ TCP_KEEPALIVE: Final = 11
 PADDING: Final = 12
 EXTENDED_ERROR: Final = 15
 
+OTHER_ERROR: Final = 0
 STALE_ANSWER: Final = 3
 BLOCKED: Final = 15
 FILTERED: Final = 17

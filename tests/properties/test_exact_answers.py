@@ -124,7 +124,15 @@ def corefiles(draw: st.DrawFn) -> str:
         f"ttl {draw(st.sampled_from([0, 5, 30]))}",
         *draw(
             st.sampled_from(
-                [[], [], ["endpoint_pod_names"], ["ignore empty_service"], ["namespaces b"], ["noendpoints"]]
+                [
+                    [],
+                    [],
+                    ["endpoint_pod_names"],
+                    ["ignore empty_service"],
+                    ["namespaces b"],
+                    ["noendpoints"],
+                    ["explain"],
+                ]
             )
         ),
         draw(st.sampled_from(["", "", "fallthrough in-addr.arpa", "fallthrough", "fallthrough a.svc.cluster.local"])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Pod, Service
@@ -34,11 +35,12 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterCauses:
-    """The causes of answers for the names of one zone."""
+    """The causes of answers for the names of one zone. `most` names at most are compared with a misspelt one."""
 
     state: State
     options: Options
     zone: KubernetesZone
+    most: int | None = None
 
     def of(self, labels: Labels, qtype: int) -> list[Cause]:
         """Returns the causes of the answer for a folded name of the zone, the nearest first."""
@@ -60,6 +62,9 @@ class ClusterCauses:
                 return [*self._of_pod(namespace, front[::-1])]
         return [*self._without_branch(relative)]
 
+    def _closest(self, word: str, words: Iterable[str]) -> str:
+        return closest(word, islice(words, self.most))
+
     # Services
 
     def _of_namespace(self, namespace: str) -> Iterator[Cause]:
@@ -70,7 +75,7 @@ class ClusterCauses:
         """Yields why no name of a namespace exists."""
         known = [name for _, name in self.state.namespaces]
         if namespace not in known:
-            near = closest(namespace, known)
+            near = self._closest(namespace, known)
             yield Cause(
                 f'there is no Namespace "{namespace}"' + (f'; there is "{near}"' if near else ""),
                 "kubectl get namespaces",
@@ -106,7 +111,7 @@ class ClusterCauses:
                 f"with a dot at its end, `{asked}.` is asked as it is"
             )
             return
-        near = closest(name, (other for space, other in self.state.services if space == namespace))
+        near = self._closest(name, (other for space, other in self.state.services if space == namespace))
         yield Cause(
             f'there is no Service "{name}" in "{namespace}"' + (f'; there is "{near}"' if near else ""),
             f"kubectl get services -n {namespace}",
@@ -211,6 +216,8 @@ class ClusterCauses:
                 f"{verb} {_count(len(idle), what)}, {which} ({_some([_endpoint_text(one) for one in idle])})",
                 f"kubectl describe pod -n {namespace} {idle[0].target_ref.name}" if idle[0].target_ref else "",
             )
+        if not isinstance(service, SelectingService):
+            return Cause("it has no endpoints", f"kubectl describe service -n {namespace} {name}")
         if not selector:
             return Cause(
                 f"it has no selector, and no EndpointSlice carries kubernetes.io/service-name={name}"
@@ -291,7 +298,7 @@ class ClusterCauses:
         elif others := [proto[1:].upper() for label, proto in ports if label == port]:
             yield Cause(f'port "{wanted}" of Service {name} is {_and(others)}, not {protocol[1:].upper()}')
         else:
-            near = closest(wanted, (label.lstrip("_") for label, _ in ports))
+            near = self._closest(wanted, (label.lstrip("_") for label, _ in ports))
             hint = f' (meant "{near}"?)' if near else ""
             yield Cause(f'Service {name} has no port "{wanted}"{hint}; its ports: {shown or "none"}')
 
@@ -309,7 +316,7 @@ class ClusterCauses:
         elif own:
             yield Cause(f"endpoint {_endpoint_text(own[0])} of Service {name} is not Ready")
         else:
-            near = closest(label, (text for text, _ in every))
+            near = self._closest(label, (text for text, _ in every))
             names = ", ".join(sorted({text for text, _ in every})[:SHOWN])
             pod = self.state.pods.get((service.key[0], label))
             why = ""

@@ -174,6 +174,7 @@ OPTIONS = {
     "ignore": Option("ignore empty_service", _ignore),
     "startup_timeout": Option("startup_timeout DURATION", sets("startup_timeout_s", duration_s)),
     "snapshot": Option("snapshot FILE [MAX_AGE] [unready]", _snapshot),
+    "explain": Option("explain", flag("options.explain")),
     "multicluster": Option("multicluster [ZONES...]", _multicluster),
     "zonal": Option("zonal", _zonal),
 }

@@ -71,13 +71,13 @@ class ClusterNames:
         return self._absent()
 
     def _absent(self, *depends_on: Subject) -> Found | None:
-        return None if self._falls_through else Found(NXDOMAIN, depends_on, self._soa)
+        return None if self._falls_through or self._options.explain else Found(NXDOMAIN, depends_on, self._soa)
 
-    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Found:
+    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Found | None:
         """Returns the addresses of a name that has no other records, or NODATA."""
         addresses: tuple[bytes, ...] = node.get(qtype, ())  # type: ignore[assignment] # A and AAAA hold packed addresses
         if not addresses:
-            return Found(NOERROR, (subject,), self._soa)
+            return None if self._options.explain else Found(NOERROR, (subject,), self._soa)
         start = self._starts[qtype]
         return Found(NOERROR, (subject,), None, tuple([start + address for address in addresses]))
 

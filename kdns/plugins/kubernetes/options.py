@@ -27,6 +27,7 @@ class Options:
     `ttl_s` is 0 to 3600 seconds. `namespaces` None shows every namespace that exists.
     `multicluster` are the zones whose names are those of ServiceImports in place of Services. `zonal` adds the names
     of a headless Service's endpoints by their topology zone.
+    With `explain` negative answers say why.
     `own_addresses` are the packed addresses this server answers on, for NS records.
     """
 
@@ -40,6 +41,7 @@ class Options:
     own_addresses: tuple[bytes, ...] = ()
     multicluster: frozenset[str] = frozenset()
     zonal: bool = False
+    explain: bool = False
 
     @property
     def primary_zone(self) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.state import AnyChange, State
-from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.chain import Request
+from kdns.dns.query import Query, extended_error
+from kdns.dns.types import OTHER_ERROR
+from kdns.dnsserver.answers.response import Response, Reuse, Subject
+from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
+from kdns.plugins.kubernetes.causes import ClusterCauses
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
 from kdns.plugins.kubernetes.exact import ClusterNames
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
@@ -22,6 +25,12 @@ from kdns.plugins.kubernetes.zone import Zones
 from kdns.plugins.transfer import Transfer
 
 NAME: Final = "kubernetes"
+COMPARED: Final = 100
+"""The most names that a misspelt one is compared with: each takes some 20 µs."""
+TEXT_BYTES: Final = 240
+EXPLAINED_PER_S: Final = 50
+"""How many answers a second say why: to look for it takes a millisecond or so, and random names come at any rate."""
+OF_ALL_OBJECTS: Final = Reuse((APEX,))
 
 
 class Needs(Answers, Peers, Protocol):
@@ -39,6 +48,7 @@ class Kubernetes(ZoneAnswers):
         self.plugins = block.plugins
         self._attached: list[ZoneAnswers] = []
         self._is_marked = False
+        self._explained_in = 0, 0
 
     def attach(self, answers: ZoneAnswers) -> None:
         """Adds other zones that receive the changes of this cluster."""
@@ -63,6 +73,25 @@ class Kubernetes(ZoneAnswers):
         for answers in everyone:
             answers.touch(subjects, _serial(changed_s))
         self._block.forget(subjects)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """See ZoneAnswers. With `explain`, a negative answer to a client with EDNS says why."""
+        reply = super().serve(request, next)
+        says_why = self.zones.options.explain and request.query.edns
+        if says_why and isinstance(reply, Response) and reply.soa is not None and reply.plugin == NAME:
+            return self._explained(request.query, reply, int(request.received_s))
+        return reply
+
+    def _explained(self, query: Query, reply: Response, second: int) -> Response:
+        """Returns the answer with its causes, which any change may alter; EXPLAINED_PER_S in a second at most."""
+        self._explained_in = second, self._explained_in[1] + 1 if self._explained_in[0] == second else 1
+        zone = self.zones.zone_of(query.labels)
+        if zone is None or self._explained_in[1] > EXPLAINED_PER_S:
+            return reply
+        causes = ClusterCauses(self.zones.state, self.zones.options, zone, COMPARED).of(query.labels, query.qtype)
+        text = "; ".join(cause.text for cause in causes).encode()[:TEXT_BYTES].decode(errors="ignore")
+        options = (*reply.options, extended_error(OTHER_ERROR, text))
+        return reply._replace(options=options, reuse=reply.reuse.and_then(OF_ALL_OBJECTS))
 
     def exact_names(self) -> Iterator[ClusterNames]:
         """See kdns.dnsserver.exact."""
