@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from kdns.apps.sources.services import default_kubeconfig
-from kdns.apps.sources.snapshot import Snapshot, chosen_node, snapshot_from_manifests, snapshot_from_server
+from kdns.apps.sources.snapshot import Snapshot, add_pods, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
 from kdns.proxy.modes import NAMES, REFUSALS
@@ -83,10 +83,18 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
     return NodePlan(snapshot, settings, plan(snapshot.state, view, config), name)
 
 
+def learn_pods(options: NodePlanOptions, snapshot: Snapshot, namespace: str) -> None:
+    """Adds the Pods of a namespace to the snapshot of these options, which name a server."""
+    asyncio.run(add_pods(snapshot, namespace, options.server, _kubeconfig(options), warn))
+
+
+def _kubeconfig(options: NodePlanOptions) -> str:
+    return options.kubeconfig or ("" if options.server else default_kubeconfig())
+
+
 async def _snapshot(options: NodePlanOptions) -> Snapshot:
     if not options.manifests:
-        kubeconfig = options.kubeconfig or ("" if options.server else default_kubeconfig())
-        return await snapshot_from_server(options.server, kubeconfig, warn)
+        return await snapshot_from_server(options.server, _kubeconfig(options), warn)
     return await snapshot_from_manifests(
         options.manifests, flags.manifest_cluster(options.service_cidr, options.pod_cidr), warn
     )

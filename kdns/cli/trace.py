@@ -10,7 +10,7 @@ import click
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
 from kdns.cli.flags import domain, output_option
-from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
+from kdns.cli.node_plan import NodePlan, NodePlanOptions, learn_pods, node_plan, node_plan_options
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
 from kdns.proxy.trace.text import as_json, as_text
@@ -45,13 +45,18 @@ def trace(
     """
     with reported_errors():
         search = Search(namespace or "default", domain("--cluster-domain", cluster_domain), is_given=bool(namespace))
-        planned = node_plan(NodePlanOptions(**options))
+        given = NodePlanOptions(**options)
+        planned = node_plan(given)
         if not interface and planned.settings.detect_local_mode in {"BridgeInterface", "InterfaceNamePrefix"}:
             warn("Pods of this node are known by their interface: without --interface it is none of theirs")
         state = planned.snapshot.state
         if planned.snapshot.namespaces:
             planned.snapshot.check_namespace(search.namespace)
-        explanation = explained(state, planned.plan, packet(state, source, to, search, interface))
+        wanted = packet(state, source, to, search, interface)
+        explanation = explained(state, planned.plan, wanted)
+        if explanation.unknown_pods:
+            learn_pods(given, planned.snapshot, explanation.unknown_pods)
+            explanation = explained(state, planned.plan, wanted)
         say(_formatted(explanation, planned, output))
 
 

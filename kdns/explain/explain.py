@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kdns.cluster.readiness import Cause
 from kdns.dns.names import Labels, labels_of, text_of
 from kdns.dns.query import Query, query_for
 from kdns.dns.rrset import RRset
@@ -16,7 +17,7 @@ from kdns.dnsserver.blocks import Exchange, Server, discard
 from kdns.dnsserver.chain import Block, Request
 from kdns.errors import InputError
 from kdns.plugins.forward.plugin import Forward
-from kdns.plugins.kubernetes.causes import Cause, ClusterCauses
+from kdns.plugins.kubernetes.causes import ClusterCauses
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
 

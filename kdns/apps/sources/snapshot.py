@@ -13,6 +13,7 @@ import msgspec
 from kdns.cluster.io.api_servers import api_servers
 from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Pod, Service, ServiceCIDR
+from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing, resource_as
@@ -31,7 +32,11 @@ KINDS: Final[Mapping[type[Object], Kind]] = {
     Pod: POD,
 }
 """The kinds of the control plane that DNS follows."""
-_OF_A_NODE: Final = (Service, EndpointSlice, Node)
+_OF_A_NODE: Final[Mapping[type[Object], type[Object]]] = {
+    Service: SelectingService,
+    EndpointSlice: EndpointSlice,
+    Node: Node,
+}
 
 
 @dataclass(slots=True)
@@ -39,7 +44,7 @@ class Snapshot:
     """Services, EndpointSlices and Nodes; `service_cidrs` is empty if they are unknown.
 
     `node_names` are the candidates if --node is missing. `api_servers` are the addresses of the server.
-    `namespaces` are those of manifests.
+    `namespaces` are those of manifests, which have their Pods too.
     """
 
     state: State = field(default_factory=State)
@@ -68,7 +73,10 @@ async def snapshot_from_manifests(
     snapshot = Snapshot(service_cidrs=_cidrs(stored(api, SERVICE_CIDR)))
     nodes = stored(api, NODE)
     for service in stored(api, SERVICE):
-        snapshot.state.upsert(msgspec.convert(service, Service))
+        snapshot.state.upsert(msgspec.convert(service, SelectingService))
+    for pod in stored(api, POD):
+        snapshot.state.upsert(msgspec.convert(pod, ObservedPod))
+    snapshot.state.synced.add(Pod)
     for each in stored(api, ENDPOINT_SLICE):
         snapshot.state.upsert(msgspec.convert(each, EndpointSlice))
     for node in nodes:
@@ -84,8 +92,8 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
     source = Source(kubeconfig=kubeconfig, endpoint=server)
     snapshot = Snapshot(api_servers=await api_servers(source))
     async with _connection(source) as connection:
-        for kind in _OF_A_NODE:
-            for obj in await _listed(connection, RESOURCES[kind], warn):
+        for kind, known in _OF_A_NODE.items():
+            for obj in await _listed(connection, resource_as(RESOURCES[kind], known), warn):
                 snapshot.state.upsert(obj)
         try:
             for obj in await _listed(connection, RESOURCES[ServiceCIDR], warn):
@@ -97,6 +105,20 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
     snapshot.service_cidrs = tuple(cidr for each in ranges for cidr in each.spec.cidrs or ())
     snapshot.node_names = tuple(name for _, name in sorted(snapshot.state.nodes))
     return snapshot
+
+
+async def add_pods(
+    snapshot: Snapshot, namespace: str, server: str, kubeconfig: str, warn: Callable[[str], None]
+) -> None:
+    """Adds the Pods of one namespace to the snapshot of a server. A server that refuses them is warned of."""
+    try:
+        async with _connection(Source(kubeconfig=kubeconfig, endpoint=server)) as connection:
+            for pod in await _listed(connection, resource_as(RESOURCES[Pod], ObservedPod), warn, namespace):
+                snapshot.state.upsert(pod)
+    except ApiServerError as error:
+        warn(f"Pods are unknown: {error}")
+    else:
+        snapshot.state.synced.add(Pod)
 
 
 async def objects_from_manifests(
@@ -130,11 +152,13 @@ def _connection(source: Source) -> Connection:
     return Connection(source, RestStats(), Timing())
 
 
-async def _listed(connection: Connection, resource: Resource, warn: Callable[[str], None]) -> list[Object]:
+async def _listed(
+    connection: Connection, resource: Resource, warn: Callable[[str], None], namespace: str = ""
+) -> list[Object]:
     def skip(failure: DecodeFailure) -> None:
         warn(f"{resource.plural} {'/'.join(filter(None, failure.key or ('?',)))} is left out: {failure.reason}")
 
-    return await list_objects(connection, resource, skip)
+    return await list_objects(connection, resource, skip, namespace=namespace)
 
 
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:

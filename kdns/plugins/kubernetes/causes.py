@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
-from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Pod, Service
-from kdns.cluster.observed import ObservedPod, SelectingService
+from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
+from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready, some
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, type_name
@@ -19,18 +19,9 @@ from kdns.plugins.kubernetes.service import endpoint_label, port_labels, ready_a
 from kdns.plugins.kubernetes.zone import KubernetesZone
 from kdns.spelling import closest
 
-SHOWN: Final = 3
-"""The most objects that a sentence names."""
 FAMILIES: Final[Mapping[int, Family]] = {A: "IPv4", AAAA: "IPv6"}
 MAX_ALIASES: Final = 12
 """ExternalName Services that are followed from one to the next."""
-
-
-class Cause(NamedTuple):
-    """A sentence without its full stop, and a command that mends or shows more; "" for none."""
-
-    text: str
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +114,8 @@ class ClusterCauses:
         namespace, name = key
         others = sorted(space for space, other in self.state.services if other == name and space != namespace)
         if others:
-            names = _some([f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others])
-            yield Cause(f"{_and(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}")
+            names = some([f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others])
+            yield Cause(f"{and_(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}")
 
     def _alias(self, service: Service) -> Iterator[Cause]:
         namespace, name = service.key
@@ -175,7 +166,7 @@ class ClusterCauses:
         else:
             yield Cause(f"Service {name} has cluster IP {', '.join(service.virtual_ips)}")
         if not any(True for one in self._slices(service) for _ in ready_addresses(one)):
-            cause = self._nothing_ready(service)
+            cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"nothing is behind it: {cause.text}")
 
     def _headless(self, service: Service, qtype: int) -> Iterator[Cause]:
@@ -184,7 +175,7 @@ class ClusterCauses:
         if not self.options.endpoints:
             yield Cause("the Corefile's option `noendpoints` leaves headless Services without names")
         elif not ready and not any(one.address_type == "FQDN" for one in self._slices(service)):
-            cause = self._nothing_ready(service)
+            cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
         elif qtype in FAMILIES and FAMILIES[qtype] not in {family_of_text(unpacked(address)) for _, address in ready}:
             family = FAMILIES[qtype]
@@ -192,72 +183,15 @@ class ClusterCauses:
         elif qtype not in {A, AAAA, SRV, ANY, CNAME}:
             yield Cause(f"headless Service {name} exists, and has no records of type {type_name(qtype)}")
         else:
-            yield Cause(f"headless Service {name} has {_count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
+            yield Cause(f"headless Service {name} has {count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
 
     def _ends(self, ready: Sequence[tuple[Endpoint, bytes]]) -> str:
-        return _some(
+        return some(
             [
                 f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
                 for endpoint, address in ready
             ]
         )
-
-    def _nothing_ready(self, service: Service) -> Cause:
-        """Returns why a Service has no ready endpoint."""
-        slices = self._slices(service)
-        idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
-        selector = service.spec.selector if isinstance(service, SelectingService) else None
-        namespace, name = service.key
-        if idle:
-            what = "Pod" if any(endpoint.target_ref for endpoint in idle) else "endpoint"
-            verb = "it matches" if what == "Pod" else "it has"
-            which = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
-            return Cause(
-                f"{verb} {_count(len(idle), what)}, {which} ({_some([_endpoint_text(one) for one in idle])})",
-                f"kubectl describe pod -n {namespace} {idle[0].target_ref.name}" if idle[0].target_ref else "",
-            )
-        if not isinstance(service, SelectingService):
-            return Cause("it has no endpoints", f"kubectl describe service -n {namespace} {name}")
-        if not selector:
-            return Cause(
-                f"it has no selector, and no EndpointSlice carries kubernetes.io/service-name={name}"
-                if not slices
-                else "it has no selector, and its EndpointSlices have no endpoints",
-                f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}",
-            )
-        return self._selects_nothing(service, selector)
-
-    def _selects_nothing(self, service: Service, selector: Mapping[str, str]) -> Cause:
-        namespace, name = service.key
-        pods = [pod for pod in self.state.pods.values() if pod.key[0] == namespace]
-        wanted = ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
-        matched = [pod for pod in pods if _labels(pod).items() >= selector.items()]
-        if matched:
-            states = _some([_pod_text(pod) for pod in matched])
-            return Cause(
-                f"selector {wanted} matches {_count(len(matched), 'Pod')} without a ready address ({states})",
-                f"kubectl get pods -n {namespace} -l {wanted}",
-            )
-        text = f'selector {wanted} matches 0 of {_count(len(pods), "Pod")} in "{namespace}"'
-        for label, value in selector.items():
-            values = {other for pod in pods if (other := _labels(pod).get(label)) is not None}
-            near = closest(value, values) or (next(iter(values)) if len(values) == 1 else "")
-            if near and near != value:
-                have = [pod for pod in pods if _labels(pod).get(label) == near]
-                who = (
-                    "both have" if len(have) == len(pods) == 2 else f"{len(have)} {'has' if len(have) == 1 else 'have'}"
-                )
-                mended = ",".join(f"{each}={near if each == label else had}" for each, had in sorted(selector.items()))
-                return Cause(
-                    f"{text}; {who} {label}={near}", f"kubectl set selector service -n {namespace} {name} {mended}"
-                )
-        spaces = sorted({pod.key[0] for pod in self.state.pods.values() if _labels(pod).items() >= selector.items()})
-        where = (
-            f"; Pods in {_and(spaces[:SHOWN])} have these labels, but a selector sees its own namespace"
-            if spaces
-            else ""
-        )
-        return Cause(text + where, f"kubectl get pods -n {namespace} --show-labels")
 
     def _slices(self, service: Service) -> list[EndpointSlice]:
         return list(self.state.slices_by_service.get(service.key, {}).values())
@@ -274,7 +208,7 @@ class ClusterCauses:
             case [label]:
                 yield from self._endpoint(service, label)
             case _:
-                yield Cause(f"nothing is {_count(len(below), 'label')} below Service {namespace}/{name}")
+                yield Cause(f"nothing is {count(len(below), 'label')} below Service {namespace}/{name}")
 
     def _port(self, service: Service, port: str, protocol: str, qtype: int) -> Iterator[Cause]:
         name = "/".join(service.key)
@@ -296,7 +230,7 @@ class ClusterCauses:
             else:
                 yield from self._virtual(service, SRV)
         elif others := [proto[1:].upper() for label, proto in ports if label == port]:
-            yield Cause(f'port "{wanted}" of Service {name} is {_and(others)}, not {protocol[1:].upper()}')
+            yield Cause(f'port "{wanted}" of Service {name} is {and_(others)}, not {protocol[1:].upper()}')
         else:
             near = self._closest(wanted, (label.lstrip("_") for label, _ in ports))
             hint = f' (meant "{near}"?)' if near else ""
@@ -312,9 +246,9 @@ class ClusterCauses:
         ]
         own = [endpoint for text, endpoint in every if text == label]
         if any(endpoint.is_ready for endpoint in own):
-            yield Cause(f"endpoint {_endpoint_text(own[0])} of Service {name} has this name")
+            yield Cause(f"endpoint {endpoint_text(own[0])} of Service {name} has this name")
         elif own:
-            yield Cause(f"endpoint {_endpoint_text(own[0])} of Service {name} is not Ready")
+            yield Cause(f"endpoint {endpoint_text(own[0])} of Service {name} is not Ready")
         else:
             near = self._closest(label, (text for text, _ in every))
             names = ", ".join(sorted({text for text, _ in every})[:SHOWN])
@@ -366,10 +300,10 @@ class ClusterCauses:
         slices = [self.state.slices[key] for key in self.state.slices_by_ip[address]]
         pods = [*self.state.pods_by_ip[address]]
         if services:
-            yield Cause(f"{unpacked(address)} is the cluster IP of Service {_and(['/'.join(key) for key in services])}")
+            yield Cause(f"{unpacked(address)} is the cluster IP of Service {and_(['/'.join(key) for key in services])}")
         elif slices:
             owners = [f"{one.service_key[0]}/{one.service_key[1]}" for one in slices if one.service_key]
-            yield Cause(f"{unpacked(address)} is an endpoint of {_and(owners[:SHOWN]) or 'a slice without a Service'}")
+            yield Cause(f"{unpacked(address)} is an endpoint of {and_(owners[:SHOWN]) or 'a slice without a Service'}")
         elif pods:
             yield Cause(
                 f"{unpacked(address)} is Pod {'/'.join(pods[0])}, which is no endpoint of a Service and has no name"
@@ -389,35 +323,3 @@ class ClusterCauses:
             yield Cause(f"a search list made this name of {asked}; in front of {zone} there is only `svc` or `pod`")
         else:
             yield Cause(f"in front of {zone} there is only `svc` or `pod`, as in {front[0]}.NAMESPACE.svc.{zone}")
-
-
-def _labels(pod: Pod) -> Mapping[str, str]:
-    return pod.metadata.labels or {}
-
-
-def _pod_text(pod: Pod) -> str:
-    status = pod.status
-    address = pod.addresses[0] if pod.addresses else "no address"
-    if pod.metadata.deletion_timestamp:
-        return f"{pod.key[1]}, terminating"
-    is_ready = isinstance(pod, ObservedPod) and pod.status.is_ready
-    return f"{pod.key[1]}, {status.phase or 'Pending'}{'' if is_ready else ', not Ready'}, {address}"
-
-
-def _endpoint_text(endpoint: Endpoint) -> str:
-    address = endpoint.addresses[0] if endpoint.addresses else "no address"
-    return f"{endpoint.target_ref.name}, {address}" if endpoint.target_ref else address
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _some(words: Sequence[str]) -> str:
-    """Returns the first few, and how many more there are."""
-    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
-
-
-def _and(words: Iterable[str]) -> str:
-    *front, last = words = [*words] or [""]
-    return f"{', '.join(front)} and {last}" if front else last

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.objects import EndpointSlice, Pod, Service
+from kdns.cluster.readiness import nothing_ready
 from kdns.cluster.state import State
 from kdns.net import Family, family_of, packed, parse_unmapped_address
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
@@ -16,6 +17,7 @@ from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 from kdns.proxy.trace.trace import Packet, Trace, trace
 
 _SHOWN: Final = 10
+_NO_ENDPOINTS: Final = "the Service has no endpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,17 @@ class UnusedEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Returns the fate of a packet, the reasons, and the endpoints that it cannot reach."""
+    """The fate of a packet, the reasons, and the endpoints that it cannot reach.
+
+    `command` mends or shows more, "" for none. `unknown_pods` is the namespace whose Pods would say more, "" for none.
+    """
 
     packet: Packet
     trace: Trace
     reasons: tuple[str, ...]
     unused: tuple[UnusedEndpoint, ...] = ()
+    command: str = ""
+    unknown_pods: str = ""
 
 
 def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
@@ -45,7 +52,16 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
         return Explanation(packet, result, (*result.reasons, *refusals, *_hints(state, family_plan, packet)))
     if result.verdict is None or (result.verdict in ENDPOINT_SETS and not result.endpoints):
         return Explanation(packet, result, (*result.reasons, *refusals))  # it is the client that cannot reach them
-    remarks, unused = _selection(state, family_plan, result.front.port.name, result.verdict, result.endpoints)
+    name = result.front.port.name
+    service = state.services.get((name.namespace, name.service))
+    if service is not None and not any(each.endpoints for each in _slices(state, name)):
+        if Pod not in state.synced:
+            reason = f"{_NO_ENDPOINTS}: no Pod matches its selector, or nobody wrote endpoints for it"
+            return Explanation(packet, result, (*result.reasons, reason, *refusals), unknown_pods=name.namespace)
+        cause = nothing_ready(state, service)
+        reasons = (*result.reasons, f"{_NO_ENDPOINTS}: {cause.text}", *refusals)
+        return Explanation(packet, result, reasons, command=cause.command)
+    remarks, unused = _selection(state, family_plan, name, result.verdict, result.endpoints)
     return Explanation(packet, result, (*result.reasons, *remarks, *refusals), unused)
 
 
@@ -63,7 +79,7 @@ def _selection(
 ) -> tuple[tuple[str, ...], tuple[UnusedEndpoint, ...]]:
     """Returns how a Service port's set was selected: remarks on all of it, and the endpoints outside of it."""
     node, is_local = family_plan.node, verdict in {Verdict.LOCAL, Verdict.DROP}
-    slices = state.slices_by_service.get((name.namespace, name.service), {}).values()
+    slices = _slices(state, name)
     known = candidates(slices, family_plan.family, name.port, name.protocol, node.name)
     if not known:
         return (_no_candidate(slices, family_plan.family, name),), ()
@@ -93,10 +109,12 @@ def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: b
     return f"is meant for zone {_alternatives(candidate.zones)}, as its hints say; this node is in {where}"
 
 
+def _slices(state: State, name: PortName) -> Collection[EndpointSlice]:
+    return state.slices_by_service.get((name.namespace, name.service), {}).values()
+
+
 def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortName) -> str:
     """Returns why a Service port has no endpoint, not even one that is not ready."""
-    if not any(each.endpoints for each in slices):
-        return "the Service has no endpoints: no Pod matches its selector, or nobody wrote endpoints for it"
     of_family = [each for each in slices if each.address_type == family]
     if not any(each.endpoints for each in of_family):
         types = " and ".join(sorted({each.address_type for each in slices}))

@@ -26,7 +26,8 @@ def as_text(explanation: Explanation, node: str, mode: str) -> str:
     destination = join_host_port(str(packet.destination), packet.port)
     source = f"{packet.source}" + (f" on {packet.interface}" if packet.interface else "")
     head = f"{source} to {destination}/{packet.protocol}, on node {node} in mode {mode}: {_fate(explanation)}"
-    return "\n".join((head, *(f"  {reason}" for reason in explanation.reasons), *_unused(explanation), ""))
+    reasons = (f"  {reason}" for reason in explanation.reasons)
+    return "\n".join((head, *reasons, *_unused(explanation), *_command(explanation), ""))
 
 
 def _fate(explanation: Explanation) -> str:
@@ -35,6 +36,11 @@ def _fate(explanation: Explanation) -> str:
         return FATES[explanation.trace.fate]
     where = _endpoint(endpoints[0]) if len(endpoints) == 1 else f"one of {len(endpoints)} endpoints"
     return f"forwarded to {where}"
+
+
+def _command(explanation: Explanation) -> Iterator[str]:
+    if explanation.command:
+        yield f"Try: {explanation.command}"
 
 
 def _unused(explanation: Explanation) -> Iterator[str]:
@@ -75,6 +81,7 @@ def as_json(explanation: Explanation, node: str, mode: str) -> dict[str, Any]:
             for each in trace.endpoints
         ],
         "reasons": list(explanation.reasons),
+        "command": explanation.command,
         "leftOut": [
             {"address": each.endpoint.address, "port": each.endpoint.port, "reason": each.reason}
             for each in explanation.unused
