@@ -25,7 +25,7 @@ _KINDS: Final[Mapping[str, type[Object]]] = {resource.plural: kind for kind, res
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a snapshot is of, when it was saved and when its objects changed last, in Unix seconds."""
+    """The identity of the cluster, when it was saved and when its objects changed last, in Unix seconds."""
 
     format: str
     of: str

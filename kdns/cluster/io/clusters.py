@@ -54,7 +54,7 @@ class Cluster:
 
     @property
     def identity(self) -> str:
-        """What tells this cluster in a snapshot."""
+        """The hash of its source and scope, which its snapshot has."""
         return identity(self.source, self.scope)
 
     @property
