@@ -32,11 +32,12 @@ Exit codes: 0 for success, 1 for a failure at run time, 2 for wrong usage or inp
 
 \b
 Completion of commands and options, here for bash:
-  eval "$(_KDNS_COMPLETE=bash_source kdns)"
+  eval "$(kdns completion bash)"
 """
 
 COMMANDS: Final = {
     "check": "Report every mistake in Corefiles, KubeProxyConfigurations and manifests.",
+    "completion": "Print a script that completes commands, options, modes and files in a shell.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "explain": "Explain which objects give a DNS name its answer, or why it has none.",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",

@@ -75,7 +75,7 @@ NOT_RUN: Final = {
         "sudo cp deploy/systemd": "needs systemd as process 1",
         "sudo systemctl": "the same",
     },
-    "docs/shell": {'eval "$(_KDNS_COMPLETE=zsh': "needs zsh"},
+    "docs/shell": {'eval "$(kdns completion zsh': "needs zsh"},
 }
 """Page → beginning of commands → why they are not run."""
 

@@ -63,15 +63,15 @@ def test_what_a_shell_completes(line: str, first: str) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
     page = (Path(__file__).parents[3] / "docs/shell.md").read_text(encoding="utf-8")
-    assert f"_KDNS_COMPLETE={shell}_source kdns" in page
-    result = CliRunner().invoke(main, env={"_KDNS_COMPLETE": f"{shell}_source"}, prog_name="kdns")
+    assert f"kdns completion {shell}" in page
+    result = CliRunner().invoke(main, ["completion", shell])
     assert (result.exit_code, f"_KDNS_COMPLETE={shell}_complete" in result.stdout) == (0, True)
     assert 'string split ","' not in result.stdout  # descriptions have commas
 
 
 def test_bash_completes_commands() -> None:
     script = (
-        'eval "$(_KDNS_COMPLETE=bash_source kdns)"; COMP_WORDS=(kdns ver); COMP_CWORD=1\n'
+        'eval "$(kdns completion bash)"; COMP_WORDS=(kdns ver); COMP_CWORD=1\n'
         "_kdns_completion kdns; echo ${COMPREPLY[@]}"
     )
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -128,7 +128,10 @@ def test_an_option_of_another_command_is_never_just_missing(name: str) -> None:
         ("version x", "Got unexpected argument 'x': expected options only."),
         ("upp", "No such command 'upp': did you mean `kdns up`?"),
         ("help serve", "No such command 'help': expected `kdns serve --help`"),
-        ("apply", "No such command 'apply': expected check, env, explain, proxy, render, serve, trace, up, version"),
+        (
+            "apply",
+            "No such command 'apply': expected check, completion, env, explain, proxy, render, serve, trace, up, version",
+        ),
     ],
 )
 def test_an_argument_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:
