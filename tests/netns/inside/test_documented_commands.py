@@ -192,6 +192,10 @@ BEFORE: Final = {
     },
     "deploy/README": {
         "kubectl -n kube-system get configmap": [OF_KUBEADM],
+        "kubectl -n kube-system set image": [
+            f"kubectl apply -f - <<'END'{OF_A_CLUSTER}\nEND",
+            ready(2, "deployment", "coredns"),
+        ],
         "kubectl apply -k deploy/\n": [
             f"kubectl apply -f - <<'END'{OF_A_CLUSTER}\nEND",
             ready(2, "deployment", "coredns"),
@@ -202,6 +206,10 @@ BEFORE: Final = {
 """Page → beginning of a command → what was done before it, by the page's words or by whoever has such a cluster."""
 AFTER: Final = {
     "deploy/README": {
+        "kubectl -n kube-system rollout undo": [
+            "kubectl -n kube-system rollout status deployment/coredns",
+            "kubectl -n kube-system get deployment coredns -o jsonpath='{..image}' | grep -x coredns",
+        ],
         "kubectl -n kube-system scale deployment/coredns --replicas=0": [
             ready(2, "deployment", "kdns"),
             ready(0, "deployment", "coredns"),
