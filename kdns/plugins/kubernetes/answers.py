@@ -80,7 +80,7 @@ class ZoneAnswers(Plugin):
         if (result.status in _UNKNOWN or REVERSE in result.subjects) and self._falls_through(request, result):
             reuse = _reuse(result)
             return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
-        response = self._response(result)
+        response = self._response(result, request)
         return follow(request, response, self.resolve or next) if result.leaves_zones else response
 
     def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
@@ -95,7 +95,9 @@ class ZoneAnswers(Plugin):
     def _falls_through(self, request: Request, result: Result) -> bool:
         return not result.answer and request.query.labels in self._fallthrough
 
-    def _response(self, result: Result) -> Response:
+    def _response(self, result: Result, request: Request) -> Response:
+        """Returns the response of a result; a directive may say more of it to the client of the request."""
+        del request
         status, zone, answer, additional, _, _ = result
         reuse, state = _reuse(result), self.zones.state
         options: tuple[tuple[int, bytes], ...] = ()

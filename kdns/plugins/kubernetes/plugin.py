@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -11,7 +11,7 @@ from kdns.cluster.state import AnyChange, State
 from kdns.dns.query import Query, extended_error
 from kdns.dns.types import OTHER_ERROR
 from kdns.dnsserver.answers.response import Response, Reuse, Subject
-from kdns.dnsserver.chain import Reply, Request, Serve
+from kdns.dnsserver.chain import Request
 from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.causes import ClusterCauses
@@ -21,7 +21,7 @@ from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.subjects import APEX, STALE, touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
-from kdns.plugins.kubernetes.zone import Zones
+from kdns.plugins.kubernetes.zone import Result, Zones
 from kdns.plugins.transfer import Transfer
 
 NAME: Final = "kubernetes"
@@ -74,24 +74,24 @@ class Kubernetes(ZoneAnswers):
             answers.touch(subjects, _serial(changed_s))
         self._block.forget(subjects)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def _response(self, result: Result, request: Request) -> Response:
         """See ZoneAnswers. With `explain`, a negative answer to a client with EDNS says why."""
-        reply = super().serve(request, next)
-        says_why = self.zones.options.explain and request.query.edns
-        if says_why and isinstance(reply, Response) and reply.soa is not None and reply.plugin == NAME:
-            return self._explained(request.query, reply, int(request.received_s))
-        return reply
+        response = super()._response(result, request)
+        is_negative = response.soa is not None and not response.error
+        if self.zones.options.explain and request.query.edns and is_negative:
+            return self._explained(request.query, response, int(request.received_s))
+        return response
 
-    def _explained(self, query: Query, reply: Response, second: int) -> Response:
+    def _explained(self, query: Query, response: Response, second: int) -> Response:
         """Returns the answer with its causes, which any change may alter; EXPLAINED_PER_S in a second at most."""
         self._explained_in = second, self._explained_in[1] + 1 if self._explained_in[0] == second else 1
         zone = self.zones.zone_of(query.labels)
         if zone is None or self._explained_in[1] > EXPLAINED_PER_S:
-            return reply
+            return response
         causes = ClusterCauses(self.zones.state, self.zones.options, zone, COMPARED).of(query.labels, query.qtype)
         text = "; ".join(cause.text for cause in causes).encode()[:TEXT_BYTES].decode(errors="ignore")
-        options = (*reply.options, extended_error(OTHER_ERROR, text))
-        return reply._replace(options=options, reuse=reply.reuse.and_then(OF_ALL_OBJECTS))
+        options = (*response.options, extended_error(OTHER_ERROR, text))
+        return response._replace(options=options, reuse=response.reuse.and_then(OF_ALL_OBJECTS))
 
     def exact_names(self) -> Iterator[ClusterNames]:
         """See kdns.dnsserver.exact."""

@@ -89,3 +89,9 @@ def test_random_names_cost_no_more_than_a_bound() -> None:
     server, _, _ = served()
     said = [why(server, f"x{number}.shop.svc.cluster.local.") for number in range(2 * EXPLAINED_PER_S)]
     assert sum(map(bool, said)) == EXPLAINED_PER_S
+
+
+def test_what_is_not_known_yet_is_not_explained() -> None:
+    server, _, objects = served()
+    objects.synced.clear()
+    assert why(server, "crt.shop.svc.cluster.local.") == ""
