@@ -109,12 +109,16 @@ async def _beginning(stream: asyncio.StreamReader | None, most_bytes: int) -> by
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kills a program's process group, and waits until the program has ended, for _KILLED_S at most."""
+    """Kills a program's process group, and waits until the program has ended, for _KILLED_S at most.
+
+    Its pipes are closed then: what it wrote is not read to the end.
+    """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILLED_S):
             await process.wait()
+    process._transport.close()  # type: ignore[attr-defined] # noqa: SLF001 - asyncio has no other way
 
 
 def _log_slow(program: str, pid: int) -> None:
