@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import struct
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ _INFO: Final = struct.Struct("=32sI5I5III")
 """struct ipt_getinfo: name, hooks, where the chain of each hook begins, where its policy is, entries and bytes."""
 _REQUEST: Final = struct.Struct("=32sI4x")
 _ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.005
 
 
 def legacy_tables(family: Family) -> list[str]:
@@ -49,6 +51,7 @@ def legacy_content(family: Family, table: str) -> TableContent:
     for _ in range(_ATTEMPTS):
         with suppress(BlockingIOError):
             return _legacy_content(family, table)
+        time.sleep(_PAUSE_S)
     return _legacy_content(family, table)
 
 

@@ -15,12 +15,13 @@ nfacct are kept here too, because rules of the next proxy need them.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from kdns import logs
-from kdns.errors import ApplyError
+from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
@@ -47,6 +48,7 @@ ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
 
 _OLD: Final = "KUBE-XLB-"
 """kube-proxy's prefix of chains of policy Local before 1.24."""
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOPROTOOPT, errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT})
 _BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _AT_ONCE: Final = 500
 """Chains that iptables-nft deletes in one commit: its time grows with the square."""
@@ -123,10 +125,19 @@ def _is_stale(
 
 
 def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
-    """Returns the chains by table; unreadable tables are treated as absent."""
-    with suppress(OSError, ApplyError):
+    """Returns the chains by table. Tables that this kernel or process may not have are treated as absent.
+
+    Raises BusyError for others that cannot be read: rules that nobody has looked at may be there.
+    """
+    try:
         return xtables.chains_by_table(backend, family)
-    return {}
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return {}
+        reason = f"the tables of iptables-{backend} for {family} cannot be read: {error.strerror}"
+        raise BusyError(("getsockopt",), reason) from error
+    except ApplyError:
+        return {}
 
 
 async def remove_stale(

@@ -54,6 +54,7 @@ _LEGACY_NEEDS: Final = (
 )
 _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
 _BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
+_NO_CHAIN: Final = "No chain/target/match by that name"
 _OURS: Final = "KUBE-"
 TRIAL: Final = "KDNS-"
 """Prefix of trial chains, which show whether the kernel accepts their rules. No rule of others leads there."""
@@ -167,6 +168,8 @@ class Programs:
             result = await _run(argv)
         if result.is_busy:
             raise BusyError(argv, _reason(result))
+        if result.code and _NO_CHAIN not in result.errors:
+            log.info("rules not listed", chain=chain, table=table, reason=_reason(result))
         return [line for line in result.output.splitlines() if line.startswith("-A ")]
 
     async def refusal(self, family: Family) -> str:
