@@ -22,7 +22,7 @@ from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 from real_servers import resolver
 
 COREFILE: str = yaml.safe_load((ROOT / "deploy" / "configmap.yaml").read_text())["data"]["Corefile"]
-"""kubeadm's, which CoreDNS's ConfigMap has too."""
+"""That of deploy/, which CoreDNS's ConfigMap has here too."""
 BEFORE = """
 apiVersion: v1
 kind: ConfigMap
@@ -136,6 +136,7 @@ class Pods:
             (":9153", "127.0.0.1:0"),
             ("lameduck 5s", "lameduck 1s"),
             ("/etc/resolv.conf", self.upstream),
+            ("/var/lib/kdns/", f"{self.folder}/{len(self.processes)}-{deployment}-"),
             (r"^( +)kubernetes .*", rf"\g<0>\n\1endpoint {api}"),
         ):
             text, count = re.subn(word, own, text, flags=re.MULTILINE)
@@ -147,7 +148,7 @@ class Pods:
         assert process.stdout
         port = 0
         for line in process.stdout:
-            if match := re.match(r"dns +127\.0\.0\.1 port (\d+)", line):
+            if match := re.match(r"dns +127\.0\.0\.1:(\d+)", line):
                 port = int(match[1])
             if line == "ready\n":
                 return process, port
