@@ -36,6 +36,11 @@ def field_description(type_name: TypeName, name: str) -> str:
     return own.fields.get(name) or _description(base).fields.get(name, "")
 
 
+def common_description(name: str) -> str:
+    """Returns the text of apiVersion, kind or metadata, which every object has."""
+    return _description(_OBJECT).fields[name]
+
+
 def description_at(kind: Kind, path: str) -> str:
     """Returns the text of the field at a path such as `spec.ports`, or "".
 

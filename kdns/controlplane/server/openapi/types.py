@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.schema.descriptions import field_description, type_description
+from kdns.controlplane.schema.descriptions import common_description, field_description, type_description
 from kdns.controlplane.schema.schema import fields, type_named, type_of
 from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, name_of
 from kdns.controlplane.server.conversions import kind_at
@@ -93,7 +93,7 @@ def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
     shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
     custom = [kind for kind in served if kind.schema]
     for kind in custom:
-        schema = custom_schema(kind, _common(kind, dialect), is_v2=dialect is V2)
+        schema = custom_schema(kind, _common(dialect), is_v2=dialect is V2)
         result[type_name_of(kind)] = {**schema, GVK: [gvk(kind)]}
     released = [kind for kind in (*served, *shown) if not kind.schema]
     identities = _identities(released)
@@ -166,7 +166,7 @@ def _type_schema(described: Type, identities: list[Json], dialect: Dialect) -> J
 
 def _list_schema(kind: Kind, dialect: Dialect) -> Json:
     """Returns a list's schema: its items and the fields that every object has, with a list's metadata."""
-    properties = _common(kind, dialect)
+    properties = _common(dialect)
     properties["items"] = _property(Field("items", type_name_of(kind), list_of=True), "The objects.", dialect)
     properties["metadata"] = _property(Field("metadata", LIST_META), _LIST_META_TEXT, dialect)
     return {
@@ -178,11 +178,10 @@ def _list_schema(kind: Kind, dialect: Dialect) -> Json:
     }
 
 
-def _common(kind: Kind, dialect: Dialect) -> Json:
+def _common(dialect: Dialect) -> Json:
     """Returns the properties that every object has."""
-    of = STATUS if kind.schema else type_name_of(kind)
     types = {"apiVersion": "string", "kind": "string", "metadata": OBJECT_META}
-    return {name: _property(Field(name, each), field_description(of, name), dialect) for name, each in types.items()}
+    return {name: _property(Field(name, each), common_description(name), dialect) for name, each in types.items()}
 
 
 def _element(field: Field, dialect: Dialect) -> Json:

@@ -12,6 +12,7 @@ from widgets import COLUMNS, SCHEMA, definition, version, widget
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json, Kind
 from kdns.controlplane.resources.custom.kinds import warnings_of
+from kdns.controlplane.schema.descriptions import common_description
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.api import Api
@@ -66,6 +67,8 @@ def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Api) -> None:
     documents = Documents(api.kinds)
     schema = documents.v3("apis/example.com/v1")["components"]["schemas"]["com.example.v1.Widget"]
     assert schema["properties"]["spec"] == SCHEMA["properties"]["spec"]
+    texts = [schema["properties"][name]["description"] for name in ("apiVersion", "kind", "metadata")]
+    assert texts == [common_description(name) for name in ("apiVersion", "kind", "metadata")]
     assert "com.example.v1.WidgetList" in documents.v2()["definitions"]
     assert documents.v2_protobuf()
 
