@@ -292,7 +292,7 @@ def warnings_of(definition: Json) -> Iterable[str]:
         for column in version.get("additionalPrinterColumns") or ():
             if not jsonpath.is_supported(path := column["jsonPath"]):
                 yield f"{version['name']}: column {column['name']} stays empty: unsupported JSONPath {path}"
-        places = list(rule_paths(parsed(version["schema"]["openAPIV3Schema"])))
+        places = list(rule_paths(version["schema"]["openAPIV3Schema"]))
         if places:
             shown = ", ".join(place or "the object" for place in places[:_PLACES_MAX])
             more = f" and {len(places) - _PLACES_MAX} more" if len(places) > _PLACES_MAX else ""

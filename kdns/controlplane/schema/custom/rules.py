@@ -270,14 +270,14 @@ def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
         yield from _defaults(schema.items, f"{path}.items")
 
 
-def rule_paths(schema: Schema, path: str = "") -> Iterator[str]:
-    """Yields the places of a schema that have rules in CEL, such as `spec.ports[*]`; "" for the root."""
-    if schema.rules:
+def rule_paths(source: Json, path: str = "") -> Iterator[str]:
+    """Yields the places of a valid openAPIV3Schema that have rules in CEL, such as `spec.ports[*]`; "" for the root."""
+    if source.get("x-kubernetes-validations"):
         yield path
     prefix = f"{path}." if path else ""
-    for name, each in schema.properties.items():
+    for name, each in (source.get("properties") or {}).items():
         yield from rule_paths(each, f"{prefix}{name}")
-    if isinstance(schema.additional_properties, Schema):
-        yield from rule_paths(schema.additional_properties, f"{prefix}*")
-    if schema.items:
-        yield from rule_paths(schema.items, f"{path}[*]")
+    if isinstance(values := source.get("additionalProperties"), dict):
+        yield from rule_paths(values, f"{prefix}*")
+    if items := source.get("items"):
+        yield from rule_paths(items, f"{path}[*]")
