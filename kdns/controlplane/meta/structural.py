@@ -14,7 +14,6 @@ _NAMES = {
     "list_type": "x-kubernetes-list-type",
     "list_map_keys": "x-kubernetes-list-map-keys",
     "map_type": "x-kubernetes-map-type",
-    "rules": "x-kubernetes-validations",
     "negated": "not",
 }
 
@@ -25,7 +24,7 @@ def _json_name(name: str) -> str:
 
 
 class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defaults=True):
-    """One place of an object; fields have the names of JSONSchemaProps. `rules` are in CEL and not evaluated.
+    """One place of an object; fields have the names of JSONSchemaProps; others are not evaluated.
 
     Schemas are compared by identity.
     """
@@ -46,7 +45,6 @@ class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defa
     max_length: int | None = None
     min_items: int | None = None
     max_items: int | None = None
-    unique_items: bool = False
     min_properties: int | None = None
     max_properties: int | None = None
     required: tuple[str, ...] = ()
@@ -63,7 +61,6 @@ class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defa
     list_type: str | None = None
     list_map_keys: tuple[str, ...] = ()
     map_type: str | None = None
-    rules: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def has_default(self) -> bool:
