@@ -35,6 +35,7 @@ async def test_a_kind_is_found_explained_and_printed(kubectl: Kubectl) -> None:
     explained = await kubectl("explain widget.spec.color")
     assert "Its color." in explained
     assert {"red", "blue"} <= {*explained.replace(",", "").split()}
+    assert "The resource this object is" in await kubectl("explain widget.kind")
     assert "FIELD: color" in await kubectl("explain widget.spec.color --api-version=example.com/v1beta1")
     assert "Color:" in await kubectl("describe wd one")
     assert "widget.example.com/one" in await kubectl("get all")
