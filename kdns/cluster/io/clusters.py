@@ -16,6 +16,7 @@ from kdns.cluster.objects import EndpointSlice, Object
 from kdns.cluster.snapshot import identity
 from kdns.cluster.source import Scope, SnapshotFile, Source
 from kdns.cluster.state import AnyChange, OnChange, State
+from kdns.cluster.watch import RESOURCES
 from kdns.errors import InputError
 from kdns.runtime.metrics import Histogram
 from kdns.runtime.tasks import observed
@@ -64,8 +65,9 @@ class Cluster:
 
     @property
     def is_connected(self) -> bool:
-        """Whether changes of all kinds arrive."""
-        return all(self.stats.kinds[kind].connected for kind in self.kinds if kind in self.stats.kinds)
+        """Whether changes of all kinds arrive that the API has to have."""
+        needed = [each for kind, each in self.stats.kinds.items() if not RESOURCES[kind].is_optional]
+        return bool(needed) and all(each.connected for each in needed)
 
     def changed(self, changes: list[AnyChange]) -> None:
         """Passes the changes to all listeners.
