@@ -1,33 +1,102 @@
-"""How this machine's own resolver is made to query kdns: docs/laptop.md in two lines, for the resolver that is here."""
+"""How this machine's own resolver is led to the cluster's names: `kdns laptop`, and docs/laptop.md by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kdns.net import join_host_port
+from kdns.corefile.address import reverse_zones
+from kdns.net import HostPort, Network
 
 PAGE: Final = "docs/laptop.md"
-_SERVER: Final = "server=/{domain}/{host}#{port}"
-RECIPES: Final = {
-    "run/systemd/resolve": ("DNS={at}, Domains=~{domain}", "etc/systemd/resolved.conf.d/kdns.conf", "systemd-resolved"),
-    "etc/dnsmasq.d": (_SERVER, "etc/dnsmasq.d/kdns.conf", "dnsmasq"),
-    "etc/NetworkManager": (_SERVER, "etc/NetworkManager/dnsmasq.d/kdns.conf", "NetworkManager"),
-    "etc/resolver": ("nameserver {host}, port {port}", "etc/resolver/{domain}", ""),
-}
-"""The folder of a resolver → the text to write, its file, and the service that reads it at its start."""
+MARK: Final = "# Written by `kdns laptop on`, removed by `kdns laptop off`."
+DEFAULT_DNS: Final = HostPort("127.0.0.1", 1053)
 
 
-def recipe(host: str, port: int, domain: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """Returns the instructions that lead this machine's programs to the cluster's names; nothing if the file exists."""
-    values = {"host": host, "port": port, "domain": domain, "at": join_host_port(host, port)}
-    for folder, (content, file, service) in RECIPES.items():
-        if not (root / folder).exists() or (service == "NetworkManager" and not _has_dnsmasq(root / folder)):
-            continue
-        path = root / file.format(**values)
-        then = f"then sudo systemctl restart {service}: " if service else "see "
-        return () if path.exists() else (f"{content.format(**values)} in {path},", f"{then}{PAGE}")
-    return (f"for programs of this machine: {PAGE}",)
+@dataclass(frozen=True, slots=True)
+class ClusterNames:
+    """The names that a resolver is to ask kdns for: those of the domain, and of the addresses in the networks.
+
+    Addresses of 127.0.0.0/8 have names of the machine's own.
+    """
+
+    dns: HostPort
+    domain: str
+    networks: tuple[Network, ...]
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The domain, and the reverse zones of the networks."""
+        reverse = (zone.removesuffix(".") for each in self._outside for zone in reverse_zones(each))
+        return (self.domain, *reverse)
+
+    @property
+    def _outside(self) -> Iterator[Network]:
+        return (each for each in self.networks if not each.is_loopback)
+
+    def for_systemd(self) -> Iterator[str]:
+        """Yields the lines of a drop-in of systemd-resolved, 246 or later."""
+        yield "[Resolve]"
+        yield f"DNS={self.dns}"
+        yield f"Domains={' '.join(f'~{zone}' for zone in self.zones)}"
+
+    def for_dnsmasq(self) -> Iterator[str]:
+        """Yields the lines of a file of dnsmasq; the last allows private addresses where it drops them otherwise."""
+        for zone in self.zones:
+            yield f"server=/{zone}/{self.dns.host}#{self.dns.port}"
+        yield f"rebind-domain-ok=/{self.domain}/"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResolver:
+    """A program that resolves names for this machine: the folder by which it is recognized, and what configures it.
+
+    `service` is the unit that reads `file` at its start.
+    """
+
+    folder: str
+    file: str
+    service: str
+    lines: Callable[[ClusterNames], Iterable[str]]
+
+    def content(self, names: ClusterNames) -> str:
+        """Returns the content of its file."""
+        return "\n".join((MARK, *self.lines(names), ""))
+
+
+RESOLVERS: Final = (
+    LocalResolver(
+        "run/systemd/resolve", "etc/systemd/resolved.conf.d/kdns.conf", "systemd-resolved", ClusterNames.for_systemd
+    ),
+    LocalResolver("etc/dnsmasq.d", "etc/dnsmasq.d/kdns.conf", "dnsmasq", ClusterNames.for_dnsmasq),
+    LocalResolver(
+        "etc/NetworkManager", "etc/NetworkManager/dnsmasq.d/kdns.conf", "NetworkManager", ClusterNames.for_dnsmasq
+    ),
+)
+
+
+def resolver_of(root: Path) -> LocalResolver | None:
+    """Returns the resolver of the machine with these files, None for one that kdns does not know."""
+    for each in RESOLVERS:
+        folder = root / each.folder
+        if folder.exists() and (each.service != "NetworkManager" or _has_dnsmasq(folder)):
+            return each
+    return None
+
+
+def recipe(dns: HostPort, domain: str, root: Path = Path("/"), *, program: str = "kdns") -> tuple[str, ...]:
+    """Returns the command that leads this machine's programs to the cluster's names; nothing if its file exists."""
+    resolver = resolver_of(root)
+    if resolver is None:
+        return (f"for programs of this machine: {PAGE}",)
+    if (root / resolver.file).exists():
+        return ()
+    words = [f"sudo {program} laptop on"]
+    words += [f"--dns {dns}"] if dns != DEFAULT_DNS else []
+    words += [f"--cluster-domain {domain}"] if domain != "cluster.local" else []
+    return (f"{' '.join(words)}: {PAGE}",)
 
 
 def _has_dnsmasq(folder: Path) -> bool:

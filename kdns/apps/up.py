@@ -6,6 +6,7 @@ The modules of the DNS server are imported while the control plane starts.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -195,7 +196,8 @@ def in_words_of_flags(options: UpOptions) -> Iterator[None]:
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
     """Prints commands to try, and the configuration of this machine's resolver."""
     at, domain = reachable(*dns.address_with("kubernetes")), options.control_plane.cluster.cluster_domain
-    for number, line in enumerate(recipe(at.host, at.port, domain)):
+    program = sys.argv[0] if Path(sys.argv[0]).name == "kdns" else "kdns"  # root may not find it in its PATH
+    for number, line in enumerate(recipe(HostPort(at.host, at.port), domain, program=program)):
         say(f"{'' if number else 'names':12}{line}")
     say(f"try         dig @{at.host} -p {at.port} kubernetes.default.svc.{domain}")
     say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")

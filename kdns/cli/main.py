@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "completion": "Print a script that completes commands, options, modes and files in a shell.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "explain": "Explain which objects give a DNS name its answer, or why it has none.",
+    "laptop": "Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",
     "render": "Print what would be applied to a node, and apply nothing.",
     "serve": "Answer DNS queries from a Kubernetes API, as the Corefile says.",

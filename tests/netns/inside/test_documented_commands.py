@@ -163,7 +163,8 @@ BEFORE: Final = {
     "docs/check": {"kubectl --namespace kube-system get configmap": [DEFAULT, OF_KUBEADM]},
     "docs/laptop": {
         "sudo .venv/bin/kdns up": [file("web.yaml", block("docs/laptop", "kind: Service"))],
-        "sudo tee /etc/dnsmasq": [ON_A_LAPTOP, "mkdir -p /etc/dnsmasq.d"],
+        "sudo .venv/bin/kdns laptop on": [ON_A_LAPTOP, "mkdir -p /etc/dnsmasq.d"],
+        "sudo tee /etc/dnsmasq": [ON_A_LAPTOP],
         "getent hosts kubernetes": [block("docs/laptop", "tee /etc/dnsmasq")],
     },
     "docs/modes": {
@@ -205,6 +206,14 @@ BEFORE: Final = {
 }
 """Page → beginning of a command → what was done before it, by the page's words or by whoever has such a cluster."""
 AFTER: Final = {
+    "docs/laptop": {
+        "sudo .venv/bin/kdns laptop on": [
+            "getent hosts kubernetes.default.svc.cluster.local",
+            "kdns laptop status",
+            "sudo .venv/bin/kdns laptop off",
+            "! getent hosts kubernetes.default.svc.cluster.local",
+        ],
+    },
     "deploy/README": {
         "kubectl -n kube-system rollout undo": [
             "kubectl -n kube-system rollout status deployment/coredns",

@@ -39,44 +39,19 @@ def test_resolvers_of_the_machine(
 
 
 @pytest.mark.parametrize(
-    ("has", "lines"),
+    ("has", "line"),
     [
-        (
-            ["run/systemd/resolve/x", "etc/dnsmasq.d/x"],
-            (
-                "DNS=127.0.0.1:1053, Domains=~cluster.local in {}/etc/systemd/resolved.conf.d/kdns.conf,",
-                "then sudo systemctl restart systemd-resolved: docs/laptop.md",
-            ),
-        ),
-        (
-            ["etc/dnsmasq.d/x"],
-            (
-                "server=/cluster.local/127.0.0.1#1053 in {}/etc/dnsmasq.d/kdns.conf,",
-                "then sudo systemctl restart dnsmasq: docs/laptop.md",
-            ),
-        ),
-        (
-            ["etc/NetworkManager/conf.d/dns.conf"],
-            (
-                "server=/cluster.local/127.0.0.1#1053 in {}/etc/NetworkManager/dnsmasq.d/kdns.conf,",
-                "then sudo systemctl restart NetworkManager: docs/laptop.md",
-            ),
-        ),
-        (
-            ["etc/resolver/x"],
-            ("nameserver 127.0.0.1, port 1053 in {}/etc/resolver/cluster.local,", "see docs/laptop.md"),
-        ),
-        (["etc/NetworkManager/NetworkManager.d/x"], ("for programs of this machine: docs/laptop.md",)),
-        (["etc/dnsmasq.d/kdns.conf"], ()),
+        (["run/systemd/resolve/x", "etc/dnsmasq.d/x"], "sudo kdns laptop on: docs/laptop.md"),
+        (["etc/NetworkManager/conf.d/dns.conf"], "sudo kdns laptop on: docs/laptop.md"),
+        (["etc/NetworkManager/NetworkManager.d/x"], "for programs of this machine: docs/laptop.md"),
+        (["etc/dnsmasq.d/kdns.conf"], ""),
     ],
 )
-def test_the_recipe_is_that_of_the_resolver_here(tmp_path: Path, has: list[str], lines: tuple[str, ...]) -> None:
+def test_the_recipe_is_a_command_for_the_resolver_here(tmp_path: Path, has: list[str], line: str) -> None:
     for path in has:
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("[main]\ndns = dnsmasq\n")
-    told = resolvers.recipe("127.0.0.1", 1053, "cluster.local", tmp_path)
-    assert told == tuple(line.format(tmp_path) for line in lines)
-    page = (Path(__file__).parents[3] / resolvers.PAGE).read_text(encoding="utf-8")
-    for line in told[:-1]:
-        content, _, file = line.rstrip(",").partition(" in ")
-        assert all(each in page for each in (file.removeprefix(str(tmp_path)), *content.split(", ")))
+    assert resolvers.recipe(HostPort("127.0.0.1", 1053), "cluster.local", tmp_path) == ((line,) if line else ())
+    if "laptop on" in line:
+        others = resolvers.recipe(HostPort("127.0.0.1", 53), "k8s.test", tmp_path)
+        assert others == ("sudo kdns laptop on --dns 127.0.0.1:53 --cluster-domain k8s.test: docs/laptop.md",)

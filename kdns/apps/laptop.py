@@ -1,0 +1,147 @@
+"""`kdns laptop`: leads this machine's resolver to the cluster's names, and back, and says how it is."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kdns.apps.resolvers import MARK, PAGE, ClusterNames, LocalResolver, resolver_of
+from kdns.dns.message import query
+from kdns.dns.types import A
+from kdns.errors import ApplyError, InputError
+from kdns.net import is_loopback
+from kdns.runtime.subprocesses import run_program
+
+ANSWER_S: Final = 2.0
+RESTART_S: Final = 60.0
+MDNS: Final = "mdns"
+"""A word of nsswitch.conf(5): its module takes names of `.local` for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaptopStatus:
+    """The state of a machine's resolver: its service, its file and whether that is kdns's; "" for an unknown one.
+
+    `answers` says whether kdns answers, and `addresses` are those that this machine's programs get for `name`.
+    """
+
+    service: str
+    file: str
+    is_on: bool
+    answers: bool
+    name: str
+    addresses: tuple[str, ...]
+
+
+async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path = Path("/")) -> str:
+    """Writes the resolver's file and restarts it; returns the file. A file of before comes back where that fails.
+
+    Raises InputError for a machine without a resolver that kdns knows and for a file that is not kdns's, ApplyError if
+    the service cannot be restarted.
+    """
+    if not is_loopback(names.dns.host):
+        warn(f"{names.dns} is no address of this machine alone: who answers there names its Services")
+    if names.domain.endswith(".local") and MDNS in _hosts_line(root):
+        warn(f".local belongs to mDNS here (/etc/nsswitch.conf): take another --cluster-domain than {names.domain}")
+    resolver = _resolver(root)
+    path = root / resolver.file
+    before = _own_content(path)
+    _write(path, resolver.content(names))
+    try:
+        await _restart(resolver.service)
+    except ApplyError:
+        _write(path, before)
+        raise
+    return str(path)
+
+
+async def turn_off(root: Path = Path("/")) -> str:
+    """Removes the resolver's file and restarts it; returns the file, "" if there is none. Raises as `turn_on`."""
+    resolver = _resolver(root)
+    path = root / resolver.file
+    if not _own_content(path):
+        return ""
+    _write(path, "")
+    await _restart(resolver.service)
+    return str(path)
+
+
+def status(names: ClusterNames, root: Path = Path("/")) -> LaptopStatus:
+    """Returns the state of this machine's resolver. Blocks until kdns and the resolver have answered, or ANSWER_S."""
+    resolver, name = resolver_of(root), f"kubernetes.default.svc.{names.domain}"
+    addresses: dict[str, None] = {}
+    with suppress(OSError):
+        addresses = {str(row[4][0]): None for row in socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)}
+    answers = _answers(names, name)
+    if resolver is None:
+        return LaptopStatus("", "", False, answers, name, tuple(addresses))
+    path = root / resolver.file
+    return LaptopStatus(resolver.service, str(path), path.exists(), answers, name, tuple(addresses))
+
+
+def _resolver(root: Path) -> LocalResolver:
+    resolver = resolver_of(root)
+    if resolver is None:
+        known = "systemd-resolved, dnsmasq with /etc/dnsmasq.d, NetworkManager with dns=dnsmasq"
+        raise InputError(f"no resolver that kdns knows is here; expected {known}; {PAGE} has it by hand")
+    return resolver
+
+
+def _own_content(path: Path) -> str:
+    """Returns the content of kdns's file, "" without one. Raises InputError for a file of somebody else."""
+    try:
+        content = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; run it with sudo") from error
+    if not content.startswith(MARK):
+        raise InputError(f"{path}: was not written by `kdns laptop on`; move it away, or keep it and use {PAGE}")
+    return content
+
+
+def _write(path: Path, content: str) -> None:
+    """Writes the file, or removes it without content."""
+    try:
+        if content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; run it with sudo") from error
+
+
+async def _restart(service: str) -> None:
+    command = (shutil.which("systemctl") or "systemctl", "restart", service)
+    try:
+        done = await run_program(command, limit_s=RESTART_S)
+    except OSError as error:
+        raise ApplyError(command, f"{error.strerror or error}; {PAGE} has it by hand") from error
+    if done.code:
+        raise ApplyError(command, done.errors.decode(errors="replace").strip() or f"exit code {done.code}")
+
+
+def _answers(names: ClusterNames, name: str) -> bool:
+    """Returns whether kdns answers for the name."""
+    family = socket.AF_INET6 if ":" in names.dns.host else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(ANSWER_S)
+        sock.connect((names.dns.host, names.dns.port))
+        sock.send(query(f"{name}.", A))
+        return bool(sock.recv(512))
+    return False
+
+
+def _hosts_line(root: Path) -> str:
+    """Returns the modules that look up hosts, as /etc/nsswitch.conf has them."""
+    with suppress(OSError):
+        for line in (root / "etc/nsswitch.conf").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("hosts:"):
+                return line
+    return ""

@@ -1,0 +1,62 @@
+"""The command `kdns laptop`: this machine's programs resolve the cluster's names."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from kdns.apps import laptop as app
+from kdns.apps.resolvers import DEFAULT_DNS, PAGE, ClusterNames
+from kdns.cli import flags
+from kdns.cli.command import command
+from kdns.cli.console import reported_errors, say, warn
+
+
+@command("laptop", "sudo kdns laptop on", "kdns laptop status", "sudo kdns laptop off")
+@click.argument("action", type=click.Choice(["on", "off", "status"]))
+@click.option("--dns", default=str(DEFAULT_DNS), show_default=True, metavar="HOST:PORT", help="Where kdns answers.")
+@click.option(
+    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The domain of the cluster."
+)
+@click.option(
+    "--service-cidr",
+    default=flags.SERVICE_CIDR,
+    show_default=True,
+    metavar="CIDR[,CIDR]",
+    help="The ranges of cluster IPs, whose addresses get names too.",
+)
+@click.option(
+    "--pod-cidr",
+    default=flags.POD_CIDR,
+    show_default=True,
+    metavar="CIDR[,CIDR]",
+    help="The ranges of Pods, whose addresses get names too.",
+)
+def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod_cidr: str) -> None:
+    """Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).
+
+    It writes one file of systemd-resolved, dnsmasq or NetworkManager, which it removes again, and restarts that. The
+    exit code of status is 1 if the cluster's names do not resolve.
+    """
+    with reported_errors():
+        services, pods = flags.service_and_pod_networks(service_cidr, pod_cidr)
+        domain = flags.domain("--cluster-domain", cluster_domain)
+        names = ClusterNames(flags.host_port("--dns", dns), domain, (*services, *pods))
+        if action == "on":
+            say(f"written     {asyncio.run(app.turn_on(names, warn))}")
+        elif action == "off":
+            removed = asyncio.run(app.turn_off())
+            say(f"removed     {removed}" if removed else "nothing to remove")
+        if action != "off":
+            _say_status(app.status(names), str(names.dns), must_resolve=action == "status")
+
+
+def _say_status(found: app.LaptopStatus, dns: str, *, must_resolve: bool) -> None:
+    say(f"resolver    {found.service or f'none that kdns knows: {PAGE}'}")
+    if found.file:
+        say(f"file        {found.file}{'' if found.is_on else ' is not there: sudo kdns laptop on'}")
+    say(f"kdns        {dns} {'answers' if found.answers else 'does not answer: kdns up'}")
+    say(f"names       {found.name} {'is ' + ', '.join(found.addresses) if found.addresses else 'does not resolve'}")
+    if must_resolve and not found.addresses:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,114 @@
+"""`kdns laptop` on machines with one resolver or another: what is written, what comes back, what is left alone."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from kdns.apps import laptop
+from kdns.apps.resolvers import MARK, PAGE, ClusterNames
+from kdns.errors import ApplyError, InputError
+from kdns.net import HostPort
+from kdns.runtime.subprocesses import Completed
+
+NAMES = ClusterNames(
+    HostPort("127.0.0.1", 1053),
+    "cluster.local",
+    tuple(map(ip_network, ("10.96.0.0/16", "fd00:10:96::/112", "127.96.0.0/16"))),
+)
+REVERSE = "96.10.in-addr.arpa", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa"
+MACHINES = {
+    "systemd-resolved": ("run/systemd/resolve/x", "etc/systemd/resolved.conf.d/kdns.conf"),
+    "dnsmasq": ("etc/dnsmasq.d/x", "etc/dnsmasq.d/kdns.conf"),
+    "NetworkManager": ("etc/NetworkManager/conf.d/x.conf", "etc/NetworkManager/dnsmasq.d/kdns.conf"),
+}
+
+
+@pytest.fixture
+def restarted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The services that were restarted."""
+    services: list[str] = []
+
+    async def run(command: tuple[str, ...], **_: object) -> Completed:
+        services.append(command[-1])
+        return Completed(0, b"", b"")
+
+    monkeypatch.setattr(laptop, "run_program", run)
+    return services
+
+
+def machine(root: Path, service: str) -> Path:
+    """A machine with this resolver; the file that kdns writes."""
+    seen, written = MACHINES[service]
+    (root / seen).parent.mkdir(parents=True)
+    (root / seen).write_text("[main]\ndns=dnsmasq\n")
+    return root / written
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("service", MACHINES)
+async def test_it_is_written_and_removed_again(tmp_path: Path, restarted: list[str], service: str) -> None:
+    file = machine(tmp_path, service)
+    others = contents(tmp_path)
+    assert await laptop.turn_on(NAMES, pytest.fail, tmp_path) == str(file)
+    content = file.read_text()
+    assert content.startswith(f"{MARK}\n")
+    assert all(zone in content for zone in ("cluster.local", *REVERSE))
+    assert "127.in-addr" not in content
+    page = (Path(__file__).parents[3] / PAGE).read_text(encoding="utf-8")
+    assert content.splitlines()[1] in page
+    assert await laptop.turn_on(NAMES, pytest.fail, tmp_path) == str(file), "again, with other flags"
+    assert await laptop.turn_off(tmp_path) == str(file)
+    assert contents(tmp_path) == others
+    assert await laptop.turn_off(tmp_path) == ""
+    assert restarted == [service] * 3
+
+
+async def test_a_service_that_cannot_restart_gets_its_file_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = machine(tmp_path, "dnsmasq")
+
+    async def run(*_: object, **__: object) -> Completed:
+        return Completed(1, b"", b"Unit dnsmasq.service not found.\n")
+
+    monkeypatch.setattr(laptop, "run_program", run)
+    with pytest.raises(ApplyError, match=r"Unit dnsmasq\.service not found"):
+        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
+    assert not file.exists()
+    file.write_text(f"{MARK}\nserver=/old/127.0.0.1#1\n")
+    with pytest.raises(ApplyError):
+        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
+    assert file.read_text() == f"{MARK}\nserver=/old/127.0.0.1#1\n"
+
+
+async def test_files_of_others_are_left_alone(tmp_path: Path, restarted: list[str]) -> None:
+    file = machine(tmp_path, "dnsmasq")
+    file.write_text("server=/cluster.local/192.0.2.1\n")
+    with pytest.raises(InputError, match="was not written by `kdns laptop on`"):
+        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
+    with pytest.raises(InputError, match="was not written by `kdns laptop on`"):
+        await laptop.turn_off(tmp_path)
+    assert (file.read_text(), restarted) == ("server=/cluster.local/192.0.2.1\n", [])
+
+
+async def test_a_machine_with_another_resolver_is_told_where_it_stands_by_hand(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"no resolver that kdns knows is here; expected systemd-resolved, .*{PAGE}"):
+        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
+    found = laptop.status(NAMES, tmp_path)
+    assert (found.service, found.file, found.is_on) == ("", "", False)
+
+
+async def test_what_may_go_wrong_is_said_before(tmp_path: Path, restarted: list[str]) -> None:
+    machine(tmp_path, "dnsmasq")
+    (tmp_path / "etc/nsswitch.conf").write_text("passwd: files\nhosts: files mdns4_minimal [NOTFOUND=return] dns\n")
+    warned: list[str] = []
+    far = ClusterNames(HostPort("192.0.2.1", 53), "cluster.local", ())
+    await laptop.turn_on(far, warned.append, tmp_path)
+    assert [text.partition(" ")[0] for text in warned] == ["192.0.2.1:53", ".local"]
+    assert restarted == ["dnsmasq"]
