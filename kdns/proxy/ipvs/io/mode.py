@@ -31,5 +31,5 @@ MODE: Final = Mode(
     sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
     cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
     fallbacks=("iptables", "nftables"),
-    own=lambda settings: replace(settings.ipvs, sync_period_s=0.0, min_sync_period_s=0.0),
+    reads=lambda settings: replace(settings.ipvs, sync_period_s=0.0, min_sync_period_s=0.0),
 )

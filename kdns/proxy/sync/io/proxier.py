@@ -136,7 +136,7 @@ class Mode:
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
     `fallbacks` are the modes that take its place, in this order, where it is unsupported.
-    `own` returns what `start` reads of the settings: where that changes, the process starts again.
+    `reads` returns what `start` reads of the settings: where that changes, the process starts again.
     """
 
     name: str
@@ -146,4 +146,4 @@ class Mode:
     sync_failures: str
     cleanup_failures: str
     fallbacks: tuple[str, ...] = ()
-    own: Callable[[Settings], object] = lambda _settings: None
+    reads: Callable[[Settings], object] = lambda _settings: None

@@ -77,7 +77,7 @@ class Takeover:
         if self._started is None:
             return True
         running, before = self._started
-        return row.name == running.name and row.own(settings) == row.own(before)
+        return row.name == running.name and row.reads(settings) == row.reads(before)
 
     async def start(self, row: Mode, settings: Settings) -> RunningMode:
         """Returns the mode at work, which is started once. KdnsError where another process serves the node."""
