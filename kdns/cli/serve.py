@@ -16,7 +16,7 @@ from kdns.cli.console import reported_errors, run, say, tell
 from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.node_local.settings import NodeLocal, service_host
-from kdns.plugins.directives import DIRECTIVES
+from kdns.plugins.directives import NAMES
 
 
 @command(
@@ -96,7 +96,7 @@ def serve(  # noqa: PLR0913 - one for each option
     the cluster. SIGUSR1 or SIGHUP reads the Corefile again; Ctrl-C or SIGTERM ends it.
     """
     if version or plugins:
-        for line in _version() if version else sorted(f"dns.{row.name}" for row in DIRECTIVES):
+        for line in _version() if version else sorted(f"dns.{name}" for name in NAMES):
             say(line)
         return
     if validate:

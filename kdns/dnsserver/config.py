@@ -230,11 +230,11 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
             mistakes = (error, *_further_mistakes(row, stanza, zones, error))
             errors += [mistake.of(stanza.name) for mistake in mistakes]
     counting = {
-        name: tuple(parsed[name] if row.repeat is Repeat.ADD else parsed[name][-1:])
-        for name, row in table.items()
+        name: tuple(parsed[name] if table[name].repeat is Repeat.ADD else parsed[name][-1:])
+        for name in table
         if parsed.get(name)
     }
-    rows = tuple(row for name, row in table.items() if name in stanzas)
+    rows = tuple(table[name] for name in table if name in stanzas)
     return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows)
 
 

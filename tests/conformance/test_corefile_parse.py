@@ -308,7 +308,7 @@ def test_stanzas_of_our_directives() -> None:
     failures, deviations = [], set()
     for case in recorded():
         plugin = case.get("plugin")
-        name = NAMES.get(plugin, plugin)
+        name = str(NAMES.get(plugin, plugin))
         if name not in {*BY_NAME, "server address"}:
             continue
         verdict = outcome(written_out(case))

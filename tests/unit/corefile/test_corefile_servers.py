@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from kdns.dnsserver.directive import Repeat
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins import bind, health, loadbalance
-from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, DIRECTIVES, configure
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, configure
 
 REFUSED: list[list[str]] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")["servers"]
 
@@ -95,7 +97,7 @@ def test_a_server_without_directives_has_none() -> None:
     (server,) = configure(parse("A.org a.org:54 b.org", "F"))
     assert server.zones == ("a.org.", "b.org.")
     assert (server.path, server.line) == ("F", 1)
-    assert [server.configs(row) for row in DIRECTIVES] == [()] * len(DIRECTIVES)
+    assert [server.configs(row) for row in BY_NAME.values()] == [()] * len(BY_NAME)
 
 
 def test_stanzas_of_bind_add_up() -> None:
@@ -104,8 +106,7 @@ def test_stanzas_of_bind_add_up() -> None:
 
 
 def test_the_rows_are_in_the_order_of_coredns() -> None:
-    assert [name for name in COREDNS_ORDER if name in BY_NAME] == [row.name for row in DIRECTIVES]
-    assert len(BY_NAME) == len(DIRECTIVES)
+    assert [name for name in COREDNS_ORDER if name in BY_NAME] == [row.name for row in BY_NAME.values()]
     assert len(set(COREDNS_ORDER)) == len(COREDNS_ORDER)
     assert {*COREDNS_ORDER} - BY_NAME.keys() == COREDNS_ONLY
 
@@ -195,3 +196,15 @@ def test_every_mistake_between_blocks_is_told(text: str, says: list[str]) -> Non
     assert len(errors) == len(says), errors
     for error, said in zip(errors, says, strict=True):
         assert str(error).startswith(said)
+
+
+def test_a_directive_is_imported_when_a_corefile_has_it() -> None:
+    program = (
+        "import sys\n"
+        "from kdns.plugins.directives import configure\n"
+        "from kdns.corefile.parse import parse\n"
+        "configure(parse('. {\\n whoami\\n}\\n'))\n"
+        "print([each for each in ('whoami', 'rewrite', 'forward', 'tsig') if f'kdns.plugins.{each}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "['whoami']\n"
