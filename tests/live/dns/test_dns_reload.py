@@ -20,7 +20,7 @@ from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError, ListenError
 from kdns.plugins import errors
-from kdns.plugins.directives import BY_NAME, configure
+from kdns.plugins.directives import configure
 from kdns.runtime import process
 
 
@@ -49,7 +49,7 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
         setup.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)], counter=False)
         return errors.build(config, setup)
 
-    monkeypatch.setitem(BY_NAME, "errors", replace(errors.DIRECTIVE, build=exposing))
+    monkeypatch.setattr(errors, "DIRECTIVE", replace(errors.DIRECTIVE, build=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
         del other  # it shortens the waits of a follower
         server = DnsServer(configure(parse(corefile())))
