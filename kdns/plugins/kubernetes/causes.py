@@ -11,7 +11,7 @@ from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
 from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready, some
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
-from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, type_name
+from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, address_type, type_name
 from kdns.net import Family, family_of_text, packed, parse_address, unpacked
 from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode
@@ -20,18 +20,22 @@ from kdns.plugins.kubernetes.zone import KubernetesZone
 from kdns.spelling import closest
 
 FAMILIES: Final[Mapping[int, Family]] = {A: "IPv4", AAAA: "IPv6"}
+COMPARED: Final = 100
+"""The most names that a misspelt one is compared with for a query: each takes some 20 µs."""
+LOOKED_AT: Final = 1000
+"""The most endpoints of a Service that are looked at for a query: each takes some 3 µs."""
 MAX_ALIASES: Final = 12
 """ExternalName Services that are followed from one to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterCauses:
-    """The causes of answers for the names of one zone. `most` names at most are compared with a misspelt one."""
+    """The causes of answers for the names of one zone. `is_brief`: as many as are found in a few milliseconds."""
 
     state: State
     options: Options
     zone: KubernetesZone
-    most: int | None = None
+    is_brief: bool = False
 
     def of(self, labels: Labels, qtype: int) -> list[Cause]:
         """Returns the causes of the answer for a folded name of the zone, the nearest first."""
@@ -54,7 +58,7 @@ class ClusterCauses:
         return [*self._without_branch(relative)]
 
     def _closest(self, word: str, words: Iterable[str]) -> str:
-        return closest(word, islice(words, self.most))
+        return closest(word, islice(words, COMPARED if self.is_brief else None))
 
     # Services
 
@@ -89,9 +93,16 @@ class ClusterCauses:
         elif below:
             yield from self._below(service, below, qtype)
         elif service.is_headless:
-            yield from self._headless(service, qtype)
+            yield from self._too_many(service) or self._headless(service, qtype)
         else:
             yield from self._virtual(service, qtype)
+
+    def _too_many(self, service: Service) -> tuple[Cause, ...]:
+        """Returns what is said in place of a look at the endpoints, nothing where there is time for it."""
+        number = sum(len(one.endpoints or ()) for one in self._slices(service))
+        if not self.is_brief or number <= LOOKED_AT:
+            return ()
+        return (Cause(f"Service {'/'.join(service.key)} has {number} endpoints: `kdns explain` looks at them"),)
 
     def _no_service(self, key: Key, below: Sequence[str]) -> Iterator[Cause]:
         namespace, name = key
@@ -177,9 +188,10 @@ class ClusterCauses:
         elif not ready and not any(one.address_type == "FQDN" for one in self._slices(service)):
             cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
-        elif qtype in FAMILIES and FAMILIES[qtype] not in {family_of_text(unpacked(address)) for _, address in ready}:
-            family = FAMILIES[qtype]
-            yield Cause(f"the {len(ready)} ready endpoints of headless Service {name} have no {family} address")
+        elif qtype in FAMILIES and qtype not in {address_type(address) for _, address in ready}:
+            yield Cause(
+                f"the {len(ready)} ready endpoints of headless Service {name} have no {FAMILIES[qtype]} address"
+            )
         elif qtype not in {A, AAAA, SRV, ANY, CNAME}:
             yield Cause(f"headless Service {name} exists, and has no records of type {type_name(qtype)}")
         else:
@@ -206,7 +218,7 @@ class ClusterCauses:
             case [protocol] if protocol.startswith("_"):
                 yield Cause(f"the ports of Service {namespace}/{name} are below this name, as in _PORT.{protocol}")
             case [label]:
-                yield from self._endpoint(service, label)
+                yield from self._too_many(service) or self._endpoint(service, label)
             case _:
                 yield Cause(f"nothing is {count(len(below), 'label')} below Service {namespace}/{name}")
 

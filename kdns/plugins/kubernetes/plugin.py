@@ -25,8 +25,6 @@ from kdns.plugins.kubernetes.zone import Result, Zones
 from kdns.plugins.transfer import Transfer
 
 NAME: Final = "kubernetes"
-COMPARED: Final = 100
-"""The most names that a misspelt one is compared with: each takes some 20 µs."""
 TEXT_BYTES: Final = 240
 EXPLAINED_PER_S: Final = 50
 """How many answers a second say why: to look for it takes a millisecond or so, and random names come at any rate."""
@@ -88,7 +86,7 @@ class Kubernetes(ZoneAnswers):
         zone = self.zones.zone_of(query.labels)
         if zone is None or self._explained_in[1] > EXPLAINED_PER_S:
             return response
-        causes = ClusterCauses(self.zones.state, self.zones.options, zone, COMPARED).of(query.labels, query.qtype)
+        causes = ClusterCauses(self.zones.state, self.zones.options, zone, is_brief=True).of(query.labels, query.qtype)
         text = "; ".join(cause.text for cause in causes).encode()[:TEXT_BYTES].decode(errors="ignore")
         options = (*response.options, extended_error(OTHER_ERROR, text))
         return response._replace(options=options, reuse=response.reuse.and_then(OF_ALL_OBJECTS))

@@ -13,6 +13,7 @@ from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.types import EXTENDED_ERROR, type_number
 from kdns.dnsserver.blocks import Server
+from kdns.plugins.kubernetes.causes import LOOKED_AT
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import EXPLAINED_PER_S, Kubernetes
 
@@ -89,6 +90,22 @@ def test_random_names_cost_no_more_than_a_bound() -> None:
     server, _, _ = served()
     said = [why(server, f"x{number}.shop.svc.cluster.local.") for number in range(2 * EXPLAINED_PER_S)]
     assert sum(map(bool, said)) == EXPLAINED_PER_S
+
+
+@pytest.mark.parametrize(
+    ("name", "qtype", "text"),
+    [
+        ("db", "AAAA", "Service shop/db has 1001 endpoints: `kdns explain` looks at them"),
+        ("db-7.db", "A", "Service shop/db has 1001 endpoints: `kdns explain` looks at them"),
+        ("_web._tcp.db", "SRV", 'Service shop/db has no port "web"'),
+    ],
+)
+def test_many_endpoints_are_not_looked_at(name: str, qtype: str, text: str) -> None:
+    server, _, objects = served()
+    crowd = endpoint_slice("db", namespace="shop")
+    crowd["endpoints"] *= LOOKED_AT + 1
+    objects.upsert(msgspec.convert(crowd, EndpointSlice))
+    assert why(server, f"{name}.shop.svc.cluster.local.", qtype).startswith(text)
 
 
 def test_what_is_not_known_yet_is_not_explained() -> None:
