@@ -1,4 +1,4 @@
-"""Suggestions for misspelt words."""
+"""Words in messages: suggestions for misspelt ones, and lists."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ def closest(word: str, words: Iterable[str]) -> str:
         if word[:_BEGINNING] == near[:_BEGINNING] or SequenceMatcher(a=near, b=word).ratio() >= wanted:
             return near
     return ""
+
+
+def listed(items: Iterable[object], most: int = 10) -> str:
+    """Returns the first of the items with commas between them, and how many more there are."""
+    texts = [str(item) for item in items]
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

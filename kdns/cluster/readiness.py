@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kdns.cluster.objects import Endpoint, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.state import State
-from kdns.spelling import closest
+from kdns.spelling import closest, listed
 
 SHOWN: Final = 3
 """The most objects that a sentence names."""
@@ -32,7 +32,7 @@ def nothing_ready(state: State, service: Service) -> Cause:
         verb = "it matches" if what == "Pod" else "it has"
         which = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
         return Cause(
-            f"{verb} {count(len(idle), what)}, {which} ({some([endpoint_text(one) for one in idle])})",
+            f"{verb} {count(len(idle), what)}, {which} ({listed(map(endpoint_text, idle), SHOWN)})",
             f"kubectl describe pod -n {namespace} {idle[0].target_ref.name}" if idle[0].target_ref else "",
         )
     if not isinstance(service, SelectingService):
@@ -53,7 +53,7 @@ def _selects_nothing(state: State, service: Service, selector: Mapping[str, str]
     wanted = ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
     matched = [pod for pod in pods if _labels(pod).items() >= selector.items()]
     if matched:
-        states = some([_pod_text(pod) for pod in matched])
+        states = listed(map(_pod_text, matched), SHOWN)
         return Cause(
             f"selector {wanted} matches {count(len(matched), 'Pod')} without a ready address ({states})",
             f"kubectl get pods -n {namespace} -l {wanted}",
@@ -98,11 +98,6 @@ def endpoint_text(endpoint: Endpoint) -> str:
 def count(number: int, what: str) -> str:
     """Returns a number and what it counts."""
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def some(words: Sequence[str]) -> str:
-    """Returns the first few, and how many more there are."""
-    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
 
 
 def and_(words: Iterable[str]) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from kdns.explain.explain import Explanation
-
-_RECORDS: Final = 10
-"""The most records that text shows."""
+from kdns.spelling import listed
 
 
 def as_text(tried: Sequence[Explanation], chosen: Explanation, remark: str = "") -> str:
@@ -34,7 +32,7 @@ def _verdict(one: Explanation) -> str:
     shown = [record.data for record in one.records if record.rtype == one.qtype] or [
         f"{record.rtype} {record.data}" for record in one.records
     ]
-    text = ", ".join(shown[:_RECORDS]) + (f" and {len(shown) - _RECORDS} more" if len(shown) > _RECORDS else "")
+    text = listed(shown)
     return text if one.is_answered else f"{one.verdict}{text and f' behind {text}'}"
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
-from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready, some
+from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, address_type, type_name
@@ -17,7 +17,7 @@ from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.service import endpoint_label, port_labels, ready_addresses
 from kdns.plugins.kubernetes.zone import KubernetesZone
-from kdns.spelling import closest
+from kdns.spelling import closest, listed
 
 FAMILIES: Final[Mapping[int, Family]] = {A: "IPv4", AAAA: "IPv6"}
 COMPARED: Final = 100
@@ -125,7 +125,7 @@ class ClusterCauses:
         namespace, name = key
         others = sorted(space for space, other in self.state.services if other == name and space != namespace)
         if others:
-            names = some([f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others])
+            names = listed((f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others), SHOWN)
             yield Cause(f"{and_(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}")
 
     def _alias(self, service: Service) -> Iterator[Cause]:
@@ -198,12 +198,11 @@ class ClusterCauses:
             yield Cause(f"headless Service {name} has {count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
 
     def _ends(self, ready: Sequence[tuple[Endpoint, bytes]]) -> str:
-        return some(
-            [
-                f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
-                for endpoint, address in ready
-            ]
+        names = (
+            f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
+            for endpoint, address in ready
         )
+        return listed(names, SHOWN)
 
     def _slices(self, service: Service) -> list[EndpointSlice]:
         return list(self.state.slices_by_service.get(service.key, {}).values())

@@ -12,6 +12,7 @@ from kdns.proxy.ipvs.virtual_servers import chosen_by
 from kdns.proxy.plan.branches import Branch, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan
+from kdns.spelling import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +246,3 @@ def _has_route_localnet(family_plan: FamilyPlan) -> bool:
 
 
 _UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
-
-
-def listed(items: Iterable[object], most: int = 10) -> str:
-    """Returns the first of the items with commas between them, and how many more there are."""
-    texts = [str(item) for item in items]
-    rest = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -33,6 +33,7 @@ from kdns.controlplane.schema.custom.rules import rule_paths
 from kdns.controlplane.schema.custom.validation import causes_of
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, is_terminating
+from kdns.spelling import listed
 
 _PLACES_MAX: Final = 5
 _CAUSES_MAX: Final = 100
@@ -294,6 +295,5 @@ def warnings_of(definition: Json) -> Iterable[str]:
                 yield f"{version['name']}: column {column['name']} stays empty: unsupported JSONPath {path}"
         places = list(rule_paths(version["schema"]["openAPIV3Schema"]))
         if places:
-            shown = ", ".join(place or "the object" for place in places[:_PLACES_MAX])
-            more = f" and {len(places) - _PLACES_MAX} more" if len(places) > _PLACES_MAX else ""
-            yield f"{version['name']}: x-kubernetes-validations are not evaluated: those of {shown}{more}"
+            shown = listed((place or "the object" for place in places), _PLACES_MAX)
+            yield f"{version['name']}: x-kubernetes-validations are not evaluated: those of {shown}"
