@@ -23,7 +23,7 @@ class Cause(NamedTuple):
 
 def nothing_ready(state: State, service: Service) -> Cause:
     """Returns why a Service has no ready endpoint."""
-    slices = [*state.slices_by_service.get(service.key, {}).values()]
+    slices = state.slices_of(service.key)
     idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
     selector = service.spec.selector if isinstance(service, SelectingService) else None
     namespace, name = service.key

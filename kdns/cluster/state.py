@@ -177,6 +177,10 @@ class State:
         """Returns all stored objects of `kind`, by their keys."""
         return self._by_kind[kind]
 
+    def slices_of(self, key: Key) -> Collection[EndpointSlice]:
+        """Returns the EndpointSlices of a Service, whether there is one of this key or not."""
+        return self.slices_by_service.get(key, {}).values()
+
     def _service(self, key: Key, new: Service | None) -> Change[Service] | None:
         old = _swap(self.services, key, new)
         if old == new:

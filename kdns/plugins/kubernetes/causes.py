@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
+from kdns.cluster.objects import Endpoint, Key, Service
 from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
@@ -99,7 +99,7 @@ class ClusterCauses:
 
     def _too_many(self, service: Service) -> tuple[Cause, ...]:
         """Returns what is said in place of a look at the endpoints, nothing where there is time for it."""
-        number = sum(len(one.endpoints or ()) for one in self._slices(service))
+        number = sum(len(one.endpoints or ()) for one in self.state.slices_of(service.key))
         if not self.is_brief or number <= LOOKED_AT:
             return ()
         return (Cause(f"Service {'/'.join(service.key)} has {number} endpoints: `kdns explain` looks at them"),)
@@ -176,16 +176,16 @@ class ClusterCauses:
             yield Cause(f"Service {name} exists, and has no records of type {type_name(qtype)}")
         else:
             yield Cause(f"Service {name} has cluster IP {', '.join(service.virtual_ips)}")
-        if not any(True for one in self._slices(service) for _ in ready_addresses(one)):
+        if not any(True for one in self.state.slices_of(service.key) for _ in ready_addresses(one)):
             cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"nothing is behind it: {cause.text}")
 
     def _headless(self, service: Service, qtype: int) -> Iterator[Cause]:
-        name = "/".join(service.key)
-        ready = [(endpoint, address) for one in self._slices(service) for endpoint, address in ready_addresses(one)]
+        name, slices = "/".join(service.key), self.state.slices_of(service.key)
+        ready = [each for one in slices for each in ready_addresses(one)]
         if not self.options.endpoints:
             yield Cause("the Corefile's option `noendpoints` leaves headless Services without names")
-        elif not ready and not any(one.address_type == "FQDN" for one in self._slices(service)):
+        elif not ready and not any(one.address_type == "FQDN" for one in slices):
             cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
         elif qtype in FAMILIES and qtype not in {address_type(address) for _, address in ready}:
@@ -203,9 +203,6 @@ class ClusterCauses:
             for endpoint, address in ready
         )
         return listed(names, SHOWN)
-
-    def _slices(self, service: Service) -> list[EndpointSlice]:
-        return list(self.state.slices_by_service.get(service.key, {}).values())
 
     # Below a Service
 
@@ -225,9 +222,8 @@ class ClusterCauses:
         name = "/".join(service.key)
         ports = {port_labels(one): one.port for one in service.ports}
         if service.is_headless:
-            ports = {
-                port_labels(one): one.port or 0 for each in self._slices(service) for one in each.ports or ()
-            } or ports
+            slices = self.state.slices_of(service.key)
+            ports = {port_labels(one): one.port or 0 for each in slices for one in each.ports or ()} or ports
         shown = ", ".join(
             f"{label.lstrip('_') or '(unnamed)'}/{proto[1:].upper()} {number}"
             for (label, proto), number in ports.items()
@@ -251,7 +247,7 @@ class ClusterCauses:
         name = "/".join(service.key)
         every = [
             (endpoint_label(endpoint, address, self.options), endpoint)
-            for one in self._slices(service)
+            for one in self.state.slices_of(service.key)
             for endpoint in one.endpoints or ()
             for address in filter(None, map(packed, endpoint.addresses))
         ]

@@ -61,7 +61,7 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
                 yield from (of_address(packed(ip)) for ip in obj.external_ips)
                 yield REVERSE
                 if obj is new or new is None:
-                    for endpoint_slice in state.slices_by_service.get(obj.key, {}).values():
+                    for endpoint_slice in state.slices_of(obj.key):
                         yield from map(of_address, map(packed, addresses_of(endpoint_slice.endpoints)))
             case EndpointSlice():
                 if obj.service_key:

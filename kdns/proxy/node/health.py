@@ -59,7 +59,7 @@ def _of_service(state: State, node_name: str, key: Key) -> Iterable[tuple[Health
     port = health_check_port(service) if service else 0
     if not service or not port:
         return
-    slices = tuple(state.slices_by_service.get(key, {}).values())
+    slices = state.slices_of(key)
     for family in FAMILIES:
         if cluster_ip(service, family):
             yield HealthCheckPort(family, port), HealthCheck(*key, len(_local_ready(slices, family, node_name)))

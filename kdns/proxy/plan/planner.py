@@ -60,10 +60,10 @@ class Planner:
 
     def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
         family_planner = self._families[family]
-        family_planner.claims.protect_api_servers(self.state.slices_by_service.get(API_SERVICE, {}).values())
+        family_planner.claims.protect_api_servers(self.state.slices_of(API_SERVICE))
         for key in keys:
             service = self.state.services.get(key)
-            slices = self.state.slices_by_service.get(key, {}).values()
+            slices = self.state.slices_of(key)
             ports = plan_service(service, slices, family, self.config, self.node) if service else ()
             family_planner.replace(key, ports)
         return family_planner.settle()

@@ -198,7 +198,7 @@ def _label(endpoint: Endpoint, address: str) -> str:
 
 
 def _ready_endpoints(state: State, service: Service) -> Iterator[tuple[EndpointSlice, Endpoint]]:
-    for endpoint_slice in state.slices_by_service.get(service.key, {}).values():
+    for endpoint_slice in state.slices_of(service.key):
         for endpoint in endpoint_slice.endpoints or ():
             if endpoint.is_ready:
                 yield endpoint_slice, endpoint

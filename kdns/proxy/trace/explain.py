@@ -53,8 +53,9 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
     if result.verdict is None or (result.verdict in ENDPOINT_SETS and not result.endpoints):
         return Explanation(packet, result, (*result.reasons, *refusals))  # it is the client that cannot reach them
     name = result.front.port.name
-    service = state.services.get((name.namespace, name.service))
-    if service is not None and not any(each.endpoints for each in _slices(state, name)):
+    key = name.namespace, name.service
+    service = state.services.get(key)
+    if service is not None and not any(each.endpoints for each in state.slices_of(key)):
         if Pod not in state.synced:
             reason = f"{_NO_ENDPOINTS}: no Pod matches its selector, or nobody wrote endpoints for it"
             return Explanation(packet, result, (*result.reasons, reason, *refusals), unknown_pods=name.namespace)
@@ -79,7 +80,7 @@ def _selection(
 ) -> tuple[tuple[str, ...], tuple[UnusedEndpoint, ...]]:
     """Returns how a Service port's set was selected: remarks on all of it, and the endpoints outside of it."""
     node, is_local = family_plan.node, verdict in {Verdict.LOCAL, Verdict.DROP}
-    slices = _slices(state, name)
+    slices = state.slices_of((name.namespace, name.service))
     known = candidates(slices, family_plan.family, name.port, name.protocol, node.name)
     if not known:
         return (_no_candidate(slices, family_plan.family, name),), ()
@@ -107,10 +108,6 @@ def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: b
         return f"is meant for node {_alternatives(candidate.nodes)}, as its hints say"
     where = f"zone {node.zone}" if node.zone else "no zone"
     return f"is meant for zone {_alternatives(candidate.zones)}, as its hints say; this node is in {where}"
-
-
-def _slices(state: State, name: PortName) -> Collection[EndpointSlice]:
-    return state.slices_by_service.get((name.namespace, name.service), {}).values()
 
 
 def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortName) -> str:

@@ -103,7 +103,7 @@ def test_a_wrong_row_is_seen() -> None:
 def test_addresses_of_a_service_need_no_tree(case: Case) -> None:
     state = case.state()
     for service in state.services.values():
-        slices = state.slices_by_service.get(service.key, {}).values()
+        slices = state.slices_of(service.key)
         node = own_addresses(service, slices, case.options)
         if node is not None:
             tree = service_tree(service, slices, "a.b.svc.cluster.local.", case.options)
