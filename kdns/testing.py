@@ -144,10 +144,10 @@ class Cluster:
         """Whether DNS has the objects of the API."""
         for followed in self._server.clusters:
             stored = State()
-            for kind in followed.scope.kinds:
+            for kind in followed.kinds:
                 for obj in self._local.api.list(Request(KINDS[kind])).items:
                     stored.upsert(msgspec.convert(obj, kind))
-            if any(stored.objects(kind) != followed.state.objects(kind) for kind in followed.scope.kinds):
+            if any(stored.objects(kind) != followed.state.objects(kind) for kind in followed.kinds):
                 return False
         return True
 

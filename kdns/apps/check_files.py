@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.io.kubeconfig import kubeconfig
-from kdns.cluster.source import Scope, SnapshotFile, Source
+from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.directive import Level
@@ -96,19 +96,12 @@ class _Reading(BlockSetup):
     def _corefiles(self) -> set[str]:
         return {self.config.path, *(line.path for stanza in self.config.stanzas for line in (stanza, *stanza.block))}
 
-    def cluster(
-        self,
-        source: Source,
-        scope: Scope,
-        changed: OnChange,
-        *,
-        startup_timeout_s: float,
-        snapshot: SnapshotFile | None = None,
-    ) -> State:
+    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
         """Looks at the kubeconfig, at the files of `tls`, and at the folder of `snapshot`."""
-        del scope, changed, startup_timeout_s
-        if snapshot and not Path(snapshot.path).parent.is_dir():
-            self._note(CorefileError(snapshot.path, 0, "", "no such folder"))
+        del changed, startup_timeout_s
+        source = spec.source
+        if spec.snapshot and not Path(spec.snapshot.path).parent.is_dir():
+            self._note(CorefileError(spec.snapshot.path, 0, "", "no such folder"))
         if source.kubeconfig:
             self._attempt(lambda: kubeconfig(source.kubeconfig, source.context))
         for path in filter(None, (source.tls.cert, source.tls.key, source.tls.ca)):

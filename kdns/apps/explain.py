@@ -93,7 +93,7 @@ async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findi
         for cluster in dns.clusters:
             for obj in objects:
                 cluster.state.upsert(obj)
-            cluster.state.synced.update(cluster.scope.kinds)
+            cluster.state.synced.update(cluster.kinds)
         try:
             async with asyncio.timeout(PREPARED_S):
                 await asyncio.gather(*(setup.prepare_all() for setup in setups))

@@ -91,3 +91,12 @@ class NodeScope(Scope):
         if kind is Service:
             return "!service.kubernetes.io/service-proxy-name"
         return "!service.kubernetes.io/headless" if kind is EndpointSlice else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A cluster that is followed: its API, what is followed there, and its snapshot."""
+
+    source: Source
+    scope: Scope
+    snapshot: SnapshotFile | None = None

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from kdns.cluster.source import Scope, SnapshotFile, Source
+from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.response import Subject
@@ -265,15 +265,7 @@ class Peers(Protocol):
         """
         ...
 
-    def cluster(
-        self,
-        source: Source,
-        scope: Scope,
-        changed: OnChange,
-        *,
-        startup_timeout_s: float,
-        snapshot: SnapshotFile | None = None,
-    ) -> State:
+    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
         """Returns the state of a watched cluster; the server waits so long for the first complete list."""
         ...
 

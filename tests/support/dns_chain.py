@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
-from kdns.cluster.source import Scope, SnapshotFile, Source
+from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import Query, read_query
@@ -240,16 +240,8 @@ class FakePeers:
         for message in self.streamer(address, packet):
             yield message
 
-    def cluster(
-        self,
-        source: Source,
-        scope: Scope,
-        changed: OnChange,
-        *,
-        startup_timeout_s: float,
-        snapshot: SnapshotFile | None = None,
-    ) -> State:
-        del source, scope, startup_timeout_s, snapshot
+    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
+        del spec, startup_timeout_s
         self.changed.append(changed)
         return self.state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +14,7 @@ from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.io.snapshots import SnapshotKeeper
 from kdns.cluster.objects import EndpointSlice, Object
 from kdns.cluster.snapshot import identity
-from kdns.cluster.source import Scope, SnapshotFile, Source
+from kdns.cluster.source import ClusterSpec, Source
 from kdns.cluster.state import AnyChange, OnChange, State
 from kdns.cluster.watch import RESOURCES
 from kdns.errors import InputError
@@ -34,10 +34,8 @@ class Cluster:
     `error_at` makes the error of the server block that named the API first.
     """
 
-    source: Source
-    scope: Scope
+    spec: ClusterSpec
     error_at: Callable[[InputError], InputError] = lambda error: error
-    snapshot: SnapshotFile | None = None
     state: State = field(default_factory=State)
     stats: FollowStats = field(default_factory=FollowStats)
     listeners: list[OnChange] = field(default_factory=list)
@@ -46,17 +44,17 @@ class Cluster:
     keeper: SnapshotKeeper | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keeper = SnapshotKeeper(self, self.snapshot) if self.snapshot else None
+        self.keeper = SnapshotKeeper(self, self.spec.snapshot) if self.spec.snapshot else None
 
     @property
     def kinds(self) -> tuple[type[Object], ...]:
         """The kinds that are followed."""
-        return self.scope.kinds
+        return self.spec.scope.kinds
 
     @property
     def identity(self) -> str:
         """The hash of its source and scope, which its snapshot has."""
-        return identity(self.source, self.scope)
+        return identity(self.spec.source, self.spec.scope)
 
     @property
     def is_synced(self) -> bool:
@@ -104,7 +102,7 @@ class Clusters:
 
     def __init__(self, default_source: Source | None = None) -> None:
         self._default_source = default_source
-        self._clusters: dict[tuple[Source, Scope, SnapshotFile | None], Cluster] = {}
+        self._clusters: dict[ClusterSpec, Cluster] = {}
         self._tasks: dict[Cluster, asyncio.Task[None]] = {}
         self._is_started = False
         self.startup_timeout_s = 0.0
@@ -119,18 +117,11 @@ class Clusters:
         """Whether every cluster has been listed in full."""
         return all(cluster.is_synced for cluster in self.followed)
 
-    def of(
-        self,
-        source: Source,
-        scope: Scope,
-        error_at: Callable[[InputError], InputError],
-        snapshot: SnapshotFile | None = None,
-    ) -> Cluster:
-        """Returns the cluster of a source, within `scope`; `follow` must be called for a new one."""
-        if self._default_source and not (source.kubeconfig or source.endpoint):
-            source = self._default_source
-        key = (source, scope, snapshot)
-        return self._clusters.setdefault(key, Cluster(source, scope, error_at, snapshot))
+    def of(self, spec: ClusterSpec, error_at: Callable[[InputError], InputError]) -> Cluster:
+        """Returns the cluster that is followed like this; `follow` must be called for a new one."""
+        if self._default_source and not (spec.source.kubeconfig or spec.source.endpoint):
+            spec = replace(spec, source=self._default_source)
+        return self._clusters.setdefault(spec, Cluster(spec, error_at))
 
     def follow(self) -> None:
         """Starts following the clusters that are not followed yet."""
@@ -140,9 +131,9 @@ class Clusters:
 
     def drop_unused(self) -> None:
         """Stops following the clusters that have no listener."""
-        for key, cluster in tuple(self._clusters.items()):
+        for cluster in self.followed:
             if not cluster.listeners:
-                del self._clusters[key]
+                del self._clusters[cluster.spec]
                 if task := self._tasks.pop(cluster, None):
                     task.cancel()
 
@@ -167,7 +158,8 @@ class Clusters:
     async def _follow(self, cluster: Cluster) -> None:
         keeping = observed(cluster.keeper.run(), "snapshot") if cluster.keeper else None
         try:
-            await follow(cluster.source, cluster.state, cluster.changed, cluster.stats, scope=cluster.scope)
+            spec, state = cluster.spec, cluster.state
+            await follow(spec.source, state, cluster.changed, cluster.stats, scope=spec.scope)
         except InputError as error:
             failure = cluster.error_at(error)
             if self._is_started:  # until then, `wait` raises it

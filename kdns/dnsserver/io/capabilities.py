@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from kdns import logs
 from kdns.cluster.io.clusters import Cluster, Clusters
-from kdns.cluster.source import Scope, SnapshotFile, Source
+from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.block_options import BlockOptions
@@ -296,19 +296,11 @@ class BlockPeers:
         """See Peers."""
         return peers.messages(address, packet, timeout_s, source)
 
-    def cluster(
-        self,
-        source: Source,
-        scope: Scope,
-        changed: OnChange,
-        *,
-        startup_timeout_s: float,
-        snapshot: SnapshotFile | None = None,
-    ) -> State:
+    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
         """See Peers."""
         clusters = self._shared.clusters
         clusters.startup_timeout_s = max(clusters.startup_timeout_s, startup_timeout_s)
-        cluster = clusters.of(source, scope, self._located, snapshot)
+        cluster = clusters.of(spec, self._located)
         cluster.listeners.append(changed)
         self._clusters.append((cluster, changed))
         return cluster.state

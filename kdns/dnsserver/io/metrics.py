@@ -153,7 +153,8 @@ def _named(clusters: tuple[Cluster, ...]) -> Iterator[tuple[str, Cluster]]:
     """Returns each cluster with its API's name; the second watcher of one API is `NAME (2)`: samples must differ."""
     seen: Counter[str] = Counter()
     for cluster in clusters:
-        name = cluster.source.kubeconfig or cluster.source.endpoint or "in-cluster"
+        source = cluster.spec.source
+        name = source.kubeconfig or source.endpoint or "in-cluster"
         seen[name] += 1
         yield name if seen[name] == 1 else f"{name} ({seen[name]})", cluster
 
@@ -187,7 +188,7 @@ def _snapshot_failures(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
 
 def _objects(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:
     for name, cluster in _named(clusters):
-        for kind in cluster.scope.kinds:
+        for kind in cluster.kinds:
             yield Sample((name, kind.__name__), len(cluster.state.objects(kind)))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from kdns.cluster.objects import Pod
+from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import AnyChange, State
 from kdns.dns.query import Query, extended_error
 from kdns.dns.types import OTHER_ERROR
@@ -136,13 +137,8 @@ def build(config: KubernetesConfig, setup: Needs) -> Kubernetes:
     def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
         plugin.changed(changes, changed_s)
 
-    state = setup.cluster(
-        config.source,
-        config.scope,
-        changed,
-        startup_timeout_s=config.startup_timeout_s,
-        snapshot=config.snapshot,
-    )
+    spec = ClusterSpec(config.source, config.scope, config.snapshot)
+    state = setup.cluster(spec, changed, startup_timeout_s=config.startup_timeout_s)
     plugin = Kubernetes(state, replace(config.options, own_addresses=setup.own_addresses), setup, config.fallthrough)
     plugin.resolve = setup.resolve
     setup.readiness(NAME, lambda: plugin.zones.is_synced and (config.is_ready_when_stale or not state.stale))

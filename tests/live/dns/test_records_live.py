@@ -120,6 +120,6 @@ async def test_objects_that_come_and_go_while_it_is_asked(case: Case) -> None:
         for obj in objects:
             api.cluster.put(PLURALS[obj["kind"]], {key: value for key, value in obj.items() if key != "kind"})
         wanted = case.state()
-        kinds = followed.scope.kinds
+        kinds = followed.kinds
         await until(lambda: all({*followed.state.objects(kind)} == {*wanted.objects(kind)} for kind in kinds))
         await over_udp(case, server.addresses[0])

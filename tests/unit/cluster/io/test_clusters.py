@@ -9,14 +9,14 @@ from dns_chain import FakeSetup
 
 from kdns.cluster.io.clusters import Cluster
 from kdns.cluster.objects import Meta, Namespace
-from kdns.cluster.source import Scope, Source
+from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
 
 def test_the_serial_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither with the clock, nor for the chain that a reload builds."""
-    cluster = Cluster(Source(endpoint="http://127.0.0.1:9"), Scope((Namespace,)))
+    cluster = Cluster(ClusterSpec(Source(endpoint="http://127.0.0.1:9"), Scope((Namespace,))))
     serials = []
     first = Kubernetes(cluster.state, Options(), FakeSetup())
     cluster.listeners.append(first.changed)

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from kdns.cluster.io.clusters import Cluster
 from kdns.cluster.objects import Service
-from kdns.cluster.source import Scope, Source
+from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import SERVFAIL
@@ -190,7 +190,7 @@ def test_gauges_and_counters() -> None:
 
 def test_two_followers_of_one_api_have_samples_of_their_own() -> None:
     source = Source(endpoint="http://a:1")
-    clusters = tuple(Cluster(source, Scope((Service,), labels)) for labels in ("", "app=web"))
+    clusters = tuple(Cluster(ClusterSpec(source, Scope((Service,), labels))) for labels in ("", "app=web"))
     for cluster in clusters:
         cluster.stats.rest.requests["200", "GET", "a:1"] += 2
     found = scraped(gauges(lambda: clusters, (), ()))
