@@ -6,7 +6,7 @@ it. The header counts the objects of each kind, which are in this order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -21,7 +21,7 @@ BYTES_MAX: Final = 512 * 1024 * 1024
 """The largest file that is written or read: 20 times that of 150,000 endpoints."""
 
 _TRAILER_BYTES: Final = len(sha256().hexdigest()) + 1
-_KINDS: Final[Mapping[str, type[Object]]] = {resource.plural: kind for kind, resource in RESOURCES.items()}
+_RESOURCES: Final = {each.plural: each for each in RESOURCES.values()}
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -76,9 +76,9 @@ def trailer(digest: Hash) -> bytes:
 
 def _objects(header: Header, content: bytes, start: int) -> Iterator[Object]:
     for plural, count in header.objects.items():
-        if plural not in _KINDS:
+        if plural not in _RESOURCES:
             raise SnapshotError(f"expected kinds such as services, got {plural!r}")
-        decode = RESOURCES[_KINDS[plural]].decode
+        decode = _RESOURCES[plural].decode
         for _ in range(count):
             end = content.find(b"\n", start)
             try:
