@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from kdns.dns.types import A
 from kdns.errors import ApplyError, InputError
 from kdns.net import is_loopback
 from kdns.runtime.subprocesses import run_program
+from kdns.upstream.io import peers
+from kdns.upstream.upstream import UpstreamError
 
 ANSWER_S: Final = 2.0
 RESTART_S: Final = 60.0
@@ -71,13 +74,15 @@ async def turn_off(root: Path = Path("/")) -> str:
     return str(path)
 
 
-def status(names: ClusterNames, root: Path = Path("/")) -> LaptopStatus:
-    """Returns the state of this machine's resolver. Blocks until kdns and the resolver have answered, or ANSWER_S."""
-    resolver, name = resolver_of(root), f"kubernetes.default.svc.{names.domain}"
+async def status(names: ClusterNames, root: Path = Path("/")) -> LaptopStatus:
+    """Returns the state of this machine's resolver, when kdns has answered or not within ANSWER_S."""
+    resolver, name, answers = resolver_of(root), f"kubernetes.default.svc.{names.domain}", False
     addresses: dict[str, None] = {}
     with suppress(OSError):
-        addresses = {str(row[4][0]): None for row in socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)}
-    answers = _answers(names, name)
+        found = await asyncio.get_running_loop().getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
+        addresses = {str(row[4][0]): None for row in found}
+    with suppress(UpstreamError):
+        answers = bool(await peers.datagram(names.dns, query(f"{name}.", A), ANSWER_S))
     if resolver is None:
         return LaptopStatus("", "", False, answers, name, tuple(addresses))
     path = root / resolver.file
@@ -125,17 +130,6 @@ async def _restart(service: str) -> None:
         raise ApplyError(command, f"{error.strerror or error}; {PAGE} has it by hand") from error
     if done.code:
         raise ApplyError(command, done.errors.decode(errors="replace").strip() or f"exit code {done.code}")
-
-
-def _answers(names: ClusterNames, name: str) -> bool:
-    """Returns whether kdns answers for the name."""
-    family = socket.AF_INET6 if ":" in names.dns.host else socket.AF_INET
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(ANSWER_S)
-        sock.connect((names.dns.host, names.dns.port))
-        sock.send(query(f"{name}.", A))
-        return bool(sock.recv(512))
-    return False
 
 
 def _hosts_line(root: Path) -> str:

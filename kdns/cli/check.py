@@ -26,10 +26,7 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
     "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
     type=click.IntRange(0, 65535), help="The port, if a Corefile has none.",
 )  # fmt: skip
-@click.option(
-    "--service-cidr", default=flags.SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]",
-    help="The ranges of cluster IPs that manifests are checked against.",
-)  # fmt: skip
+@flags.service_cidr_option("The ranges of cluster IPs that manifests are checked against.")
 @click.option(
     "--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO",
     help="The range of node ports that manifests are checked against.",

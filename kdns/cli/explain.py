@@ -31,9 +31,7 @@ from kdns.explain.text import as_json, as_text
 )
 @click.option("--pod", default="", metavar="NS/NAME", help="The client: its dnsPolicy and dnsConfig are used.")
 @click.option("--corefile", default="", metavar="FILE", type=click.Path(), help="The Corefile.  [default: kubeadm's]")
-@click.option(
-    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone, without --corefile."
-)
+@flags.cluster_domain_option("The zone, without --corefile.")
 @flags.output_option
 @flags.source_options
 def explain(  # noqa: PLR0913 - one for each option

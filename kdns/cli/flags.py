@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -20,6 +20,8 @@ from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
 from kdns.net import Address, HostPort, Network, parse_port, split_host_port, unusable_addresses
 from kdns.proxy.modes import NAMES
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
 POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
@@ -38,6 +40,22 @@ class GivenPath(click.Path):
 
 PATH: Final = GivenPath(path_type=Path)
 
+
+def cluster_domain_option(text: str) -> Decorator:
+    """Returns the option --cluster-domain with this help."""
+    return click.option("--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help=text)
+
+
+def service_cidr_option(text: str) -> Decorator:
+    """Returns the option --service-cidr with this help."""
+    return click.option("--service-cidr", default=SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
+
+
+def pod_cidr_option(text: str) -> Decorator:
+    """Returns the option --pod-cidr with this help."""
+    return click.option("--pod-cidr", default=POD_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
+
+
 _SOURCES: Final = (
     click.option(
         "--manifests",
@@ -50,20 +68,8 @@ _SOURCES: Final = (
     click.option(
         "--kubeconfig", metavar="FILE", default="", type=click.Path(), help="Use the API server of this kubeconfig."
     ),
-    click.option(
-        "--service-cidr",
-        default=SERVICE_CIDR,
-        show_default=True,
-        metavar="CIDR[,CIDR]",
-        help="With --manifests: the ranges of cluster IPs.",
-    ),
-    click.option(
-        "--pod-cidr",
-        default=POD_CIDR,
-        show_default=True,
-        metavar="CIDR[,CIDR]",
-        help="With --manifests: addresses of simulated Pods.",
-    ),
+    service_cidr_option("With --manifests: the ranges of cluster IPs."),
+    pod_cidr_option("With --manifests: addresses of simulated Pods."),
 )
 
 output_option: Final = click.option(

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from kdns.apps import laptop as app
 from kdns.apps.resolvers import DEFAULT_DNS, PAGE, ClusterNames
 from kdns.cli import flags
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, say, warn
+from kdns.cli.console import reported_errors, run, say, warn
 
 
 @command("laptop", "sudo kdns laptop on", "kdns laptop status", "sudo kdns laptop off")
 @click.argument("action", type=click.Choice(["on", "off", "status"]))
 @click.option("--dns", default=str(DEFAULT_DNS), show_default=True, metavar="HOST:PORT", help="Where kdns answers.")
-@click.option(
-    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The domain of the cluster."
-)
-@click.option(
-    "--service-cidr",
-    default=flags.SERVICE_CIDR,
-    show_default=True,
-    metavar="CIDR[,CIDR]",
-    help="The ranges of cluster IPs, whose addresses get names too.",
-)
-@click.option(
-    "--pod-cidr",
-    default=flags.POD_CIDR,
-    show_default=True,
-    metavar="CIDR[,CIDR]",
-    help="The ranges of Pods, whose addresses get names too.",
-)
+@flags.cluster_domain_option("The domain of the cluster.")
+@flags.service_cidr_option("The ranges of cluster IPs, whose addresses get names too.")
+@flags.pod_cidr_option("The ranges of Pods, whose addresses get names too.")
 def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod_cidr: str) -> None:
     """Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).
 
@@ -43,13 +27,13 @@ def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod
         services, pods = flags.service_and_pod_networks(service_cidr, pod_cidr)
         domain = flags.domain("--cluster-domain", cluster_domain)
         names = ClusterNames(flags.host_port("--dns", dns), domain, (*services, *pods))
-        if action == "on":
-            say(f"written     {asyncio.run(app.turn_on(names, warn))}")
-        elif action == "off":
-            removed = asyncio.run(app.turn_off())
-            say(f"removed     {removed}" if removed else "nothing to remove")
-        if action != "off":
-            _say_status(app.status(names), str(names.dns), must_resolve=action == "status")
+    if action == "off":
+        removed = run(app.turn_off())
+        say(f"removed     {removed}" if removed else "nothing to remove")
+        return
+    if action == "on":
+        say(f"written     {run(app.turn_on(names, warn))}")
+    _say_status(run(app.status(names)), str(names.dns), must_resolve=action == "status")
 
 
 def _say_status(found: app.LaptopStatus, dns: str, *, must_resolve: bool) -> None:

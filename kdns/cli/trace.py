@@ -9,7 +9,7 @@ import click
 
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
-from kdns.cli.flags import domain, output_option
+from kdns.cli.flags import cluster_domain_option, domain, output_option
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, learn_pods, node_plan, node_plan_options
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
@@ -30,9 +30,7 @@ from kdns.proxy.trace.text import as_json, as_text
     help="The packet's destination; IP may be a DNS name of a Service or its Pod, PORT a port's name.",
 )
 @click.option("--namespace", "-n", default="", metavar="NS", help="The namespace of names in --to.  [default: default]")
-@click.option(
-    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The zone of names in --to."
-)
+@cluster_domain_option("The zone of names in --to.")
 @click.option("--interface", default="", metavar="NAME", help="The interface on which it arrives.")
 @output_option
 @node_plan_options

@@ -49,23 +49,9 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="The DNS configuration, instead of the built-in one.",
 )
-@click.option(
-    "--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help="The cluster's zone."
-)
-@click.option(
-    "--service-cidr",
-    default=flags.SERVICE_CIDR,
-    show_default=True,
-    metavar="CIDR[,CIDR]",
-    help="Cluster IPs; the first range is the default family.",
-)
-@click.option(
-    "--pod-cidr",
-    default=flags.POD_CIDR,
-    show_default=True,
-    metavar="CIDR[,CIDR]",
-    help="Addresses of simulated Pods.",
-)
+@flags.cluster_domain_option("The cluster's zone.")
+@flags.service_cidr_option("Cluster IPs; the first range is the default family.")
+@flags.pod_cidr_option("Addresses of simulated Pods.")
 @click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help="Node ports.")
 @click.option(
     "--lb-pool",

@@ -100,7 +100,7 @@ async def test_files_of_others_are_left_alone(tmp_path: Path, restarted: list[st
 async def test_a_machine_with_another_resolver_is_told_where_it_stands_by_hand(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"no resolver that kdns knows is here; expected systemd-resolved, .*{PAGE}"):
         await laptop.turn_on(NAMES, pytest.fail, tmp_path)
-    found = laptop.status(NAMES, tmp_path)
+    found = await laptop.status(NAMES, tmp_path)
     assert (found.service, found.file, found.is_on) == ("", "", False)
 
 
