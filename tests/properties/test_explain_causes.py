@@ -61,6 +61,11 @@ class Cluster:
         self.objects.append(made)
         return made
 
+    def add_slice(self, namespace: str, service: str, endpoints: list[Json]) -> None:
+        labels = {"kubernetes.io/service-name": service}
+        more = {"addressType": "IPv4", "endpoints": endpoints, "ports": [HTTP]}
+        self.add("discovery.k8s.io/v1", "EndpointSlice", namespace, f"{service}-1", labels, **more)
+
     def any_service(self, *, is_headless: bool | None = None) -> Json:
         """One with a selector; a cluster without one of that sort gets it."""
         found = [
@@ -183,17 +188,7 @@ def pods_that_are_not_ready(cluster: Cluster) -> Asked:
         }
         for number, pod in enumerate(cluster.pods_of(service))
     ]
-    labels = {"kubernetes.io/service-name": name}
-    cluster.add(
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        namespace,
-        f"{name}-1",
-        labels,
-        addressType="IPv4",
-        endpoints=endpoints,
-        ports=[HTTP],
-    )
+    cluster.add_slice(namespace, name, endpoints)
     return Asked(full(service), ("Ready", f"{name}-0"))
 
 
@@ -201,18 +196,7 @@ def slice_of_another_service(cluster: Cluster) -> Asked:
     service = cluster.any_service(is_headless=True)
     namespace, name = where(service)
     del service["spec"]["selector"]
-    labels = {"kubernetes.io/service-name": misspelt(name, cluster.chance)}
-    endpoints = [{"addresses": ["10.244.7.1"]}]
-    cluster.add(
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        namespace,
-        f"{name}-1",
-        labels,
-        addressType="IPv4",
-        endpoints=endpoints,
-        ports=[HTTP],
-    )
+    cluster.add_slice(namespace, misspelt(name, cluster.chance), [{"addresses": ["10.244.7.1"]}])
     return Asked(full(service), ("no selector", f"kubernetes.io/service-name={name}"))
 
 
