@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,14 +24,16 @@ from kdns.net import Address
 
 if TYPE_CHECKING:
     from kdns.cluster.io.connection import Connection
+    from kdns.controlplane.server.api import Api
 
 KINDS: Final[Mapping[type[Object], Kind]] = {
     Namespace: NAMESPACE,
     Service: SERVICE,
     EndpointSlice: ENDPOINT_SLICE,
     Pod: POD,
+    Node: NODE,
 }
-"""The kinds of the control plane that DNS follows."""
+"""The kinds of the control plane, by the types that are followed."""
 _OF_A_NODE: Final[Mapping[type[Object], type[Object]]] = {
     Service: SelectingService,
     EndpointSlice: EndpointSlice,
@@ -71,17 +73,10 @@ async def snapshot_from_manifests(
 
     api = await in_memory_cluster(paths, config, warn)
     snapshot = Snapshot(service_cidrs=_cidrs(stored(api, SERVICE_CIDR)))
-    nodes = stored(api, NODE)
-    for service in stored(api, SERVICE):
-        snapshot.state.upsert(msgspec.convert(service, SelectingService))
-    for pod in stored(api, POD):
-        snapshot.state.upsert(msgspec.convert(pod, ObservedPod))
+    for obj in _decoded(api, {**_OF_A_NODE, Pod: ObservedPod}):
+        snapshot.state.upsert(obj)
     snapshot.state.synced.add(Pod)
-    for each in stored(api, ENDPOINT_SLICE):
-        snapshot.state.upsert(msgspec.convert(each, EndpointSlice))
-    for node in nodes:
-        snapshot.state.upsert(msgspec.convert(node, Node))
-    defined = tuple(node["metadata"]["name"] for node in nodes if has_manifest(node))
+    defined = tuple(node["metadata"]["name"] for node in stored(api, NODE) if has_manifest(node))
     snapshot.node_names = defined or (config.node_name,)
     snapshot.namespaces = tuple(namespace["metadata"]["name"] for namespace in stored(api, NAMESPACE))
     return snapshot
@@ -128,10 +123,15 @@ async def objects_from_manifests(
     warn: Callable[[str], None],
 ) -> list[Object]:
     """Returns the objects of these kinds, decoded as these types, of the same cluster."""
-    from kdns.controlplane.io.in_memory import in_memory_cluster, stored  # noqa: PLC0415 - see above
+    from kdns.controlplane.io.in_memory import in_memory_cluster  # noqa: PLC0415 - see above
 
-    api = await in_memory_cluster(paths, config, warn)
-    return [msgspec.convert(each, known) for kind, known in types.items() for each in stored(api, KINDS[kind])]
+    return [*_decoded(await in_memory_cluster(paths, config, warn), types)]
+
+
+def _decoded(api: Api, types: Mapping[type[Object], type[Object]]) -> Iterator[Object]:
+    from kdns.controlplane.io.in_memory import stored  # noqa: PLC0415 - see above
+
+    return (msgspec.convert(each, known) for kind, known in types.items() for each in stored(api, KINDS[kind]))
 
 
 async def objects_from_server(
