@@ -133,7 +133,7 @@ def _nearest(tried: Sequence[Explanation], state: State, domain: str) -> Explana
     """Returns the explanation that says most.
 
     It is that of the answer, or of what was meant: the first name of a Service, its port or its endpoint in a Namespace
-    that exists. A name that upstreams would be asked for is meant if there is none.
+    that exists. If there is none, it is that of a name that upstreams would be asked for.
     """
     if tried[-1].verdict == "NOERROR":
         return tried[-1]

@@ -42,13 +42,13 @@ class LaptopStatus:
 
 
 async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path = Path("/")) -> str:
-    """Writes the resolver's file and restarts it; returns the file. A file of before comes back where that fails.
+    """Writes the resolver's file and restarts it; returns the file. If the restart fails, the previous file is restored.
 
     Raises InputError for a machine without a resolver that kdns knows and for a file that is not kdns's, ApplyError if
     the service cannot be restarted.
     """
     if not is_loopback(names.dns.host):
-        warn(f"{names.dns} is no address of this machine alone: who answers there names its Services")
+        warn(f"{names.dns} is not a loopback address: who answers there decides where Services lead")
     if names.domain.endswith(".local") and MDNS in _hosts_line(root):
         warn(f".local belongs to mDNS here (/etc/nsswitch.conf): take another --cluster-domain than {names.domain}")
     resolver = _resolver(root)
