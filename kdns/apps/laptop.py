@@ -42,7 +42,7 @@ class LaptopStatus:
 
 
 async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path = Path("/")) -> str:
-    """Writes the resolver's file and restarts it; returns the file. If the restart fails, the previous file is restored.
+    """Writes the resolver's file and restarts it; returns the file. A failed restart puts the previous file back.
 
     Raises InputError for a machine without a resolver that kdns knows and for a file that is not kdns's, ApplyError if
     the service cannot be restarted.
