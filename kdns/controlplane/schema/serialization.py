@@ -109,6 +109,28 @@ def matching(kind: Kind, obj: Json) -> Json | None:
     return _exact(type_of(kind), obj) if is_compiled(kind) else None
 
 
+def read(kind: Kind, text: bytes) -> Json | None:
+    """Returns the object of a JSON text that is as Go serializes it, to the byte; None for any other.
+
+    No field of such a text is unknown, occurs twice, or has a value of the wrong type.
+    """
+    if not is_compiled(kind):
+        return None
+    try:
+        struct = _decoder(type_of(kind)).decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if _encode(struct) != text.rstrip():
+        return None
+    exact: Json = msgspec.to_builtins(struct, enc_hook=_written_value)
+    return exact if (exact["kind"], exact["apiVersion"]) == (kind.kind, kind.api_version) else None
+
+
+@cache
+def _decoder(type_ref: TypeRef) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_compiled(type_ref), dec_hook=_decoded)
+
+
 def is_compiled(kind: Kind) -> bool:
     """Returns whether objects of a kind have a compiled type."""
     return not kind.schema and not _contains_itself(type_of(kind))

@@ -33,7 +33,7 @@ from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.backlog import Backlog
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.store import MODIFIED, Store
-from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
+from kdns.controlplane.storage.watch import Filter, StoredObject, exact_of, stored_object_of
 
 _NAME_TRIES = 8
 _TRUSTS: Final = ContextVar("trusts", default=False)
@@ -224,19 +224,18 @@ class Registry:
     def _successor(self, version: StoredObject, new: Json) -> StoredObject:
         """Returns the draft that replaces a version: the version itself if nothing but times of managers changes."""
         kind, old = version.kind, version.obj
-        before, now = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
-        draft = stored_object_of(kind, version.key, self._on_read(kind, new), version.revision)
-        if draft.equals(version):
+        exact = exact_of(kind, self._on_read(kind, new), version.revision)
+        metadata, before = exact["metadata"], old["metadata"].get("managedFields")
+        now = metadata.get("managedFields")
+        is_same_writer = before and now and managed_fields.same_but_for_times(before, now)
+        if old == ({**exact, "metadata": {**metadata, "managedFields": before}} if is_same_writer else exact):
             return version
-        if before and now and before != now and managed_fields.same_but_for_times(before, now):
-            untimed = draft.with_metadata({**new["metadata"], "managedFields": before})
-            if untimed.equals(version):
-                return version
         counted = self.kinds[kind].generation
-        if counted and counted(old) != counted(draft.obj):
+        if counted and counted(old) != counted(exact):
             generation = (old["metadata"].get("generation") or 0) + 1
-            return draft.with_metadata({**draft.obj["metadata"], "generation": generation})
-        return draft
+            counted_metadata = serialized(kind, {"metadata": {**metadata, "generation": generation}})["metadata"]
+            exact = {**exact, "metadata": counted_metadata}
+        return StoredObject.of(kind, version.key, version.revision, exact)
 
     def draft(self, kind: Kind, obj: Json) -> StoredObject:
         """Returns an object as `put` takes it. Any thread may call it."""

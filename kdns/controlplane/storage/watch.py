@@ -43,6 +43,13 @@ class StoredObject:
         self.kind, self.key, self.revision, self.encoded = kind, key, revision, encoded
         self._obj: Json | None = None
 
+    @classmethod
+    def of(cls, kind: Kind, key: Key, revision: int, exact: Json) -> StoredObject:
+        """Returns an object that is as Go serializes it, with its resourceVersion."""
+        version = cls(kind, key, revision, msgspec.json.encode(exact))
+        version._obj = exact
+        return version
+
     @property
     def obj(self) -> Json:
         """The object."""
@@ -66,12 +73,6 @@ class StoredObject:
         """Returns the object as a new value, which belongs to the caller."""
         obj: Json = msgspec.json.decode(self.encoded)
         return obj
-
-    def equals(self, other: StoredObject) -> bool:
-        """Returns whether both have the same content, perhaps in another order."""
-        if len(self.encoded) != len(other.encoded):
-            return False
-        return self.encoded == other.encoded or self.obj == other.obj
 
     def without_revision(self) -> StoredObject:
         """Returns the object as the answer to a dry run shows it, before it has a revision."""
@@ -115,10 +116,14 @@ class StoredObject:
         return f"StoredObject({self.kind.kind}, {self.key}, {self.revision})"
 
 
+def exact_of(kind: Kind, obj: Json, revision: int) -> Json:
+    """Returns the object with its resourceVersion, as Go serializes it."""
+    return serialized(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
+
+
 def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
-    """Returns `obj` with its resourceVersion, encoded."""
-    versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-    return StoredObject(kind, key, revision, encoded(kind, versioned))
+    """Returns the same, encoded."""
+    return StoredObject.of(kind, key, revision, exact_of(kind, obj, revision))
 
 
 def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:

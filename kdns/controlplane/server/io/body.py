@@ -90,19 +90,19 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
+    """Returns the value of a body, which is decoded in a thread if it is large; errors as of `decoded`."""
+    return await in_thread(lambda: decoded(body, media_type, strictly=strictly, kind=kind), len(body))
+
+
+def decoded(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
     """Returns the value of a body. Raises 400 if it cannot be decoded, 413 for too many values, 415 for an unknown
     media type.
 
     `strictly` looks for duplicate fields. `kind` is the expected kind of the body.
     """
-    return await in_thread(lambda: _bounded(body, media_type, strictly=strictly, kind=kind), len(body))
-
-
-def _bounded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
-    """Decodes a body in the calling thread."""
-    decoded = _decoded(body, media_type, strictly=strictly, kind=kind)
-    check_size(decoded.value, body if media_type in _JSON_TYPES else None)
-    return decoded
+    found = _decoded(body, media_type, strictly=strictly, kind=kind)
+    check_size(found.value, body if media_type in _JSON_TYPES else None)
+    return found
 
 
 def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:

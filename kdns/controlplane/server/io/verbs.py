@@ -15,11 +15,13 @@ from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_a
 from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.meta.inert import SIGNING_REQUEST
 from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.generic.signing_requests import requested_by
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import FieldValidator
+from kdns.controlplane.schema.serialization import Serialized, read
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import User
@@ -27,7 +29,7 @@ from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.server.io import watch
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.io.body import decoded_body, read_body
+from kdns.controlplane.server.io.body import decoded, decoded_body, read_body
 from kdns.controlplane.server.io.request import ResourceRequest
 from kdns.controlplane.server.io.response import add_warnings, object_response, response_to, send
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread, made_in_thread
@@ -318,11 +320,18 @@ class _Sent:
 
 
 async def _reviewed(call: ResourceRequest) -> _Sent:
+    text = await read_body(call.request)
+    return await in_thread(lambda: _checked(call, text), len(text))
+
+
+def _checked(call: ResourceRequest, text: bytes) -> _Sent:
     policy = call.write.policy
-    body = await call.body(strictly=policy != "Ignore")
+    if call.media_type == representation.JSON and (exact := read(call.kind, text)) is not None:
+        check_size(exact, text)
+        return _Sent(Serialized(exact), [], len(text))
+    body = decoded(text, call.media_type, strictly=policy != "Ignore", kind=call.kind.kind)
     validator = FieldValidator(call.kind, policy, body.duplicates, pairs=body.pairs)
-    obj = await in_thread(lambda: validator(body.obj), body.size_bytes)
-    return _Sent(obj, validator.warnings, body.size_bytes)
+    return _Sent(validator(body.obj), validator.warnings, len(text))
 
 
 def _authored(call: ResourceRequest, obj: Json) -> Json:

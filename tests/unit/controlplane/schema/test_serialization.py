@@ -6,7 +6,7 @@ import pytest
 
 from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind
 from kdns.controlplane.resources.scale import SCALE
-from kdns.controlplane.schema.serialization import matching, serialized, typed, zero
+from kdns.controlplane.schema.serialization import encoded, matching, read, serialized, typed, zero
 
 EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None}
 
@@ -94,3 +94,31 @@ def test_values_that_are_written_in_one_way() -> None:
     for wrong in ({"cpu": "x"}, {"cpu": True}, {"cpu": None}):
         limits.update(wrong)
         assert matching(POD, sent) is None
+
+
+EXACT: bytes = encoded(SERVICE, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}})
+
+
+def test_read_takes_what_go_writes() -> None:
+    assert read(SERVICE, EXACT + b"\n") == serialized(
+        SERVICE, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EXACT.replace(b'"name":"a"', b'"name":"b","name":"a"'),
+        EXACT.replace(b'"name":"a"', b'"name":"a","nom":"a"'),
+        EXACT.replace(b'"name":"a"', b'"name":1'),
+        EXACT.replace(b'"name":"a"', b'"name": "a"'),
+        EXACT.replace(b'"kind":"Service"', b'"kind":"Endpoints"'),
+        EXACT[:-1],
+        EXACT.replace(b'"name":"a"', b'"name":"\xff"'),
+        b"null",
+    ],
+    ids=["duplicate", "unknown", "type", "space", "kind", "cut", "utf-8", "null"],
+)
+def test_read_leaves_other_texts(text: bytes) -> None:
+    assert text != EXACT
+    assert read(SERVICE, text) is None
