@@ -12,6 +12,7 @@ from kdns.netlink.uapi import (
     AF_INET6,
     AF_UNSPEC,
     IFA_ADDRESS,
+    IFA_CACHEINFO,
     IFA_F_NODAD,
     IFA_LOCAL,
     NLM_F_CREATE,
@@ -22,6 +23,8 @@ from kdns.netlink.uapi import (
 
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""
+_DEPRECATED: Final = struct.pack("=IIII", 0, 0xFFFFFFFF, 0, 0)
+"""struct ifa_cacheinfo: preferred for 0 s, valid forever, two times that the kernel ignores."""
 LIST_ALL: Final = _IFADDRMSG.pack(AF_UNSPEC, 0, 0, 0, 0)
 """The payload of a dump of all addresses."""
 
@@ -56,8 +59,14 @@ def index_of(body: bytes) -> int:
 
 
 def addition(index: int, address: str) -> Change:
-    """Returns the request that adds an address to a link."""
-    return RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, _host_address(index, address)
+    """Returns the request that adds an address to a link, from which the node's own packets do not come.
+
+    The kernel chooses a deprecated IPv6 address as a source only if no other fits; IPv4 has no such mark.
+    """
+    body = _host_address(index, address)
+    if address_family(address) == AF_INET6:
+        body += attribute(IFA_CACHEINFO, _DEPRECATED)
+    return RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, body
 
 
 def deletion(index: int, address: str) -> Change:

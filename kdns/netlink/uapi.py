@@ -52,6 +52,7 @@ IFLA_INFO_KIND: Final = 1
 IFA_ADDRESS: Final = 1
 IFA_LOCAL: Final = 2
 IFA_F_NODAD: Final = 0x02
+IFA_CACHEINFO: Final = 6
 
 # genetlink.h
 GENL_ID_CTRL: Final = 0x10

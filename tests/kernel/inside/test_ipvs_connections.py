@@ -132,6 +132,17 @@ def test_an_endpoint_in_use_ends_gracefully(world: World, node: Node, run: Run, 
     run(all_of_it())
 
 
+def test_virtual_ips_are_no_sources(node: Node, run: Run) -> None:
+    async def all_of_it() -> None:
+        await node.become(service(1, endpoints(1, "p1")))
+
+    run(all_of_it())
+    command = f"ip -6 -oneline address show {VIRTUAL_LINK}"
+    told = subprocess.run(command.split(), check=True, capture_output=True, text=True).stdout
+    (line,) = (each for each in told.splitlines() if "fd00:96::1/" in each)
+    assert "deprecated" in line
+
+
 def test_what_has_no_connection_goes_at_once(node: Node, run: Run) -> None:
     async def all_of_it() -> None:
         await node.become(service(1, endpoints(1, "p1", "p2")), service(2, endpoints(2, "r1")))
