@@ -14,6 +14,7 @@ from kdns.apps.sources.services import default_kubeconfig
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
+from kdns.explain.findings import Inquiry
 from kdns.explain.text import as_json, as_text
 
 
@@ -60,7 +61,8 @@ def explain(  # noqa: PLR0913 - one for each option
             kubeconfig = default_kubeconfig()
         domain = flags.domain("--cluster-domain", cluster_domain)
         cluster = flags.manifest_cluster(service_cidr, pod_cidr)
-        options = ExplainOptions(name, qtype, namespace, pod, corefile, domain, manifests, server, kubeconfig, cluster)
+        inquiry = Inquiry(name, qtype, namespace, pod)
+        options = ExplainOptions(inquiry, corefile, domain, manifests, server, kubeconfig, cluster)
         found = asyncio.run(app(options, warn))
         if output == "json":
             say(json.dumps(as_json(found.tried, found.chosen, found.remark), indent=2, ensure_ascii=False))

@@ -30,6 +30,8 @@ from kdns.net import packed
 T = TypeVar("T", bound=Object)
 
 _ADDRESSES: Final = attrgetter("addresses")
+MAX_DELETED: Final = 1000
+"""The most deleted Services that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class State:
     """Objects and indexes. Not thread-safe: one event loop owns it.
 
     `synced` holds the kinds with a complete list, `stale` those of them whose list is a snapshot's, saved at `as_of_s`.
-    `changed_s` is the Unix time of the last change, as listeners get it.
+    `changed_s` is the Unix time of the last change, as listeners get it. `deleted` has the Services that were deleted
+    last, with their times.
     """
 
     services: dict[Key, Service] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class State:
     slices_by_ip: Index = field(default_factory=Index)
     pods_by_ip: Index = field(default_factory=Index)
     changed_s: float = 0.0
+    deleted: dict[Key, float] = field(default_factory=dict)
     _by_kind: Mapping[type[Object], Mapping[Key, Object]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -176,6 +180,13 @@ class State:
     def objects(self, kind: type[Object]) -> Mapping[Key, Object]:
         """Returns all stored objects of `kind`, by their keys."""
         return self._by_kind[kind]
+
+    def note_deleted(self, key: Key, now_s: float) -> None:
+        """Notes that a Service was deleted at a Unix time, and forgets the oldest of too many."""
+        self.deleted.pop(key, None)
+        self.deleted[key] = now_s
+        if len(self.deleted) > MAX_DELETED:
+            del self.deleted[next(iter(self.deleted))]
 
     def slices_of(self, key: Key) -> Collection[EndpointSlice]:
         """Returns the EndpointSlices of a Service, whether there is one of this key or not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kdns.cluster.readiness import Cause
 from kdns.dns.names import Labels, labels_of, text_of
@@ -16,9 +16,20 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.blocks import Exchange, Server, discard
 from kdns.dnsserver.chain import Block, Request
 from kdns.errors import InputError
+from kdns.plugins.cache.plugin import NAME as CACHE
 from kdns.plugins.forward.plugin import Forward
 from kdns.plugins.kubernetes.causes import ClusterCauses
 from kdns.plugins.kubernetes.plugin import Kubernetes
+
+
+class Now(NamedTuple):
+    """The time on the clock of requests (`Request.received_s`), and in Unix seconds; 0 where nothing is older."""
+
+    loop_s: float = 0.0
+    unix_s: float = 0.0
+
+
+START: Final = Now()
 
 
 class Record(NamedTuple):
@@ -61,10 +72,11 @@ class Explanation:
         return next((cause.command for cause in reversed(self.causes) if cause.command), "")
 
 
-def explained(server: Server, name: str, qtype: int) -> Explanation:
+def explained(server: Server, name: str, qtype: int, now: Now = START, *, is_brief: bool = False) -> Explanation:
     """Returns the explanation of a full name; raises InputError for text that is no name.
 
-    The answer is the chain's own, without its table and without short ways, and no upstream is asked.
+    The answer is the chain's own if the server has no `exact` answers, and no upstream is asked. `is_brief` is of
+    ClusterCauses.
     """
     try:
         labels = labels_of(name)
@@ -77,8 +89,8 @@ def explained(server: Server, name: str, qtype: int) -> Explanation:
         zones = " ".join(one.zone for one in server.blocks)
         cause = Cause(f"no server block has the name; their zones are {zones}")
         return Explanation(text, label, "REFUSED", causes=(cause,))
-    causes = tuple(_causes(block, query))
-    outcome = server.respond(query.packet, server.table.partition("tcp", 4), ("127.0.0.1", 0))
+    causes = tuple(_causes(block, query, now, is_brief=is_brief))
+    outcome = server.respond(query.packet, server.table.partition("tcp", 4), ("127.0.0.1", 0), now.loop_s)
     if not isinstance(outcome, Exchange):
         discard(outcome)
         upstreams = tuple(_upstreams(block, query.labels))
@@ -94,21 +106,25 @@ def explained(server: Server, name: str, qtype: int) -> Explanation:
         verdict = "NODATA"
     if response.error:
         causes = (Cause(response.error), *causes)
+    elif response.plugin == CACHE and response.aged_from_s is not None:
+        causes = (Cause(f"`cache` has had this answer for {now.loop_s - response.aged_from_s:.0f} s"), *causes)
     elif response.plugin and response.plugin != "kubernetes":
         causes = (Cause(f"the directive `{response.plugin}` answered"), *causes)
     records = tuple(record for rrset in response.answer for record in _records(rrset))
     return Explanation(text, label, verdict, records, block.zone, response.plugin, causes=causes)
 
 
-def _causes(block: Block, query: Query) -> Iterator[Cause]:
+def _causes(block: Block, query: Query, now: Now, *, is_brief: bool) -> Iterator[Cause]:
     """Yields the causes among the objects, if a `kubernetes` of the block has the zone of the name."""
     zones: list[str] = []
     for plugin in block.chain.plugins:
         if isinstance(plugin, Kubernetes):
-            zone = plugin.zones.zone_of(query.labels)
-            zones += plugin.zones.options.zones
+            of_plugin = plugin.zones
+            zone = of_plugin.zone_of(query.labels)
+            zones += of_plugin.options.zones
             if zone is not None:
-                yield from ClusterCauses(plugin.zones.state, plugin.zones.options, zone).of(query.labels, query.qtype)
+                found = ClusterCauses(of_plugin.state, of_plugin.options, zone, is_brief=is_brief, now_s=now.unix_s)
+                yield from found.of(query.labels, query.qtype)
                 return
     if zones:
         yield Cause(f"the name is outside of the cluster's zones {' '.join(zones)}")

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from kdns.apps.explain import ExplainOptions, Findings, explain
+from kdns.apps.explain import ExplainOptions, explain
 from kdns.cli.flags import POD_CIDR, SERVICE_CIDR, manifest_cluster
+from kdns.explain.findings import Findings, Inquiry
 
 Json: TypeAlias = dict[str, Any]
 
@@ -287,10 +288,7 @@ async def explained(folder: Path, cluster: Cluster, asked: Asked) -> str:
     path = folder / "cluster.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster.objects}))
     options = ExplainOptions(
-        asked.name,
-        asked.qtype,
-        "default",
-        asked.pod,
+        Inquiry(asked.name, asked.qtype, "default", asked.pod),
         "",
         "cluster.local",
         (path,),

@@ -12,7 +12,7 @@ from typing import Final
 from kdns import logs
 from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.io.snapshots import SnapshotKeeper
-from kdns.cluster.objects import EndpointSlice, Object
+from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.snapshot import identity
 from kdns.cluster.source import ClusterSpec, Source
 from kdns.cluster.state import AnyChange, OnChange, State
@@ -79,6 +79,8 @@ class Cluster:
         for change in changes:
             if isinstance(change.new, EndpointSlice):
                 self._observe(change.new, now_s)
+            elif change.new is None and isinstance(change.old, Service):
+                state.note_deleted(change.key, now_s)
         self.noticed.set()
 
     def _observe(self, endpoint_slice: EndpointSlice, now_s: float) -> None:

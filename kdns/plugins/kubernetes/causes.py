@@ -30,12 +30,16 @@ MAX_ALIASES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class ClusterCauses:
-    """The causes of answers for the names of one zone. `is_brief`: as many as are found in a few milliseconds."""
+    """The causes of answers for the names of one zone at a Unix time.
+
+    `is_brief`: as many as are found in a few milliseconds.
+    """
 
     state: State
     options: Options
     zone: KubernetesZone
     is_brief: bool = False
+    now_s: float = 0.0
 
     def of(self, labels: Labels, qtype: int) -> list[Cause]:
         """Returns the causes of the answer for a folded name of the zone, the nearest first."""
@@ -113,6 +117,11 @@ class ClusterCauses:
                 f"with a dot at its end, `{asked}.` is asked as it is"
             )
             return
+        if (deleted_s := self.state.deleted.get(key)) is not None and self.now_s:
+            yield Cause(
+                f"Service {namespace}/{name} was deleted {max(self.now_s - deleted_s, 0):.0f} s ago; "
+                f"clients may hold its addresses for {self.options.ttl_s} s"
+            )
         near = self._closest(name, (other for space, other in self.state.services if space == namespace))
         yield Cause(
             f'there is no Service "{name}" in "{namespace}"' + (f'; there is "{near}"' if near else ""),
