@@ -21,6 +21,8 @@ from kdns.plugins.directives import BY_NAME
 from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
 from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
+from kdns.status.io.site import DnsStatus
+from kdns.status.paths import STATUS
 
 log = logs.get(__name__)
 
@@ -34,8 +36,10 @@ def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int)
     """Says each address that DNS and HTTP are served on, behind a label of `column` characters."""
     for scheme, host, port in server.listened:
         say(f"{scheme:{column}}{join_host_port(host, port)} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
-    for path, (host, port) in server.site_addresses.items():
-        say(f"{'http':{column}}http://{join_host_port(host, port)}{path}")
+    paths = server.site_addresses
+    for path, (host, port) in paths.items():
+        if not any(path.startswith(f"{other}/") for other in paths):
+            say(f"{'status' if path == STATUS else 'http':{column}}http://{join_host_port(host, port)}{path}")
 
 
 async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -87,7 +91,7 @@ async def serve(
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:
         return
-    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512)
+    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512, status=DnsStatus())
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local:
@@ -115,7 +119,7 @@ async def _serve(
             return
         async with listening():
             with pid_file(pidfile):
-                say_listeners(server, say, column=6)
+                say_listeners(server, say, column=8)
                 log.info("running configuration", sha512=server.sha512)
                 async with reloading(server.sha512):
                     await say_ready(server, say, stop)

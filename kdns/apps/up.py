@@ -40,6 +40,7 @@ COREFILE: Final = """
 {domain}:{port} in-addr.arpa:{port} ip6.arpa:{port} {{
     bind {host}
     errors
+    status localhost:0
     kubernetes {domain} in-addr.arpa ip6.arpa {{
         pods verified
     }}
@@ -147,6 +148,7 @@ async def _started(
     output.show("starting DNS")
     from kdns.apps.serve import reloading, say_listeners  # noqa: PLC0415
     from kdns.dnsserver.io.server import DnsServer  # noqa: PLC0415 - imported above
+    from kdns.status.io.site import DnsStatus  # noqa: PLC0415 - imported above
 
     scheme, token = "https" if given.tls_cert else "http", given.own_token
     url = f"{scheme}://{reachable(*control_plane.address)}"
@@ -158,7 +160,7 @@ async def _started(
             say(f"            {remark}")
     source = Source(endpoint=url, tls=ClientTLS(ca=given.tls_cert), token=token)
     servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
-    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512)
+    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=DnsStatus())
     stack.push_async_callback(dns.stop)
     with in_words_of_flags(options):
         await dns.start()

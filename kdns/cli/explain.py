@@ -10,6 +10,7 @@ import click
 
 from kdns.apps.explain import ExplainOptions
 from kdns.apps.explain import explain as app
+from kdns.apps.explain_running import asked_of
 from kdns.apps.sources.services import default_kubeconfig
 from kdns.cli import flags
 from kdns.cli.command import command
@@ -23,6 +24,7 @@ from kdns.explain.text import as_json, as_text
     "kdns explain cart.shop",
     "kdns explain _http._tcp.cart.shop SRV",
     "kdns explain --pod shop/web-0 cart",
+    "kdns explain --admin 127.0.0.1:8053 cart.shop",
     "kdns explain --manifests examples/ redis-master.default.svc.cluster.local",
 )
 @click.argument("name")
@@ -33,6 +35,9 @@ from kdns.explain.text import as_json, as_text
 @click.option("--pod", default="", metavar="NS/NAME", help="The client: its dnsPolicy and dnsConfig are used.")
 @click.option("--corefile", default="", metavar="FILE", type=click.Path(), help="The Corefile.  [default: kubeadm's]")
 @flags.cluster_domain_option("The zone, without --corefile.")
+@click.option(
+    "--admin", default="", metavar="HOST:PORT", help="Ask the kdns whose Corefile has `status` at this address."
+)
 @flags.output_option
 @flags.source_options
 def explain(  # noqa: PLR0913 - one for each option
@@ -43,6 +48,7 @@ def explain(  # noqa: PLR0913 - one for each option
     pod: str,
     corefile: str,
     cluster_domain: str,
+    admin: str,
     output: str,
     manifests: tuple[Path, ...],
     server: str,
@@ -53,10 +59,19 @@ def explain(  # noqa: PLR0913 - one for each option
     """Explain which objects give a DNS name its answer, or why it has none.
 
     NAME is a name as a client writes it, or an address. Nothing is sent to a DNS server. Exit code 1: the name has no
-    answer. Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
+    answer. Without --admin, --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
     """
     with reported_errors():
         flags.check_one_source(manifests, server, kubeconfig)
+        if admin:
+            if pod or corefile or manifests or server or kubeconfig:
+                raise click.UsageError(
+                    "--admin has a Corefile and objects of its own; give it without theirs and without --pod"
+                )
+            asked = Inquiry(name, qtype, namespace)
+            text, is_answered = asked_of(flags.host_port("--admin", admin), asked, output)
+            say(text)
+            raise click.exceptions.Exit(0 if is_answered else 1)
         if not (manifests or server or kubeconfig):
             kubeconfig = default_kubeconfig()
         domain = flags.domain("--cluster-domain", cluster_domain)

@@ -50,7 +50,14 @@ class ProfilesPage:
     address: HostPort
 
 
-Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | ProfilesPage
+@dataclass(frozen=True, slots=True)
+class StatusPage:
+    """/status: what the server does, for people."""
+
+    address: HostPort
+
+
+Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | ProfilesPage | StatusPage
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from kdns.dnsserver.directive import Row
 # fmt: off
 NAMES: Final = (
     "root", "metadata", "cancel", "tls", "quic", "https", "timeouts", "multisocket", "reload", "nsid", "bufsize",
-    "bind", "debug", "ready", "health", "pprof", "prometheus", "errors", "log", "dnstap", "local", "dns64", "rrl",
-    "acl", "any", "chaos", "loadbalance", "tsig", "cache", "rewrite", "header", "dnssec", "autopath", "minimal",
+    "bind", "debug", "ready", "health", "pprof", "prometheus", "status", "errors", "log", "dnstap", "local", "dns64",
+    "rrl", "acl", "any", "chaos", "loadbalance", "tsig", "cache", "rewrite", "header", "dnssec", "autopath", "minimal",
     "template", "transfer", "hosts", "records", "k8s_external", "kubernetes", "file", "auto", "secondary", "loop",
     "forward", "whoami", "view",
 )

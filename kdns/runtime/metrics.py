@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kdns.tally import Tally
+
+Registry: TypeAlias = CollectorRegistry
+"""All metrics of one page."""
 
 
 class Histogram:

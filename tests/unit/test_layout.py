@@ -42,6 +42,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("plugins",),
     ("records",),
     ("explain",),
+    ("status",),
 
     ("proxy.plan",),
     ("proxy.nftables", "proxy.iptables"),
@@ -99,7 +100,13 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 
 DOORS = {
     "aioquic": ("kdns.dnsserver.io.encrypted.quic", "kdns.dnsserver.io.listeners"),
-    "aiohttp": ("kdns.controlplane.server.io", "kdns.proxy.node.io", "kdns.runtime.http", "kdns.cluster.io"),
+    "aiohttp": (
+        "kdns.controlplane.server.io",
+        "kdns.proxy.node.io",
+        "kdns.runtime.http",
+        "kdns.cluster.io",
+        "kdns.status.io",
+    ),
     "asyncio_throttle": ("kdns.cluster.io.connection",),
     "cachetools": ("kdns.plugins.dnssec.plugin", "kdns.controlplane.controllers.events", "kdns.proxy.node.io.events"),
     "click": ("kdns.cli",),
@@ -109,6 +116,7 @@ DOORS = {
     "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
     "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
     "hpack": ("kdns.dnsserver.doh.header_blocks",),
+    "jinja2": ("kdns.status.page",),
     "jsonpatch": ("kdns.controlplane.server.patch",),
     "jsonpointer": ("kdns.controlplane.server.patch",),
     "kubernetes": ("kdns.cluster.io.credentials",),

@@ -13,6 +13,7 @@ from kdns.dnsserver.answers.table import Generations
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block
 from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING
 from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
@@ -91,7 +92,8 @@ class Listeners:
         pending = FairShares(MAX_PENDING)
         self._clients = TcpClients(pending)
         self._misses = MissQueue(pending)
-        self._generations = Generations()
+        self.sampling = Sampling()
+        self.generations = Generations()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -155,7 +157,7 @@ class Listeners:
         label = label_of(ListenAddress(place.hosts, bound.port, place.scheme))
         server = next((server for server in self.servers if server.label == label), None)
         if server is None:
-            server = Server(label, blocks, place.hosts[0], self._generations, bound.port)
+            server = Server(label, blocks, place.hosts[0], self.generations, bound.port)
             self.servers.append(server)
         else:
             server.swap(blocks)
@@ -190,7 +192,7 @@ class Listeners:
                 listening.users.append(lambda bound: tcp.use(bound.tls))
             if sockets.udp:
                 for sock in (sockets.udp, *sockets.address_sockets):
-                    listeners.append(UdpListener(sock, server, requests, self._misses))
+                    listeners.append(UdpListener(sock, server, requests, self._misses, self.sampling))
 
 
 def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:

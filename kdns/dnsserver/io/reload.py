@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from kdns import logs
 from kdns.dnsserver.io.corefile import Corefile
-from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.io.server import DnsServer, Reload
 from kdns.errors import CorefileError, KdnsError
 from kdns.runtime.process import exempt_from_gc, gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
@@ -71,7 +72,7 @@ class Reloader:
             with gc_paused(freeze=lambda: server.clusters != followed):
                 await server.swap(corefile.checked(), corefile.sha512)
         except KdnsError as error:
-            server.failed_reloads += 1
+            self._failed(str(error))
             further = (
                 {"further_mistakes": [str(each)[:REASON_MAX] for each in errors[1:MISTAKES_MAX]]} if errors[1:] else {}
             )
@@ -79,12 +80,17 @@ class Reloader:
                 "corefile not reloaded", reason=str(error), **further, mistakes=len(errors) or 1, answers="as before"
             )
         except Exception:  # a task's boundary: the server goes on
-            server.failed_reloads += 1
+            self._failed("a defect, see the log")
             log.exception("corefile not reloaded", answers="as before")
         else:
+            server.reloads.append(Reload(time.time()))
             if server.clusters != followed and not server.is_synced:
                 self.freezing = observed(self._freeze(), "freeze of listed objects")
             log.info("corefile reloaded", addresses=len(server.addresses), sha512=corefile.sha512)
+
+    def _failed(self, error: str) -> None:
+        self.server.failed_reloads += 1
+        self.server.reloads.append(Reload(time.time(), error[:REASON_MAX]))
 
     async def _freeze(self) -> None:
         """Exempts the objects of clusters from garbage collection when they have been listed."""

@@ -6,15 +6,18 @@ Every listening address has its own server with its own answers; the wildcard is
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
-from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage
+from kdns.dnsserver.answers.table import Generations
+from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage, StatusPage
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ListenAddress, ServerConfig, clashes, listen_addresses
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
@@ -26,12 +29,35 @@ from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.sites import HealthProbe, Sites, exposition, plain_page
-from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
+from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Registry, Sample
 from kdns.runtime.tasks import observed
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
 Part: TypeAlias = tuple[BlockSetup, str]
 """A server block, and one of its zones."""
+
+
+class Reload(NamedTuple):
+    """A reload of the Corefile at a Unix time; `error` is "" if it succeeded."""
+
+    at_s: float
+    error: str = ""
+
+
+class StatusSite(Protocol):
+    """The pages of the directive `status`, which outlive reloads."""
+
+    def pages(self, server: DnsServer) -> Mapping[str, Handler]:
+        """Returns the handlers by path."""
+        ...
+
+    async def run(self, server: DnsServer) -> None:
+        """Gathers what the pages show, until cancelled."""
+        ...
+
+
+MAX_RELOADS: Final = 10
+"""The most reloads that are remembered."""
 HEALTH_PATH: Final = "/health"
 
 
@@ -45,10 +71,15 @@ class DnsServer:
         dns_port: int = 53,
         default_source: Source | None = None,
         sha512: str = "",
+        status: StatusSite | None = None,
     ) -> None:
         self._configs = configs
         self.sha512 = sha512
         self.failed_reloads = 0
+        self.reloads: deque[Reload] = deque(maxlen=MAX_RELOADS)
+        """The last reloads, oldest first."""
+        self._status = status
+        self._gathering: asyncio.Task[None] | None = None
         self._dns_port = dns_port
         self._clusters = Clusters(default_source)
         self._listeners = Listeners()
@@ -70,6 +101,21 @@ class DnsServer:
     def servers(self) -> list[Server]:
         """The servers of all addresses, also of closed ones, whose counters are kept."""
         return self._listeners.servers
+
+    @property
+    def enabled(self) -> list[Enabled]:
+        """The zones of all servers, with the configurations of their blocks."""
+        return self._enabled
+
+    @property
+    def sampling(self) -> Sampling:
+        """Shows queries to who asks for them."""
+        return self._listeners.sampling
+
+    @property
+    def generations(self) -> Generations:
+        """The memory of all answer tables."""
+        return self._listeners.generations
 
     @property
     def reload_every_s(self) -> tuple[float, float]:
@@ -169,6 +215,7 @@ class DnsServer:
             setup.start()
         self._is_listening = True
         self._start_probe()
+        self._start_gathering()
         self._clusters.drop_unused()
         await self._listeners.leave(place for place in tuple(self._listeners.places) if place not in places)
         await asyncio.gather(*(site.close() for site in left_sites))
@@ -182,6 +229,8 @@ class DnsServer:
             await setup.stop()
         await self._sites.close()
         self._probe_page(None)
+        if self._gathering:
+            self._gathering.cancel()
         await self._clusters.stop()
         self._process.upstreams.close()
 
@@ -241,13 +290,25 @@ class DnsServer:
             case ReadyPage():
                 return {"/ready": plain_page(readiness(self.unready, continuously=page.continuously))}
             case MetricsPage():
-                return {"/metrics": self._metrics_page(runtime=page.runtime)}
+                return {"/metrics": exposition(self.metrics(runtime=page.runtime))}
             case ProfilesPage():
                 from kdns.runtime.http.profiling import profiles  # noqa: PLC0415 - only where it is used
 
                 return profiles()
+            case StatusPage():
+                return dict(self._status.pages(self)) if self._status else {}
 
-    def _metrics_page(self, *, runtime: bool) -> Handler:
+    def _start_gathering(self) -> None:
+        """Gathers what the status page shows, if there is one."""
+        has_page = any(isinstance(page, StatusPage) for setup in self._setups for page in setup.options.pages)
+        if has_page and self._status and not self._gathering:
+            self._gathering = observed(self._status.run(self), "status")
+        elif not has_page and self._gathering:
+            self._gathering.cancel()
+            self._gathering = None
+
+    def metrics(self, *, runtime: bool = False) -> Registry:
+        """Returns all metrics of the process, with those of the interpreter if `runtime`."""
         metrics = MetricFamilies(
             lambda: sent_metrics(sent_by(self.servers)),
             lambda: listener_metrics(self.requests),
@@ -265,7 +326,7 @@ class DnsServer:
             gauges(lambda: self.clusters, self._enabled, self.servers),
             upstream_gauges(self._process.upstreams),
         )
-        return exposition(registry(*collectors, runtime_metrics=runtime))
+        return registry(*collectors, runtime_metrics=runtime)
 
     @property
     def _probed(self) -> HostPort | None:

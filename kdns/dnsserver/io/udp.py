@@ -17,6 +17,7 @@ from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import SILENCE, Exchange, Server
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
+from kdns.dnsserver.io.burst.sampling import Look, Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
@@ -48,7 +49,7 @@ class PendingQuery:
     cancelled, and code that needs one, such as asyncio.timeout, has to make a task, as Tasks.with_timeout does.
     """
 
-    __slots__ = ("_coroutine", "_listener", "client", "packet", "received_s")
+    __slots__ = ("_coroutine", "_listener", "client", "look", "packet", "received_s")
 
     def __init__(
         self,
@@ -57,7 +58,9 @@ class PendingQuery:
         packet: bytes,
         client: Any,
         received_s: float,
+        look: Look | None,
     ) -> None:
+        self.look = look
         self._listener = listener
         self._coroutine = coroutine
         self.packet = packet
@@ -84,8 +87,16 @@ class PendingQuery:
 class UdpListener:
     """One UDP socket and the server behind it."""
 
-    def __init__(self, sock: socket.socket, server: Server, requests: Requests, misses: MissQueue) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        requests: Requests,
+        misses: MissQueue,
+        sampling: Sampling | None = None,
+    ) -> None:
         self._socket = sock
+        self._sampling = sampling or Sampling()
         self._misses = misses
         self._requests = requests
         self._partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
@@ -114,7 +125,7 @@ class UdpListener:
         receive, send = self._socket.recvfrom, self._socket.sendto
         held = self._partition.answers.get
         started_s = self._loop.time()
-        hits = 0
+        hits, look = 0, self._sampling.look and self._sampling.begin()
         for _ in range(BURST):
             try:
                 packet, client = receive(RECEIVE_BYTES)
@@ -128,14 +139,17 @@ class UdpListener:
             else:
                 key, answer = b"", None
             if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
-                if not self._misses.put(client[0], partial(self._answer, packet, key, client, started_s)):
+                if not self._misses.put(client[0], partial(self._answer, packet, key, client, started_s, look)):
                     self._requests.shed += 1
                 continue
             hits += 1
+            wire = answer.wire(packet)
             try:
-                send(answer.wire(packet), client)
+                send(wire, client)
             except OSError:
                 self._requests.unsent += 1
+            if look:
+                look(packet, client[0], wire)
         if hits:
             self._requests.observe(hits, self._loop.time() - started_s)
         self._misses.run_now()
@@ -151,16 +165,20 @@ class UdpListener:
                 if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
                     self._requests.shed += 1
             self._misses.run_now()
-        if isinstance(self._loop, BurstEventLoop) and not self._loop.bursts.follows(self._socket.fileno()):
-            self._drain()
+        if isinstance(self._loop, BurstEventLoop):
+            bursts = self._loop.bursts
+            if bursts.is_paused or not bursts.follows(self._socket.fileno()):
+                self._drain()
 
-    def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
+    def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float, look: Look | None = None) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
         outcome = self._answering.answer(packet, client[:2], received_s, key)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
+            if look:
+                look(packet, client[0], outcome.wire)
         else:
-            waiting = PendingQuery(self, outcome, packet, client, received_s)
+            waiting = PendingQuery(self, outcome, packet, client, received_s, look)
             self._waiting.add(waiting)
             waiting.step()
 
@@ -174,6 +192,8 @@ class UdpListener:
         self._waiting.discard(waiting)
         self._misses.pending.give_back(waiting.client[0])
         self._send(exchange, waiting.client)
+        if waiting.look:
+            waiting.look(waiting.packet, waiting.client[0], exchange.wire)
         if self._drained is not None and not self._waiting and not self._drained.done():
             self._drained.set_result(None)
 

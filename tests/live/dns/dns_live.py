@@ -17,6 +17,7 @@ from kdns.cluster.watch import Timing
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
+from kdns.status.io.site import DnsStatus
 
 TIMING = Timing(page_objects=10, backoff_s=0.02, backoff_cap_s=0.1, healthy_s=0.05, report_s=0.05, idle_s=0.3)
 """A real cluster's patience, shortened."""
@@ -58,7 +59,8 @@ async def serving(
     """A server of cluster.local and the reverse zones that follows the API at `endpoint`."""
     monkeypatch.setattr(clusters, "follow", partial(follow, timing=timing))
     stanza = f"kubernetes cluster.local in-addr.arpa ip6.arpa {{\nendpoint {endpoint}\n{options}\n}}"
-    server = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\nerrors\n{SITES}{stanza}\n{more}\n}}\n")))
+    configs = configure(parse(f".:0 {{\nbind 127.0.0.1\nerrors\n{SITES}{stanza}\n{more}\n}}\n"))
+    server = DnsServer(configs, status=DnsStatus())
     try:
         await server.start()
         await until(lambda: server.is_synced or "startup_timeout" in options)

@@ -46,6 +46,8 @@ class BurstSelector(selectors.EpollSelector):
         super().__init__()
         self._listeners: dict[int, Listener] = {}
         self._keys = self.get_map()
+        self.is_paused = False
+        """Whether the listeners answer in Python for now, each when it is readable."""
 
     def follow(self, fd: int, partition: Partition, requests: Requests) -> list[Miss]:
         """Answers a socket, which is also registered for reading; returns the list that gets its misses.
@@ -66,7 +68,7 @@ class BurstSelector(selectors.EpollSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Waits as EpollSelector does, and answers meanwhile. After a failure it leaves all sockets to others."""
-        if not self._listeners:
+        if not self._listeners or self.is_paused:
             return super().select(timeout)
         try:
             events = _burst.wait(self.fileno(), -1.0 if timeout is None else max(timeout, 0.0), self._listeners, BURST)

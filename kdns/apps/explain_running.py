@@ -1,0 +1,35 @@
+"""`kdns explain --admin`: the explanation of a kdns that runs, from its status page."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Final
+from urllib.parse import urlencode
+
+from kdns.errors import InputError
+from kdns.explain.findings import Inquiry
+from kdns.net import HostPort
+from kdns.status.paths import ANSWERED, EXPLAIN
+
+TIMEOUT_S: Final = 10.0
+
+
+def asked_of(admin: HostPort, inquiry: Inquiry, output: str) -> tuple[str, bool]:
+    """Returns the explanation as `output`, "text" or "json", and whether the name has an answer.
+
+    Raises InputError for a name that it refuses, and where no kdns with the directive `status` answers.
+    """
+    asked = {"name": inquiry.name, "type": inquiry.qtype, "namespace": inquiry.namespace, "output": output}
+    connection = HTTPConnection(admin.host, admin.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"{EXPLAIN}?{urlencode(asked)}")
+        response: HTTPResponse = connection.getresponse()
+        text = response.read().decode(errors="replace").rstrip("\n")
+    except (OSError, HTTPException) as error:
+        raise InputError(f"--admin {admin}: {error}; the address is that of the directive `status`") from error
+    finally:
+        connection.close()
+    if (answered := response.headers.get(ANSWERED)) is None:
+        nobody = f"no kdns with the directive `status` answers there (HTTP status {response.status})"
+        raise InputError(f"--admin {admin}: {text if response.status in {400, 403} else nobody}")
+    return text, answered == "true"

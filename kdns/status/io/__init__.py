@@ -1,0 +1,1 @@
+"""The task that gathers what the page shows, and the page's handlers."""

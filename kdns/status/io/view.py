@@ -1,0 +1,222 @@
+"""What a DNS server's page shows, from the server itself."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from math import isinf
+from typing import Final
+
+import kdns
+from kdns.cluster.io.clusters import Cluster
+from kdns.cluster.watch import RESOURCES
+from kdns.dnsserver.io.burst.event_loop import is_compiled
+from kdns.dnsserver.io.server import DnsServer
+from kdns.net import join_host_port, packed
+from kdns.status.history import EVERY_S, History
+from kdns.status.numbers import COUNTED, Numbers
+from kdns.status.page import Fact, Form, Section, StormAdvice, Table, View, age, percent, rate
+from kdns.status.plot import Plot, plot
+from kdns.status.samples import Samples
+
+SHOWN: Final = 15
+"""The names and clients in a table."""
+LEAST: Final = 0.005
+"""The least part of the queries in these tables."""
+STALE_S: Final = 120.0
+"""A watch of which nothing was heard for so long is a problem: bookmarks come each minute."""
+DURATION: Final = "coredns_dns_request_duration_seconds"
+UPSTREAM: Final = "coredns_proxy_request_duration_seconds"
+
+
+def utc(at_s: float) -> str:
+    """Returns a Unix time as text."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def view_of(
+    server: DnsServer,
+    samples: Samples,
+    history: History,
+    numbers: Numbers,
+    before: Numbers | None,
+    forms: Sequence[Form],
+) -> View:
+    """Returns the page; `before` are the numbers of some seconds ago."""
+    now_s = time.time()
+    sections = (
+        _served(server, numbers),
+        Section("Queries", facts=(*_rates(history, numbers, before),), plots=(*_plots(history),)),
+        _asked(server, samples),
+        _upstreams(numbers, before),
+        _memory(server, numbers),
+        _reloads(server, now_s),
+    )
+    return View("kdns", utc(now_s), [*_problems(server)], forms, sections)
+
+
+def _problems(server: DnsServer) -> Iterator[str]:
+    if unready := server.unready():
+        yield f"Not ready: {', '.join(unready)}."
+    for cluster in server.clusters:
+        name = _name(cluster)
+        if cluster.state.stale:
+            yield f"The API {name} does not answer. Names are those of the snapshot of {utc(cluster.state.as_of_s)}."
+        elif not cluster.is_synced:
+            yield f"The API {name} has not been listed: answers about its names are SERVFAIL."
+        for kind, stats in cluster.stats.kinds.items():
+            silent_s = time.monotonic() - stats.last_contact_s if stats.last_contact_s is not None else 0.0
+            if silent_s > STALE_S and not RESOURCES[kind].is_optional:
+                yield f"The API {name} has said nothing about {RESOURCES[kind].plural} for {age(silent_s)}."
+    if server.reloads and server.reloads[-1].error:
+        yield f"The Corefile was not reloaded, and the one before is in use: {server.reloads[-1].error}"
+
+
+def _served(server: DnsServer, numbers: Numbers) -> Section:
+    started_s = numbers.sum("process_start_time_seconds")
+    way = "compiled code" if is_compiled() else "Python"
+    addresses = (f"{scheme}://{join_host_port(host, port)}" for scheme, host, port in server.listened)
+    facts = (
+        Fact("Version", kdns.__version__),
+        Fact("Python", platform.python_version()),
+        Fact("Up for", age(time.time() - started_s)),
+        Fact("UDP answered by", way),
+        Fact(
+            "Listens on",
+            ", ".join(addresses),
+        ),
+    )
+    blocks = [(one.zone, one.server, one.view, " ".join(row.name for row in one.config.rows)) for one in server.enabled]
+    watched = [
+        (
+            RESOURCES[kind].plural,
+            f"{len(cluster.state.objects(kind)):,}",
+            "yes" if stats.connected else "no",
+            age(time.monotonic() - stats.last_contact_s) if stats.last_contact_s is not None else "never",
+            f"{stats.lists:,}",
+            f"{stats.events:,}",
+            _name(cluster),
+        )
+        for cluster in server.clusters
+        for kind, stats in cluster.stats.kinds.items()
+    ]
+    tables = (
+        Table("Server blocks", ("Zone", "Server", "View", "Directives"), blocks),
+        Table(
+            "Objects of the cluster",
+            ("Kind", "Known", "Watched", "Last heard of", "Lists", "Changes", "API"),
+            watched,
+            "No cluster is watched.",
+        ),
+    )
+    return Section("Served", facts, tables=tables)
+
+
+def _name(cluster: Cluster) -> str:
+    source = cluster.spec.source
+    return source.kubeconfig or source.endpoint or "of the own cluster"
+
+
+def _rates(history: History, numbers: Numbers, before: Numbers | None) -> Iterator[Fact]:
+    lines = history.lines("protocol")
+    yield Fact("Queries", rate(sum(line.last for line in lines)))
+    yield Fact("Since the start", f"{numbers.sum('coredns_dns_requests_total'):,.0f}")
+    for part in (0.5, 0.99):
+        bound = numbers.quantile(DURATION, part, before)
+        yield Fact(f"{part:.0%} answered within", _time(bound))
+    yield Fact("Dropped", f"{numbers.sum('kdns_dns_shed_queries_total'):,.0f}")
+
+
+def _time(seconds: float) -> str:
+    return "more than the largest bucket" if isinf(seconds) else age(seconds) if seconds else "-"
+
+
+def _plots(history: History) -> Iterator[Plot]:
+    last = f"the last {age(max(history.covered_s, EVERY_S))}"
+    titles = {"rcode": "Responses by code", "directive": "By directive", "type": "Queries by type"}
+    for what in COUNTED:
+        if what in titles:
+            yield plot(f"{titles[what]}, {last}", history.lines(what))
+
+
+def _asked(server: DnsServer, samples: Samples) -> Section:
+    total = samples.clients.total
+    names = [
+        (*entry.value[:2], entry.value[2] or "none", percent(entry.weight, total))
+        for entry in samples.names.most(SHOWN)
+        if entry.weight >= total * LEAST
+    ]
+    clients = [
+        (entry.value, _pod_of(server, entry.value), percent(entry.weight, total))
+        for entry in samples.clients.most(SHOWN)
+        if entry.weight >= total * LEAST
+    ]
+    storms = [
+        StormAdvice(
+            f"{storm.share:.0%} of the queries are names that do not exist, which search lists make of {storm.name} "
+            f"The busiest client is {_pod_of(server, storm.client) or storm.client}.",
+            f"Write the name with a dot at its end, {storm.name} or lower ndots in the dnsConfig of the Pods that ask. "
+            "The directive autopath answers such names at the first query.",
+        )
+        for storm in samples.storms()
+    ]
+    tables = (
+        Table(
+            "Names",
+            ("Name", "Type", "Response", "Part"),
+            names,
+            "No query over UDP was seen yet, or none stands out.",
+        ),
+        Table("Clients", ("Address", "Pod", "Part"), clients),
+    )
+    return Section("Who asks for what", storms=storms, tables=tables)
+
+
+def _pod_of(server: DnsServer, client: str) -> str:
+    keys = (key for cluster in server.clusters for key in cluster.state.pods_by_ip[packed(client)])
+    return "/".join(next(keys, ()))
+
+
+def _upstreams(numbers: Numbers, before: Numbers | None) -> Section:
+    rows = []
+    broken = numbers.by("coredns_proxy_healthcheck_failures_total", "to")
+    for to in numbers.by(f"{UPSTREAM}_count", "to"):
+        own = numbers.only(f"{UPSTREAM}_bucket", "to", to)
+        old = before.only(f"{UPSTREAM}_bucket", "to", to) if before else None
+        rows.append(
+            (
+                to,
+                f"{numbers.by(f'{UPSTREAM}_count', 'to')[to]:,.0f}",
+                _time(own.quantile(UPSTREAM, 0.5, old)),
+                _time(own.quantile(UPSTREAM, 0.99, old)),
+                f"{broken.get(to, 0):,.0f}",
+            )
+        )
+    heads = ("Upstream", "Answers", "50% within", "99% within", "Failed health checks")
+    return Section("Upstreams", tables=(Table("Other servers that are asked", heads, rows, "None was asked yet."),))
+
+
+def _memory(server: DnsServer, numbers: Numbers) -> Section:
+    generations = server.generations
+    entries = numbers.by("coredns_cache_entries", "type")
+    hits, misses = numbers.sum("coredns_cache_hits_total"), numbers.sum("coredns_cache_misses_total")
+    facts = [
+        Fact("Memory", f"{numbers.sum('process_resident_memory_bytes') / 2**20:,.0f} MiB"),
+        Fact("Answers ready", f"{numbers.sum('kdns_answers'):,.0f}"),
+        Fact("Answer table", f"{percent(generations.size_bytes, generations.max_bytes)} full"),
+    ]
+    if entries:
+        facts += [Fact(f"Cache, {kind}", f"{count:,.0f}") for kind, count in sorted(entries.items())]
+        facts.append(Fact("Found in the cache", percent(hits, hits + misses)))
+    return Section("Memory", facts)
+
+
+def _reloads(server: DnsServer, now_s: float) -> Section:
+    rows = [
+        (utc(each.at_s), f"{age(now_s - each.at_s)} ago", each.error or "done") for each in reversed(server.reloads)
+    ]
+    return Section(
+        "Reloads", tables=(Table("Last reloads of the Corefile", ("At", "", "Result"), rows, "None since the start."),)
+    )

@@ -1,0 +1,99 @@
+"""Metrics as numbers by name and labels: what the page reads is what a scrape reads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from kdns.status.history import Series
+
+Labels: TypeAlias = Mapping[str, str]
+
+
+class Sample(Protocol):
+    """One line of an exposition."""
+
+    @property
+    def name(self) -> str:
+        """The metric's name, with a suffix such as _total."""
+        ...
+
+    @property
+    def labels(self) -> Labels:
+        """Its labels."""
+        ...
+
+    @property
+    def value(self) -> float:
+        """Its value."""
+        ...
+
+
+class Family(Protocol):
+    """A metric."""
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """Its samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The samples of one scrape, by name."""
+
+    by_name: Mapping[str, list[tuple[Labels, float]]]
+
+    @classmethod
+    def of(cls, families: Iterable[Family]) -> Numbers:
+        """Returns the samples of all families."""
+        by_name: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
+        for family in families:
+            for sample in family.samples:
+                by_name[sample.name].append((sample.labels, sample.value))
+        return cls(by_name)
+
+    def sum(self, name: str) -> float:
+        """Returns the sum of all samples of a name."""
+        return sum(value for _, value in self.by_name.get(name, ()))
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """Returns the sums by the value of one label."""
+        totals: dict[str, float] = defaultdict(float)
+        for labels, value in self.by_name.get(name, ()):
+            totals[labels.get(label, "")] += value
+        return totals
+
+    def only(self, name: str, label: str, value: str) -> Numbers:
+        """Returns the samples of one name that have this value of a label."""
+        return Numbers({name: [row for row in self.by_name.get(name, ()) if row[0].get(label) == value]})
+
+    def quantile(self, histogram: str, part: float, before: Numbers | None = None) -> float:
+        """Returns the upper bound of the bucket in which a part (0 to 1) of the values ends, since `before`.
+
+        It is 0 without values, infinite beyond the last bound.
+        """
+        counts = self.by(f"{histogram}_bucket", "le")
+        for bound, count in before.by(f"{histogram}_bucket", "le").items() if before else ():
+            counts[bound] -= count
+        ordered = sorted((float(bound), count) for bound, count in counts.items())
+        wanted = part * (ordered[-1][1] if ordered else 0)
+        return next((bound for bound, count in ordered if count >= wanted), 0.0) if wanted else 0.0
+
+
+COUNTED: dict[str, tuple[str, str]] = {
+    "rcode": ("coredns_dns_responses_total", "rcode"),
+    "directive": ("coredns_dns_responses_total", "plugin"),
+    "type": ("coredns_dns_requests_total", "type"),
+    "protocol": ("coredns_dns_requests_total", "proto"),
+}
+"""What the history keeps → its metric, and the label that tells its series apart."""
+
+
+def counted(numbers: Numbers) -> Iterator[tuple[Series, float]]:
+    """Yields the counters that the history keeps."""
+    for what, (name, label) in COUNTED.items():
+        for value, count in numbers.by(name, label).items():
+            yield (what, value or "none"), count

@@ -1,0 +1,128 @@
+"""The page as HTML, from values. Text of clients, such as names, gets into it escaped only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from kdns.status.plot import HEIGHT, WIDTH, Plot
+
+STYLE: Final = "status.css"
+SCRIPT: Final = "status.js"
+
+
+class Fact(NamedTuple):
+    """A label and its value."""
+
+    label: str
+    value: str
+
+
+class Table(NamedTuple):
+    """A table with a caption, the heads of its columns, and rows; the first cell of a row is its head.
+
+    `empty` is said in place of a table without rows.
+    """
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    empty: str = ""
+
+
+class StormAdvice(NamedTuple):
+    """A storm in words, and what ends it."""
+
+    text: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: a heading, and what is below it."""
+
+    heading: str
+    facts: Sequence[Fact] = ()
+    plots: Sequence[Plot] = ()
+    storms: Sequence[StormAdvice] = ()
+    tables: Sequence[Table] = ()
+
+    @property
+    def anchor(self) -> str:
+        """Its name in links."""
+        return self.heading.lower().replace(" ", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form that asks for something: its path, fields as name, label, example and value, and the answer."""
+
+    path: str
+    heading: str
+    button: str
+    fields: Sequence[tuple[str, str, str, str]]
+    answer: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A page: its title, problems that need somebody, its forms and sections."""
+
+    title: str
+    at: str
+    problems: Sequence[str]
+    forms: Sequence[Form]
+    sections: Sequence[Section]
+
+
+def html(view: View) -> str:
+    """Returns the page."""
+    return _template().render(view=view, width=WIDTH, height=HEIGHT)
+
+
+def asset(name: str) -> str:
+    """Returns the page's style or script."""
+    source, _, _ = _loader().get_source(_environment(), name)
+    return source
+
+
+def rate(value: float) -> str:
+    """Returns a rate in words."""
+    return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
+
+
+def percent(part: float, whole: float) -> str:
+    """Returns a part in percent."""
+    return f"{part / whole:.0%}" if whole else "0%"
+
+
+def age(seconds: float) -> str:
+    """Returns a time in the largest unit that it fills."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+@cache
+def _loader() -> PackageLoader:
+    return PackageLoader("kdns.status", "templates")
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=_loader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters["rate"] = rate
+    return made
+
+
+@cache
+def _template() -> Template:
+    return _environment().get_template("status.html")

@@ -1,0 +1,10 @@
+"""The paths of the status page, and what programs read of its responses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STATUS: Final = "/status"
+EXPLAIN: Final = "/status/explain"
+ANSWERED: Final = "Kdns-Answered"
+"""The header that says whether an explained name has an answer: true or false."""

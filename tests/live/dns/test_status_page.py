@@ -1,0 +1,221 @@
+"""The status page: what it shows of queries and changes, what it explains, and whom it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+from dns_live import api_of, cluster, page, port_of, serving
+from fake_api import Cluster, until
+from fake_upstream import fake_server
+
+from kdns.cli.explain import explain
+from kdns.dns.names import labels_of
+from kdns.dns.query import query_for
+from kdns.dns.types import A
+from kdns.dnsserver.io.server import DnsServer
+from kdns.status.io import site
+
+STATUS = "status 127.0.0.1:0"
+STORM = "api.example.com.default.svc.cluster.local."
+CHROMIUM = shutil.which("chromium")
+DEADLINE_S = 60.0
+
+
+@asynccontextmanager
+async def served(monkeypatch: pytest.MonkeyPatch, more: str = STATUS) -> AsyncIterator[tuple[Cluster, DnsServer]]:
+    monkeypatch.setattr(site, "LOOK_S", (0.005, 0.015))
+    monkeypatch.setattr(site, "EVERY_S", 0.2)
+    known = cluster()
+    async with api_of(known) as api, serving(api.url, monkeypatch, more=more) as server:
+        yield known, server
+
+
+async def queried(server: DnsServer, names: tuple[str, ...], times: int) -> None:
+    """Asks for each name, and waits for each answer."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.setblocking(False)
+        client.connect(("127.0.0.1", port_of(server)))
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(times):
+                for name in names:
+                    await loop.sock_sendall(client, query_for(labels_of(name), A).packet)
+                    await loop.sock_recv(client, 4096)
+                    await asyncio.sleep(0.001)
+
+
+async def fetched(server: DnsServer, path: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
+    host, port = server.site_addresses["/status"]
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}", headers=headers) as got:
+        return got.status, await got.text(), got.headers
+
+
+async def shows(server: DnsServer, pattern: str) -> None:
+    text = ""
+    for _ in range(100):
+        text = (await page(server, "/status"))[1]
+        if re.search(pattern, text, re.DOTALL):
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"{pattern} is not in {text}")
+
+
+async def test_it_shows_who_asks_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (_, server):
+        await queried(server, ("s1.default.svc.cluster.local.", "s1.default.svc.cluster.local.", STORM), 200)
+        await shows(server, r'<th scope="row">s1\.default\.svc\.cluster\.local\.</th><td>A</td><td>NOERROR</td>')
+        await shows(server, r'<th scope="row">127\.0\.0\.1</th>')
+        await shows(server, r"\d\d% of the queries are names .* search lists make of api\.example\.com\.")
+        await shows(server, r'role="img" aria-label="Responses by code, .*NOERROR.*NXDOMAIN')
+        await shows(server, r'<th scope="row">services</th><td>31</td><td>yes</td>')
+        sums = sum(one.durations.counts[0] for each in server.requests.values() for one in each)
+        assert sums >= 1
+        metrics = (await page(server, "/metrics"))[1]
+        counted = sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in metrics.splitlines()
+            if line.startswith("coredns_dns_requests_total{") and 'type="A"' in line
+        )
+        assert counted == 600  # what is looked at is counted once
+
+
+async def test_text_of_clients_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (_, server):
+        await queried(server, ("<script>alert(1)</script>.default.svc.cluster.local.",), 200)
+        await shows(server, r"&lt;script&gt;alert.{1,2}1.{1,2}&lt;/script&gt;\.default")
+        assert "<script>alert" not in (await page(server, "/status"))[1]
+        _, text, _ = await fetched(server, "/status/explain?name=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+        assert "<script>alert" not in text
+
+
+async def test_it_names_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (_, server):
+        assert '<h2 id="problems">' not in (await page(server, "/status"))[1]
+        for cluster_ in server.clusters:
+            for stats in cluster_.stats.kinds.values():
+                stats.last_contact_s = -1e6
+        await shows(server, r"The API http://[^ ]* has said nothing about services for \d+ d\.")
+
+
+async def test_it_explains_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (known, server):
+        status, text, headers = await fetched(server, "/status/explain?name=s1&output=text")
+        assert (status, headers["Kdns-Answered"]) == (200, "true")
+        assert "Service default/s1 has cluster IP 10.96.0.2" in text
+        _, text, _ = await fetched(server, "/status/explain?name=s1&output=json")
+        assert json.loads(text)["records"] == ["s1.default.svc.cluster.local. 5 IN A 10.96.0.2"]
+        known.delete("services", ("default", "s1"))
+        await until(lambda: ("default", "s1") not in server.clusters[0].state.services)
+        _, text, headers = await fetched(server, "/status/explain?name=s1")
+        assert headers["Content-Type"].startswith("text/html")
+        assert re.search(r"Service default/s1 was deleted \d s ago; clients may hold its addresses for 5 s", text)
+        status, text, _ = await fetched(server, "/status/explain?name=s1&type=NONSENSE")
+        assert (status, 'role="alert"' in text) == (400, True)
+        assert (await fetched(server, "/status/explain?output=text"))[:2] == (400, "the name is missing\n")
+
+
+async def test_the_age_of_a_cached_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_server() as upstream:
+        more = f"{STATUS}\ncache 30\nforward . 127.0.0.1:{upstream.port}"
+        async with served(monkeypatch, more) as (_, server):
+            asked = "/status/explain?name=www.example.org.&output=text"
+            assert f"127.0.0.1:{upstream.port} would be asked" in (await fetched(server, asked))[1]
+            await queried(server, ("www.example.org.",), 1)
+            assert "`cache` has had this answer for 0 s" in (await fetched(server, asked))[1]
+            await shows(server, rf'<th scope="row">127\.0\.0\.1:{upstream.port}</th><td>1</td>')
+            assert len(upstream.received) == 1
+
+
+async def test_explaining_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (_, server):
+        before = len(server.servers[0].table)
+        for name in ("s1", "nothing", "10.96.0.2", "_http._tcp.s1"):
+            await fetched(server, f"/status/explain?name={name}&output=text")
+        assert len(server.servers[0].table) == before
+        metrics = (await page(server, "/metrics"))[1]
+        assert "coredns_dns_requests_total{" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "127.0.0.1:1"}, 200),
+        ({"Host": "localhost:8053"}, 200),
+        ({"Host": "[::1]:8053"}, 200),
+        ({"Host": "rebound.example"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+async def test_other_sites_are_refused(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], status: int) -> None:
+    async with served(monkeypatch) as (_, server):
+        for path in ("/status", "/status/explain?name=s1", "/status/status.js"):
+            found, _, got = await fetched(server, path, **headers)
+            assert found == status
+            assert "default-src 'none'" in got["Content-Security-Policy"]
+            assert got["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+async def test_the_terminal_asks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (_, server):
+        host, port = server.site_addresses["/status"]
+
+        def asked(*words: str) -> tuple[int, str]:
+            result = CliRunner().invoke(explain, ["--admin", f"{host}:{port}", *words])
+            return result.exit_code, result.output
+
+        code, text = await asyncio.to_thread(asked, "s1")
+        assert (code, "Service default/s1 has cluster IP" in text) == (0, True)
+        code, text = await asyncio.to_thread(asked, "s1x", "-o", "json")
+        assert (code, json.loads(text)["verdict"]) == (1, "NXDOMAIN")
+        code, text = await asyncio.to_thread(asked, "s1", "NONSENSE")
+        assert (code, "got 'NONSENSE'" in text) == (2, True)
+        assert (await asyncio.to_thread(asked, "--pod", "default/web", "s1"))[0] == 2
+    code, text = await asyncio.to_thread(asked, "s1")
+    assert code == 2
+    assert "the address is that of the directive `status`" in text
+
+
+async def in_browser(
+    server: DnsServer, folder: Path, while_it_runs: Callable[[], Awaitable[None]], seconds: float
+) -> str:
+    """The page as a browser has it after some seconds."""
+    host, port = server.site_addresses["/status"]
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}")
+    budget = f"--virtual-time-budget={seconds * 1000:.0f}"
+    running = await asyncio.create_subprocess_exec(
+        str(CHROMIUM),
+        *flags,
+        budget,
+        "--dump-dom",
+        f"http://{host}:{port}/status",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        (out, _), _ = await asyncio.gather(running.communicate(), while_it_runs())
+    return out.decode()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's package chromium is not installed")
+async def test_a_browser_renews_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async with served(monkeypatch) as (_, server):
+
+        async def load() -> None:
+            await queried(server, ("s2.default.svc.cluster.local.",), 1000)
+
+        text = await in_browser(server, tmp_path, load, 12.0)
+    assert '<button id="pause" type="button" aria-pressed="false">Pause</button>' in text  # the script ran
+    assert "data-lost" not in text
+    assert "s2.default.svc.cluster.local." in text  # it was not there when the page was loaded
