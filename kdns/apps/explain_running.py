@@ -7,19 +7,18 @@ from typing import Final
 from urllib.parse import urlencode
 
 from kdns.errors import InputError
-from kdns.explain.findings import Inquiry
 from kdns.net import HostPort
 from kdns.status.paths import ANSWERED, EXPLAIN
 
 TIMEOUT_S: Final = 10.0
 
 
-def asked_of(admin: HostPort, inquiry: Inquiry, output: str) -> tuple[str, bool]:
+def asked_of(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:
     """Returns the explanation as `output`, "text" or "json", and whether the name has an answer.
 
     Raises InputError for a name that it refuses, and where no kdns with the directive `status` answers.
     """
-    asked = {"name": inquiry.name, "type": inquiry.qtype, "namespace": inquiry.namespace, "output": output}
+    asked = {"name": name, "type": qtype, "namespace": namespace, "output": output}
     connection = HTTPConnection(admin.host, admin.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"{EXPLAIN}?{urlencode(asked)}")

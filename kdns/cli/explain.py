@@ -8,15 +8,11 @@ from pathlib import Path
 
 import click
 
-from kdns.apps.explain import ExplainOptions
-from kdns.apps.explain import explain as app
 from kdns.apps.explain_running import asked_of
 from kdns.apps.sources.services import default_kubeconfig
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
-from kdns.explain.findings import Inquiry
-from kdns.explain.text import as_json, as_text
 
 
 @command(
@@ -68,10 +64,14 @@ def explain(  # noqa: PLR0913 - one for each option
                 raise click.UsageError(
                     "--admin has a Corefile and objects of its own; give it without theirs and without --pod"
                 )
-            asked = Inquiry(name, qtype, namespace)
-            text, is_answered = asked_of(flags.host_port("--admin", admin), asked, output)
+            text, is_answered = asked_of(flags.host_port("--admin", admin), name, qtype, namespace, output)
             say(text)
             raise click.exceptions.Exit(0 if is_answered else 1)
+        from kdns.apps.explain import ExplainOptions  # noqa: PLC0415 - half a second that --admin does not need
+        from kdns.apps.explain import explain as app  # noqa: PLC0415 - the same
+        from kdns.explain.findings import Inquiry  # noqa: PLC0415 - the same
+        from kdns.explain.text import as_json, as_text  # noqa: PLC0415 - the same
+
         if not (manifests or server or kubeconfig):
             kubeconfig = default_kubeconfig()
         domain = flags.domain("--cluster-domain", cluster_domain)
