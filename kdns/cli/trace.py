@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import click
 
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, say, warn
+from kdns.cli.console import reported_errors, run, say, warn
 from kdns.cli.flags import cluster_domain_option, domain, output_option
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, learn_pods, node_plan, node_plan_options
+from kdns.net import family_of
+from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
+from kdns.proxy.trace.io.follow import follow
 from kdns.proxy.trace.text import as_json, as_text
 
 
@@ -20,6 +24,7 @@ from kdns.proxy.trace.text import as_json, as_text
     "trace",
     "kdns trace --from 10.244.3.7 --to web.shop:http",
     "kdns trace --from 10.244.3.7 --to dns.kube-system:53/udp --node worker-1",
+    "sudo kdns trace --from 10.244.3.7 --to web.shop:http --live 10",
     "kdns trace --manifests examples/ --from 192.0.2.7 --to 10.96.0.11:6379",
 )
 @click.option("--from", "source", required=True, metavar="IP", help="The packet's source.")
@@ -32,16 +37,31 @@ from kdns.proxy.trace.text import as_json, as_text
 @click.option("--namespace", "-n", default="", metavar="NS", help="The namespace of names in --to.  [default: default]")
 @cluster_domain_option("The zone of names in --to.")
 @click.option("--interface", default="", metavar="NAME", help="The interface on which it arrives.")
+@click.option(
+    "--live",
+    type=click.FloatRange(0, 3600),
+    metavar="SECONDS",
+    help="Then follow real connections of this kind on this machine for so long, 0 for a look; needs root.",
+)
 @output_option
 @node_plan_options
 def trace(
-    source: str, to: str, namespace: str, cluster_domain: str, interface: str, output: str, **options: Any
+    source: str,
+    to: str,
+    namespace: str,
+    cluster_domain: str,
+    interface: str,
+    live: float | None,
+    output: str,
+    **options: Any,
 ) -> None:
     """Explain what happens to a packet on a node, and why.
 
     Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
     """
     with reported_errors():
+        if live is not None and output == "json":
+            raise click.UsageError("--live is for people: give it without -o json")
         search = Search(namespace or "default", domain("--cluster-domain", cluster_domain), is_given=bool(namespace))
         given = NodePlanOptions(**options)
         planned = node_plan(given)
@@ -56,6 +76,11 @@ def trace(
             learn_pods(given, planned.snapshot, explanation.unknown_pods)
             explanation = explained(state, planned.plan, wanted)
         say(_formatted(explanation, planned, output))
+        if live is not None:
+            family_plan = planned.plan.of(family_of(wanted.destination))
+            read = MODES[planned.settings.mode].connections
+            count = partial(read, family_plan) if read else None
+            run(follow(wanted, explanation.trace, live, say, count))
 
 
 def _formatted(explanation: Explanation, planned: NodePlan, output: str) -> str:

@@ -118,7 +118,15 @@ IPCTNL_MSG_CT_GET: Final = 1
 IPCTNL_MSG_CT_DELETE: Final = 2
 CTA_TUPLE_ORIG: Final = 1
 CTA_TUPLE_REPLY: Final = 2
+CTA_STATUS: Final = 3
+CTA_PROTOINFO: Final = 4
+CTA_COUNTERS_ORIG: Final = 9
 CTA_ID: Final = 12
+CTA_PROTOINFO_TCP: Final = 1
+CTA_PROTOINFO_TCP_STATE: Final = 1
+CTA_COUNTERS_PACKETS: Final = 1
+IPS_SEEN_REPLY: Final = 1 << 1
+"""The bit of CTA_STATUS that says that packets went both ways."""
 CTA_ZONE: Final = 18
 CTA_FILTER: Final = 25
 CTA_FILTER_ORIG_FLAGS: Final = 1

@@ -1,4 +1,4 @@
-"""Lists and deletes UDP flows of the kernel's connection tracking. Both block, and are for other threads."""
+"""Lists connections of the kernel's connection tracking, and deletes UDP flows. All block: for other threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Final
 
 from kdns.net import Family
-from kdns.netlink.conntrack import LIST_FLOWS, Flow, deletion, flow_of, udp_request
+from kdns.netlink.conntrack import LIST_FLOWS, Connection, Flow, connection_of, deletion, flow_of, udp_request
 from kdns.netlink.io.requests import requests
+from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG
 from kdns.netlink.uapi import NETLINK_NETFILTER
 
 _BATCH: Final = 4096
@@ -29,6 +30,19 @@ def udp_flows(family: Family, is_selected: Callable[[Flow], bool] = lambda _: Tr
 
     with requests(NETLINK_NETFILTER) as kernel:
         kernel.dump(LIST_FLOWS, udp_request(family), receive)
+    return selected
+
+
+def connections(family: Family, is_selected: Callable[[Connection], bool]) -> list[Connection]:
+    """Returns the selected connections of a family; OSError if connection tracking cannot be listed."""
+    selected: list[Connection] = []
+
+    def receive(body: bytes) -> None:
+        if (connection := connection_of(body, family)) and is_selected(connection):
+            selected.append(connection)
+
+    with requests(NETLINK_NETFILTER) as kernel:
+        kernel.dump(LIST_FLOWS, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0), receive)
     return selected
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kdns.net import Family, packed
-from kdns.netlink.conntrack import Flow, flow_of
+from kdns.netlink.conntrack import Connection, Flow, connection_of, flow_of
 from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, attribute
 from kdns.netlink.uapi import (
+    CTA_COUNTERS_ORIG,
+    CTA_COUNTERS_PACKETS,
     CTA_ID,
     CTA_IP_V4_DST,
     CTA_IP_V4_SRC,
@@ -16,6 +18,10 @@ from kdns.netlink.uapi import (
     CTA_PROTO_DST_PORT,
     CTA_PROTO_NUM,
     CTA_PROTO_SRC_PORT,
+    CTA_PROTOINFO,
+    CTA_PROTOINFO_TCP,
+    CTA_PROTOINFO_TCP_STATE,
+    CTA_STATUS,
     CTA_TUPLE_IP,
     CTA_TUPLE_ORIG,
     CTA_TUPLE_PROTO,
@@ -59,3 +65,20 @@ def test_a_flow_leads_from_the_clients_destination_to_the_source_of_answers(fami
 def test_flows_of_other_protocols_and_zones_are_none() -> None:
     assert flow_of(body("IPv4", IPPROTO_TCP)[0], "IPv4") is None
     assert flow_of(body("IPv4", more=attribute(CTA_ZONE, b"\x00\x07"))[0], "IPv4") is None
+
+
+@pytest.mark.parametrize("family", ["IPv4", "IPv6"])
+def test_a_connection_has_its_ends_state_and_packets(family: Family) -> None:
+    state = attribute(CTA_PROTOINFO_TCP_STATE, b"\x03")
+    more = attribute(CTA_PROTOINFO, attribute(CTA_PROTOINFO_TCP, state, nested=True), nested=True)
+    more += attribute(CTA_COUNTERS_ORIG, attribute(CTA_COUNTERS_PACKETS, (7).to_bytes(8, "big")), nested=True)
+    ends = CLIENT[family], FRONT[family], ENDPOINT[family], CLIENT[family]
+    assert connection_of(body(family, IPPROTO_TCP, more)[0], family) == Connection("TCP", *ends, "established", 7)
+    seen = attribute(CTA_STATUS, (0xE).to_bytes(4, "big"))
+    assert connection_of(body(family, IPPROTO_UDP, seen)[0], family) == Connection("UDP", *ends, "replied")
+    assert connection_of(body(family, IPPROTO_UDP)[0], family) == Connection("UDP", *ends, "unreplied")
+
+
+def test_connections_of_other_protocols_and_zones_are_none() -> None:
+    assert connection_of(body("IPv4", 1)[0], "IPv4") is None
+    assert connection_of(body("IPv4", IPPROTO_TCP, attribute(CTA_ZONE, b"\0\1"))[0], "IPv4") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 
 from kdns.net import FAMILIES, family_of_text
@@ -11,7 +12,7 @@ from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.plan.front_counters import LABELS, FrontCounters
-from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan
 from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 
 
@@ -44,13 +45,22 @@ class IpvsCounters:
 
     def _read(self, plan: Plan, servers: dict[VirtualServerKey, int]) -> None:
         for family in FAMILIES:
-            family_plan, counts = plan.of(family), Counter[FrontKey]()
-            for (address, port, protocol), connections in servers.items():
-                if connections and family_of_text(address) == family:
-                    key = FrontKey(address, protocol, port)
-                    counts[key if key in family_plan.fronts else FrontKey("", protocol, port)] += connections
-            self._totals.read(family_plan, "servers", counts)
+            self._totals.read(plan.of(family), "servers", _by_front(plan.of(family), servers))
         self._samples = [Sample(*each) for each in self._totals.highest(plan)]
+
+
+def _by_front(family_plan: FamilyPlan, servers: Mapping[VirtualServerKey, int]) -> Counter[FrontKey]:
+    counts = Counter[FrontKey]()
+    for (address, port, protocol), scheduled in servers.items():
+        if scheduled and family_of_text(address) == family_plan.family:
+            key = FrontKey(address, protocol, port)
+            counts[key if key in family_plan.fronts else FrontKey("", protocol, port)] += scheduled
+    return counts
+
+
+async def connections(family_plan: FamilyPlan) -> Counter[FrontKey]:
+    """Returns the connections that the kernel has scheduled, by front."""
+    return _by_front(family_plan, await asyncio.to_thread(_connections))
 
 
 def _connections() -> dict[VirtualServerKey, int]:

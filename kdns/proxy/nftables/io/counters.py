@@ -8,13 +8,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kdns.errors import ApplyError
-from kdns.net import FAMILIES
+from kdns.net import FAMILIES, Family
 from kdns.netlink.io.nftables import counters
 from kdns.proxy.nftables.objects import TABLE, Set
 from kdns.proxy.nftables.sets import NO_ENDPOINTS, SERVICES
 from kdns.proxy.plan.front_counters import LABELS, FrontCounters
-from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan
 from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
+
+
+async def _packets(family: Family, counting: Set) -> dict[FrontKey, int]:
+    """Returns the packets that the elements of a map counted, without those of 0."""
+    elements = await counters(family, TABLE, counting.name)
+    return {FrontKey(*each[:3]): each.packets for each in elements if each.packets}
+
+
+async def connections(family_plan: FamilyPlan) -> dict[FrontKey, int]:
+    """Returns the connections to fronts with endpoints that the kernel counted."""
+    found = [await _packets(family_plan.family, each) for each in SERVICES]
+    return {key: count for each in found for key, count in each.items()}
 
 
 @dataclass(slots=True)
@@ -29,11 +41,9 @@ class _MapCounters:
     async def read(self, plan: Plan) -> None:
         async with self.lock:
             for family in FAMILIES:
-                for name in (each.name for each in self.maps):
+                for each in self.maps:
                     with suppress(ApplyError):
-                        elements = await counters(family, TABLE, name)
-                        counts = {FrontKey(*each[:3]): each.packets for each in elements if each.packets}
-                        self.front_counters.read(plan.of(family), name, counts)
+                        self.front_counters.read(plan.of(family), each.name, await _packets(family, each))
             self.samples = [Sample(*each) for each in self.front_counters.highest(plan)]
 
     def current(self) -> Iterable[Sample]:

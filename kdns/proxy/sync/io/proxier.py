@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from kdns.net import Family
 from kdns.netlink.conntrack import SocketAddress
-from kdns.proxy.plan.plan import Front, Plan
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.settings import Settings
 from kdns.runtime.metrics import MetricFamilies
@@ -137,6 +137,7 @@ class Mode:
     where it has this mode.
     `fallbacks` are the modes that take its place, in this order, where it is unsupported.
     `reads` returns what `start` reads of the settings: where that changes, the process starts again.
+    `connections` returns the connections that the rules in the kernel have counted, by front; None if they count none.
     """
 
     name: str
@@ -147,3 +148,4 @@ class Mode:
     cleanup_failures: str
     fallbacks: tuple[str, ...] = ()
     reads: Callable[[Settings], object] = lambda _settings: None
+    connections: Callable[[FamilyPlan], Awaitable[Mapping[FrontKey, int]]] | None = None

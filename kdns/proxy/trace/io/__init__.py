@@ -1,0 +1,1 @@
+"""Real connections on this machine."""
