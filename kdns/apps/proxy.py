@@ -31,6 +31,7 @@ from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.io.files import other_settings
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import ClientConnection, Settings
+from kdns.proxy.status.io.site import ProxyStatus
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
 from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner
@@ -40,6 +41,7 @@ from kdns.proxy.takeover.io.modes import MODES, clean_ups
 from kdns.proxy.takeover.io.takeover import Takeover
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.process import gc_paused, trim_memory
+from kdns.status.io.watched import Watched
 
 POD_CIDRS_TIMEOUT_S: Final = 300.0
 """How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
@@ -177,7 +179,7 @@ class NodeProxy:
             "events": events.run(),
             "first sync": self._first_sync(sync_runner),
             "takeover": self._clean_up(takeover, settings, conntrack),
-            **self._http_servers(health, sources, connections),
+            **self._http_servers(health, sources, connections, stats),
         }
         await _together(coroutines)
 
@@ -220,13 +222,19 @@ class NodeProxy:
         await takeover.clean_up(settings, conntrack.examine)
         await takeover.watch_kube_proxy(settings)
 
-    def _http_servers(self, health: ProxyHealth, sources: MetricSources, connections: Connections) -> dict[str, Any]:
+    def _http_servers(
+        self, health: ProxyHealth, sources: MetricSources, connections: Connections, stats: FollowStats
+    ) -> dict[str, Any]:
+        """Returns the coroutines of the servers whose addresses are set, and of the status page among the metrics."""
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
-        return {
+        status = ProxyStatus(self.name, Watched(self.source, self.state, stats), sources)
+        servers = http_servers(settings, self.flags, health, sources, status.pages())
+        coroutines = {
             name: serve(*listen_address(address), paths, connections, hard_fail=hard_fail)
-            for name, (address, paths) in http_servers(settings, self.flags, health, sources).items()
+            for name, (address, paths) in servers.items()
             if address
         }
+        return coroutines | ({"status": status.run()} if settings.metrics_bind_address else {})
 
 
 def checked_mode(settings: Settings) -> Settings:

@@ -1,18 +1,12 @@
-"""The page as HTML, from values. Text of clients, such as names, gets into it escaped only."""
+"""The page as values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-
-from kdns.status.plot import HEIGHT, WIDTH, Plot
-
-STYLE: Final = "status.css"
-SCRIPT: Final = "status.js"
+from kdns.status.plot import Plot
 
 
 class Fact(NamedTuple):
@@ -80,17 +74,6 @@ class View:
     sections: Sequence[Section]
 
 
-def html(view: View) -> str:
-    """Returns the page."""
-    return _template().render(view=view, width=WIDTH, height=HEIGHT)
-
-
-def asset(name: str) -> str:
-    """Returns the page's style or script."""
-    source, _, _ = _loader().get_source(_environment(), name)
-    return source
-
-
 def rate(value: float) -> str:
     """Returns a rate in words."""
     return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
@@ -107,22 +90,3 @@ def age(seconds: float) -> str:
         if seconds >= size_s:
             return f"{seconds / size_s:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
-
-
-@cache
-def _loader() -> PackageLoader:
-    return PackageLoader("kdns.status", "templates")
-
-
-@cache
-def _environment() -> Environment:
-    made = Environment(
-        loader=_loader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    made.filters["rate"] = rate
-    return made
-
-
-@cache
-def _template() -> Template:
-    return _environment().get_template("status.html")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 STATUS: Final = "/status"
+STYLE: Final = "/status/status.css"
+SCRIPT: Final = "/status/status.js"
 EXPLAIN: Final = "/status/explain"
 ANSWERED: Final = "Kdns-Answered"
 """The header that says whether an explained name has an answer: true or false."""

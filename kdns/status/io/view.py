@@ -5,17 +5,15 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from math import isinf
 from typing import Final
 
 import kdns
-from kdns.cluster.io.clusters import Cluster
-from kdns.cluster.watch import RESOURCES
 from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import join_host_port, packed
 from kdns.status.history import EVERY_S, History
+from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
 from kdns.status.numbers import COUNTED, Numbers
 from kdns.status.page import Fact, Form, Section, StormAdvice, Table, View, age, percent, rate
 from kdns.status.plot import Plot, plot
@@ -25,15 +23,8 @@ SHOWN: Final = 15
 """The names and clients in a table."""
 LEAST: Final = 0.005
 """The least part of the queries in these tables."""
-STALE_S: Final = 120.0
-"""A watch of which nothing was heard for so long is a problem: bookmarks come each minute."""
 DURATION: Final = "coredns_dns_request_duration_seconds"
 UPSTREAM: Final = "coredns_proxy_request_duration_seconds"
-
-
-def utc(at_s: float) -> str:
-    """Returns a Unix time as text."""
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def view_of(
@@ -60,16 +51,10 @@ def view_of(
 def _problems(server: DnsServer) -> Iterator[str]:
     if unready := server.unready():
         yield f"Not ready: {', '.join(unready)}."
-    for cluster in server.clusters:
-        name = _name(cluster)
-        if cluster.state.stale:
-            yield f"The API {name} does not answer. Names are those of the snapshot of {utc(cluster.state.as_of_s)}."
-        elif not cluster.is_synced:
-            yield f"The API {name} has not been listed: answers about its names are SERVFAIL."
-        for kind, stats in cluster.stats.kinds.items():
-            silent_s = time.monotonic() - stats.last_contact_s if stats.last_contact_s is not None else 0.0
-            if silent_s > STALE_S and not RESOURCES[kind].is_optional:
-                yield f"The API {name} has said nothing about {RESOURCES[kind].plural} for {age(silent_s)}."
+    for cluster, each in zip(server.clusters, watched := _watched(server), strict=True):
+        if not cluster.is_synced:
+            yield f"The API {each.name} has not been listed: answers about its names are SERVFAIL."
+    yield from watch_problems(watched)
     if server.reloads and server.reloads[-1].error:
         yield f"The Corefile was not reloaded, and the one before is in use: {server.reloads[-1].error}"
 
@@ -89,34 +74,15 @@ def _served(server: DnsServer, numbers: Numbers) -> Section:
         ),
     )
     blocks = [(one.zone, one.server, one.view, " ".join(row.name for row in one.config.rows)) for one in server.enabled]
-    watched = [
-        (
-            RESOURCES[kind].plural,
-            f"{len(cluster.state.objects(kind)):,}",
-            "yes" if stats.connected else "no",
-            age(time.monotonic() - stats.last_contact_s) if stats.last_contact_s is not None else "never",
-            f"{stats.lists:,}",
-            f"{stats.events:,}",
-            _name(cluster),
-        )
-        for cluster in server.clusters
-        for kind, stats in cluster.stats.kinds.items()
-    ]
     tables = (
         Table("Server blocks", ("Zone", "Server", "View", "Directives"), blocks),
-        Table(
-            "Objects of the cluster",
-            ("Kind", "Known", "Watched", "Last heard of", "Lists", "Changes", "API"),
-            watched,
-            "No cluster is watched.",
-        ),
+        watch_table(_watched(server)),
     )
     return Section("Served", facts, tables=tables)
 
 
-def _name(cluster: Cluster) -> str:
-    source = cluster.spec.source
-    return source.kubeconfig or source.endpoint or "of the own cluster"
+def _watched(server: DnsServer) -> list[Watched]:
+    return [Watched(cluster.spec.source, cluster.state, cluster.stats) for cluster in server.clusters]
 
 
 def _rates(history: History, numbers: Numbers, before: Numbers | None) -> Iterator[Fact]:

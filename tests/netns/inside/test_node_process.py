@@ -386,10 +386,19 @@ def test_health_metrics_and_configuration_are_served(
     for name in re.findall(r"\b(?:kubeproxy|kdns_proxy)_\w+", alerts):
         assert f"# TYPE {name} " in metrics
     assert fetched(f"{METRICS}/proxyMode")[1] == "nftables"
+    status, page, _ = fetched(f"{METRICS}/status")
+    assert (status, '<h2 id="refused">' in page) == (200, True)
+    assert re.search(r'<th scope="row">IPv4</th><td>\d+</td>', page)
+    status, page, _ = fetched(f"{METRICS}/status/trace?from=10.1.0.2&to=10.96.0.1:80")
+    assert (status, "<pre" in page) == (200, True)
+    assert fetched(f"{METRICS}/status/trace?from=nobody&to=10.96.0.1:80")[0] == 400
     assert json.loads(fetched(f"{METRICS}/configz")[1])["kubeproxy.config.k8s.io"]["clusterCIDR"] == "10.1.0.0/24"
     assert fetched(f"{METRICS}/healthz")[1] == "ok"
     assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1.0' in fetched(f"{METRICS}/metrics/slis")[1]
-    assert "\nPaths: /configz /debug /flagz /healthz /metrics /proxyMode /statusz\n" in fetched(f"{METRICS}/statusz")[1]
+    assert (
+        "\nPaths: /configz /debug /flagz /healthz /metrics /proxyMode /status /statusz\n"
+        in fetched(f"{METRICS}/statusz")[1]
+    )
     assert "\nconfig=config.yaml\n" in fetched(f"{METRICS}/flagz")[1]
     assert "task sync runner:" in fetched(f"{METRICS}/debug/pprof/goroutine")[1]
     assert "BaseEventLoop._run_once" in fetched(f"{METRICS}/debug/pprof/profile?seconds=1")[1]

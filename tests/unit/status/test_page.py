@@ -8,22 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from kdns.status.history import Line
-from kdns.status.page import (
-    SCRIPT,
-    STYLE,
-    Fact,
-    Form,
-    Section,
-    StormAdvice,
-    Table,
-    View,
-    age,
-    asset,
-    html,
-    percent,
-    rate,
-)
+from kdns.status.page import Fact, Form, Section, StormAdvice, Table, View, age, percent, rate
 from kdns.status.plot import plot
+from kdns.status.render import asset, html
 
 VIEW = View(
     "kdns",
@@ -92,7 +79,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_contrasts_suffice(theme: int) -> None:
-    blocks = re.findall(r":root \{(.*?)\}", asset(STYLE), re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", asset("status.css"), re.DOTALL)
     colours = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", blocks[theme]))
     for text, ground in (
         ("text", "ground"),
@@ -108,7 +95,7 @@ def test_contrasts_suffice(theme: int) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    for text in (html(VIEW), asset(STYLE), asset(SCRIPT)):
+    for text in (html(VIEW), asset("status.css"), asset("status.js")):
         assert "//" not in text.replace("// ", "")
 
 

@@ -28,9 +28,15 @@ log = logs.get(__name__)
 
 
 def http_servers(
-    settings: Settings, flags: Mapping[str, str], health: ProxyHealth, sources: MetricSources
+    settings: Settings,
+    flags: Mapping[str, str],
+    health: ProxyHealth,
+    sources: MetricSources,
+    status: Mapping[str, Handler],
 ) -> dict[str, tuple[str, dict[str, Handler]]]:
     """By name: the address from the settings, "" for no server, and handlers by path. `flags` are for /flagz.
+
+    `status` are the handlers of the status page, which are beside the metrics.
 
     /proxyMode is the mode at work, which may be a fallback; /configz shows the settings as configured.
     """
@@ -42,6 +48,7 @@ def http_servers(
         "/healthz/ping": checks.answer,
         "/proxyMode": partial(_text, text=sources.mode.name),
         "/configz": partial(_configz, settings=settings),
+        **status,
     }
     pages = zpages(flags, lambda: metrics_paths)
     gates = {"/flagz": "ComponentFlagz", "/statusz": "ComponentStatusz"}

@@ -52,7 +52,7 @@ class MetricSources:
 def metrics(sources: MetricSources) -> Handler:
     """Returns the handler of /metrics. The mode's counters are read for each scrape."""
     registry = CollectorRegistry()
-    registry.register(_rows(sources))
+    registry.register(rows(sources))
     ProcessCollector(registry=registry)
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -63,14 +63,15 @@ def metrics(sources: MetricSources) -> Handler:
     return answer
 
 
-def _rows(sources: MetricSources) -> MetricFamilies:
-    rows = MetricFamilies()
-    _add_syncs(rows, sources.sync_runner, sources.mode)
-    _add_health(rows, sources.health)
-    _add_flows(rows, sources.flows)
-    _add_own(rows, sources)
-    sources.counters.register(rows)
-    return rows
+def rows(sources: MetricSources) -> MetricFamilies:
+    """Returns the metrics but those of the process. The mode's counters are as of their last reading."""
+    families = MetricFamilies()
+    _add_syncs(families, sources.sync_runner, sources.mode)
+    _add_health(families, sources.health)
+    _add_flows(families, sources.flows)
+    _add_own(families, sources)
+    sources.counters.register(families)
+    return families
 
 
 def _per_family(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:

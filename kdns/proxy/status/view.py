@@ -1,0 +1,40 @@
+"""A plan as parts of the page: what is planned, and what Services do not get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kdns.cluster.objects import Key
+from kdns.net import FAMILIES
+from kdns.proxy.plan.plan import Plan
+from kdns.status.page import Section, Table
+
+SHOWN = 50
+"""The most rows of a table."""
+
+
+def plan_section(plan: Plan) -> Section:
+    """Returns how much is planned, by family."""
+    rows = []
+    for family in FAMILIES:
+        of_family = plan.of(family)
+        endpoints = {each for port in of_family.ports.values() for each in port.endpoints.cluster}
+        services = {(name.namespace, name.service) for name in of_family.ports}
+        counts = len(services), len(of_family.ports), len(of_family.fronts), len(endpoints)
+        rows.append((family, *(f"{count:,}" for count in counts)))
+    heads = ("Family", "Services", "Service ports", "Addresses and node ports", "Endpoints")
+    return Section("Plan", tables=(Table("What is planned for this node", heads, rows),))
+
+
+def refused_section(plan: Plan, rejected: Mapping[Key, str]) -> Section:
+    """Returns the Services that the kernel rejects, and what others do not get."""
+    rows = [("/".join(key), "everything", reason) for key, reason in rejected.items()]
+    rows += [("/".join(key), what, reason) for (key, what), reason in plan.refusals.items()]
+    more = [("…", "", f"and {len(rows) - SHOWN} more")] if len(rows) > SHOWN else []
+    table = Table(
+        "What Services do not get",
+        ("Service", "What", "Why"),
+        [*rows[:SHOWN], *more],
+        "Every Service has what it asks for.",
+    )
+    return Section("Refused", tables=(table,))
