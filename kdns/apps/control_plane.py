@@ -36,12 +36,16 @@ _SWITCH_INTERVAL_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneOptions:
-    """The options of the child. `texts` are those of the paths that only the parent can read."""
+    """The options of the child. `texts` are those of the paths that only the parent can read.
+
+    Objects of the `trusted` paths are kdns's own, and not validated: their endpoints may be on loopback.
+    """
 
     cluster: ClusterConfig
     api: HostPort
     paths: tuple[Path, ...] = ()
     texts: Mapping[Path, str] = field(default_factory=dict)
+    trusted: frozenset[Path] = frozenset()
     data: Path | None = None
     token_file: Path | None = None
     tls_cert: str = ""
@@ -211,7 +215,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
             if options.paths:
                 _tell(phase="reading manifests")
                 changes = ChangeLog(options.cluster, _tell_line, _progress())
-                applied = await local.apply(options.paths, options.texts, _warn, changes)
+                applied = await local.apply(options.paths, options.texts, _warn, changes, options.trusted)
             _tell(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
         except BaseException:
             await local.stop()

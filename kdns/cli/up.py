@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     "up",
     "kdns up examples/",
     "helm template shop | kdns up -",
+    "kdns up --add web=127.0.0.1:8000 --compose compose.yaml",
     "kdns up --data ~/.kdns --lb-pool 192.0.2.0/28 shop/",
     "kdns up --proxy-mode userspace --service-cidr 127.96.0.0/16 shop/",
 )
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--api", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT", help="The address of the API server."
+)
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="[NS/]NAME=HOST:PORT[,...]",
+    help="A Service of servers that run here or elsewhere; may be given several times.",
+)
+@click.option(
+    "--compose", type=flags.PATH, metavar="FILE", help="A Service for each service of a compose file with ports."
 )
 @click.option("--data", type=flags.PATH, metavar="DIR", help="Keep the objects here; else in memory.")
 @click.option(
@@ -96,11 +106,13 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
         texts = texts_read_once(paths)
     data: Path | None = given["data"]
     try:
+        own = own_texts(given)
         control_plane = ControlPlaneOptions(
             cluster=cluster_config(given),
             api=flags.host_port("--api", given["api"]),
-            paths=paths,
-            texts=texts,
+            paths=(*paths, *own),
+            texts=texts | own,
+            trusted=frozenset(own),
             data=data,
             token_file=given["token_file"],
             tls_cert=given["tls_cert"],
@@ -127,6 +139,20 @@ async def _up(options: UpOptions) -> None:
 
     with Progress() as progress:
         await app.up(options, progress)
+
+
+def own_texts(given: Mapping[str, Any]) -> dict[Path, str]:
+    """Returns the manifests of the servers that --add and --compose name, by what stands for their file."""
+    if not (given["add"] or given["compose"]):
+        return {}
+    from kdns.apps.additions import ADDED, added, composed, manifests  # noqa: PLC0415 - only with these options
+
+    mode, compose = given["proxy_mode"], given["compose"]
+    found = {ADDED: added(given["add"])} if given["add"] else {}
+    if compose:
+        found[compose] = composed(compose)
+    relays = bool(mode) and semantics(mode).relays
+    return {path: manifests(each, has_relays=relays, has_proxy=bool(mode)) for path, each in found.items()}
 
 
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -108,9 +108,10 @@ class LocalCluster:
         texts: Mapping[Path, str],
         report: Callable[[ManifestError], None],
         changes: ChangeLog | None = None,
+        trusted: Collection[Path] = (),
     ) -> Applied:
         """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist."""
-        follower = ManifestFollower(self.api, paths, texts, report=report, changes=changes)
+        follower = ManifestFollower(self.api, paths, texts, report=report, changes=changes, trusted=trusted)
         applied = await follower.start()
         self._running.callback(observed(follower.follow(), "manifests").cancel)
         await self.finished(changes.progress if changes else lambda _text: None)

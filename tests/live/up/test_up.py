@@ -208,6 +208,27 @@ def test_manifests_are_followed(tmp_path: Path) -> None:
         assert running.rdata("sent.default.svc.cluster.local") == ["10.96.0.13"], "it is read once"
 
 
+def addresses(running: Running, name: str) -> list[str]:
+    return sorted(line.split()[-1] for line in running.dig(f"{name}.svc.cluster.local"))
+
+
+def test_servers_that_run_are_services(tmp_path: Path) -> None:
+    compose = tmp_path / "compose.yaml"
+    compose.write_text("services: {my_db: {ports: ['${DB_PORT:-5433}:5432']}}")
+    servers = ["--add", "web=127.0.0.1:8000", "--add", "shop/cart=192.0.2.5:80,192.0.2.6:80"]
+    with kdns_up(tmp_path, *servers, "--compose", str(compose)) as running:
+        assert addresses(running, "web.default") == ["127.0.0.1"]
+        assert addresses(running, "cart.shop") == ["192.0.2.5", "192.0.2.6"]
+        (record,) = running.dig("_tcp-5433._tcp.my-db.default.svc.cluster.local", "SRV")
+        assert " SRV 0 100 5433 " in record
+    data = ["--data", str(tmp_path / "data")]
+    with kdns_up(tmp_path, *servers, *data) as running:
+        assert addresses(running, "web.default") == ["127.0.0.1"]
+    with kdns_up(tmp_path, *servers[:2], *data) as running:
+        assert addresses(running, "web.default") == ["127.0.0.1"]
+        assert addresses(running, "cart.shop") == []
+
+
 def test_data_survives_a_restart(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     with kdns_up(tmp_path, *data) as running:
@@ -230,6 +251,7 @@ def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: st
     [
         (("--dns", "nonsense"), "--dns 'nonsense': expected HOST:PORT"),
         (("--service-cidr", "10.96.0.0"), "--service-cidr '10.96.0.0': too small"),
+        (("--add", "web"), "--add 'web': expected"),
         (("--node-port-range", "9-1"), "--node-port-range '9-1': expected FROM-TO"),
     ],
 )
