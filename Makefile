@@ -2,6 +2,7 @@
 # make test   everything that is tested
 # make check  style and types
 # make bench  the measurements, into docs/benchmarks.md; CASE=NAME for one of them
+# make docs   the pages as a site, in build/docs
 # make schema the data of kdns/controlplane/schema, from the OpenAPI of a Kubernetes release
 # make mode-table the table of docs/modes.md, from the rows of the modes
 
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 UP ?= examples
 JOBS ?= auto
 
-.PHONY: up test check bench schema mode-table venv clean
+.PHONY: up test check bench docs schema mode-table venv clean
 
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
@@ -29,6 +30,10 @@ check: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python bench/suite.py $(CASE)
+
+docs: $(VENV)/ready
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
+	@echo build/docs/docs/index.html
 
 schema: $(VENV)/ready
 	$(BIN)/python -m tools.schema.generate
