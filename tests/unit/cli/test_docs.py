@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
-from kdns.plugins.directives import configure
+from kdns.plugins.directives import BY_NAME, configure
 from kdns.proxy.iptables.io.programs import OLDEST
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
 from kdns.proxy.modes import NAMES
@@ -176,5 +176,6 @@ def test_render_and_trace_have_every_mode(name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_the_pages_of_directives_can_be_reached() -> None:
-    for page in ("serve.md", "corefile.md"):
-        assert "](directives/)" in (PROJECT / "docs" / page).read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "corefile.md").read_text(encoding="utf-8")
+    assert [name for name in BY_NAME if f"[{name}](directives/{name}.md)" not in page] == []
+    assert "](corefile.md#directives)" in (PROJECT / "docs" / "serve.md").read_text(encoding="utf-8")
