@@ -382,9 +382,11 @@ def test_health_metrics_and_configuration_are_served(
 
     run(loop, until(True, has_gone_on))
     metrics = fetched(f"{METRICS}/metrics")[1]
-    alerts = (Path(__file__).parents[3] / "deploy" / "monitoring" / "rules.yaml").read_text()
-    for name in re.findall(r"\b(?:kubeproxy|kdns_proxy)_\w+", alerts):
-        assert f"# TYPE {name} " in metrics
+    monitoring = Path(__file__).parents[3] / "deploy" / "monitoring"
+    for file in ("rules.yaml", "dashboard-proxy.json"):
+        for name in re.findall(r"\b(?:kubeproxy|kdns|process)_\w+", (monitoring / file).read_text()):
+            if file.endswith(".json") or name.startswith(("kubeproxy", "kdns_proxy")):
+                assert re.search(rf"^# TYPE {re.sub('_(bucket|count)$', '', name)} ", metrics, re.MULTILINE), name
     assert fetched(f"{METRICS}/proxyMode")[1] == "nftables"
     status, page, _ = fetched(f"{METRICS}/status")
     assert (status, '<h2 id="refused">' in page) == (200, True)
