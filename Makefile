@@ -19,33 +19,37 @@ JOBS ?= auto
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
 
-test: $(VENV)/ready
+test: $(VENV)/ready-dev
 	tests/install-debian-packages
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
-check: $(VENV)/ready
+check: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/ready
+bench: $(VENV)/ready-dev
 	$(BIN)/python bench/suite.py $(CASE)
 
-docs: $(VENV)/ready
+docs: $(VENV)/ready-dev
 	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
 
-schema: $(VENV)/ready
+schema: $(VENV)/ready-dev
 	$(BIN)/python -m tools.schema.generate
 
-venv: $(VENV)/ready
+venv: $(VENV)/ready-dev
 
-# Anew whenever a dependency changes.
+# Both anew whenever a dependency changes. What runs needs less than what tests.
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -m tools.environment $(VENV)
 	@touch $@
 
-mode-table: $(VENV)/ready
+$(VENV)/ready-dev: pyproject.toml constraints.txt
+	@$(PYTHON) -m tools.environment $(VENV) dev
+	@touch $(VENV)/ready $@
+
+mode-table: $(VENV)/ready-dev
 	$(BIN)/python -m tools.mode_table
 
 clean:

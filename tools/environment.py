@@ -1,4 +1,7 @@
-"""Makes the environment of `make venv`: `python3 -m tools.environment FOLDER`, with any Python 3."""
+"""Makes an environment with kdns: `python3 -m tools.environment FOLDER [EXTRA]`, with any Python 3.
+
+Without EXTRA it has what kdns needs to run; `dev` is what tests and checks need too.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,33 @@ from pathlib import Path
 
 CONSTRAINTS = Path("constraints.txt")
 """Pins every package of a new environment."""
+RUNTIME = 55
+"""About so many packages are needed to run."""
 EVERY = 25
 """Packages between two lines, where no terminal shows each of them."""
 ERASE = "\r\x1b[K"
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, extra: str = "") -> int:
     """Create the environment and install into it; the exit code of what failed."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this is where it is said
         say(f"Python 3.11 or later is required, got {sys.version.split()[0]}; use `make PYTHON=FILE`\n")
         return 1
-    total = sum("==" in line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines())
-    say(f"Installing kdns and up to {total} packages into {folder}; this takes about a minute.\n")
+    total = sum("==" in line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines()) if extra else RUNTIME
+    packages = f"up to {total} packages for its tests" if extra else f"the {total} packages that it needs"
+    say(f"Installing kdns and {packages} into {folder}.\n")
     venv = subprocess.run([sys.executable, "-m", "venv", str(folder)], check=False)  # noqa: S603 - what make was told
     if venv.returncode:
         return venv.returncode  # it said why
-    options = ("--disable-pip-version-check", "--progress-bar", "off", "-c", str(CONSTRAINTS), "-e", ".[dev]")
+    options = (
+        "--disable-pip-version-check",
+        "--progress-bar",
+        "off",
+        "-c",
+        str(CONSTRAINTS),
+        "-e",
+        f".[{extra}]" if extra else ".",
+    )
     command = [str(folder / "bin" / "pip"), "install", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pip:  # noqa: S603 - of the new environment
         for text in progress(pip.stdout or (), total, is_terminal=sys.stdout.isatty()):
@@ -64,4 +78,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
