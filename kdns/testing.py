@@ -181,7 +181,7 @@ async def _run(folder: Path, started: Future[tuple[Cluster, Callable[[], object]
         local = LocalCluster(ClusterConfig(service_cidrs=service_cidrs, pod_cidrs=pod_cidrs), RestConfig(port=0))
         await local.start()
         stack.push_async_callback(local.stop)
-        text = COREFILE.format(domain=_DOMAIN, port=0, host=_LOOPBACK)
+        text = COREFILE.format(domain=_DOMAIN, port=0, host=_LOOPBACK, status="")
         servers = corefile_of(text, "built-in Corefile", BY_NAME, dns_port=0).checked()
         source = Source(endpoint=f"http://{HostPort(*local.address)}")
         server = DnsServer(servers, dns_port=0, default_source=source)

@@ -40,14 +40,15 @@ COREFILE: Final = """
 {domain}:{port} in-addr.arpa:{port} ip6.arpa:{port} {{
     bind {host}
     errors
-    status localhost:0
+    {status}
     kubernetes {domain} in-addr.arpa ip6.arpa {{
         pods verified
     }}
     loadbalance
 }}
 """
-"""The DNS configuration without --corefile: the names of the cluster."""
+"""The DNS configuration without --corefile: the names of the cluster. `status` is "" or that directive."""
+STATUS: Final = "status localhost:0"
 
 RESOLV_CONF: Final = Path("/etc/resolv.conf")
 SYSTEMD_RESOLV_CONF: Final = Path("/run/systemd/resolve/resolv.conf")
@@ -270,7 +271,8 @@ def dns_config(options: UpOptions) -> Corefile:
     if options.corefile:
         return read_corefile(options.corefile, BY_NAME, dns_port=options.dns.port)
     port, host = options.dns.port, options.dns.host
-    text = COREFILE.format(domain=options.control_plane.cluster.cluster_domain, port=port, host=host)
+    domain = options.control_plane.cluster.cluster_domain
+    text = COREFILE.format(domain=domain, port=port, host=host, status=STATUS)
     if is_loopback(host) and (resolv_conf := _resolv_conf()):
         text += OUTSIDE.format(port=port, host=host, resolv_conf=resolv_conf)
     return corefile_of(text, "built-in Corefile", BY_NAME, dns_port=options.dns.port)
