@@ -68,10 +68,7 @@ def _served(server: DnsServer, numbers: Numbers) -> Section:
         Fact("Python", platform.python_version()),
         Fact("Up for", age(time.time() - started_s)),
         Fact("UDP answered by", way),
-        Fact(
-            "Listens on",
-            ", ".join(addresses),
-        ),
+        Fact("Listens on", ", ".join(addresses)),
     )
     blocks = [(one.zone, one.server, one.view, " ".join(row.name for row in one.config.rows)) for one in server.enabled]
     tables = (
@@ -121,9 +118,10 @@ def _asked(server: DnsServer, samples: Samples) -> Section:
     ]
     storms = [
         StormAdvice(
-            f"{storm.share:.0%} of the queries are names that do not exist, which search lists make of {storm.name} "
+            f"{storm.share:.0%} of the queries are names that do not exist, "
+            f"which search lists make of {storm.name[:-1]}. "
             f"The busiest client is {_pod_of(server, storm.client) or storm.client}.",
-            f"Write the name with a dot at its end, {storm.name} or lower ndots in the dnsConfig of the Pods that ask. "
+            f"Write the name with a dot at its end, {storm.name}, or lower ndots in the dnsConfig of its clients. "
             "The directive autopath answers such names at the first query.",
         )
         for storm in samples.storms()
