@@ -14,9 +14,6 @@ from kdns.errors import InputError
 from kdns.proxy.node.io.metrics import MetricSources, rows
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.status.view import plan_section, refused_section
-from kdns.proxy.trace.destination import packet
-from kdns.proxy.trace.explain import explained
-from kdns.proxy.trace.text import as_text
 from kdns.runtime.http.server import Handler
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.pages import asked, page, site
@@ -111,6 +108,10 @@ class ProxyStatus:
         return await page(_form_page(form(source, to, answer=text)))
 
     def _traced(self, source: str, to: str) -> str:
+        from kdns.proxy.trace.destination import packet  # noqa: PLC0415 - a start needs none of it
+        from kdns.proxy.trace.explain import explained  # noqa: PLC0415 - the same
+        from kdns.proxy.trace.text import as_text  # noqa: PLC0415 - the same
+
         runner = self._sources.sync_runner
         if runner.plan is None:
             raise InputError("there is no plan yet")
