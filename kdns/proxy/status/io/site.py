@@ -24,7 +24,6 @@ from kdns.status.paths import STATUS
 from kdns.status.plot import plot
 
 TRACE: Final = "/status/trace"
-SYNC: Final = "kubeproxy_sync_proxy_rules"
 SHOWN: Final = 20
 """The Service ports in the table of connections."""
 
