@@ -86,7 +86,7 @@ def _published(where: str, service: str, row: Any, environment: Mapping[str, str
     if problems := dns_label_1035(name):
         raise InputError(f"{where}: the service's name as a Service's, {name!r}: {problems[0]}")
     if isinstance(row, dict):
-        host, published, protocol = row.get("host_ip") or "", row.get("published"), row.get("protocol") or "tcp"
+        host, published, protocol = str(row.get("host_ip") or ""), row.get("published"), row.get("protocol") or "tcp"
         host = f"[{host}]:" if ":" in host else host and f"{host}:"
         row = f"{host}{published}:{row.get('target')}/{protocol}" if published else ""
     text = _VARIABLE.sub(lambda found: _value(found, environment), str(row))

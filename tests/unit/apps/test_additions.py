@@ -77,6 +77,7 @@ def test_published_ports_of_a_compose_file(tmp_path: Path) -> None:
         ("version: 3", r"compose.yaml:1: expected a compose file, which has `services`"),
         ("services: {web: {ports: ['80:x']}}", r"services.web.ports: expected \[HOST:\]PUBLISHED.*, got '80:x'"),
         ("services: {web: {ports: ['0:80']}}", r"services.web.ports: expected"),
+        ("services: {web: {ports: [{target: 80, published: 80, host_ip: 5}]}}", r"services.web.ports: expected"),
         ("services: {web: {ports: ['80:80/sctp']}}", r"services.web.ports: expected"),
         ("services: {9web: {ports: ['80:80']}}", r"services.9web.ports: the service's name as a Service's, '9web'"),
     ],
