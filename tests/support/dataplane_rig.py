@@ -14,6 +14,7 @@ from kdns.cluster.objects import (
     Endpoint,
     EndpointPort,
     EndpointSlice,
+    Key,
     Node,
     Service,
     ServiceCIDR,
@@ -43,8 +44,8 @@ class Kernel:
     """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
 
     `defects` are other errors that they raise.
-    It takes no rules for the addresses of `poison`, and its first sweeps fail as often as `busy_sweeps` says. Every
-    check takes `check_s` of the rig's clock, every sync `sync_s`, which are told to `passed`.
+    Its first sweeps fail as often as `busy_sweeps` says. Every sync takes `sync_s` of the rig's clock, which is told to
+    `passed`.
     """
 
     name = "fake"
@@ -53,10 +54,8 @@ class Kernel:
         self.did: list[str] = []
         self.refusals: list[str] = []
         self.defects: list[Exception] = []
-        self.poison: set[str] = set()
-        self.rejects_everything = False
-        self.cannot_be_asked = False
-        self.check_s = self.sync_s = 0.0
+        self.rejected: Mapping[Key, str] = {}
+        self.sync_s = 0.0
         self.passed: Callable[[float], None] = lambda _: None
         self.busy_sweeps = 0
         self.fronts: set[FrontKey] = set()
@@ -82,16 +81,6 @@ class Kernel:
             self.busy_sweeps -= 1
             raise ApplyError(("nft",), "busy")
 
-    async def check(self, plan: Plan) -> str:
-        self.did.append(f"check {len(plan.ipv4.fronts)}")
-        self.passed(self.check_s)
-        if self.cannot_be_asked and plan.ipv4.fronts:
-            raise ApplyError(("iptables-restore",), "another program holds the lock")
-        if self.rejects_everything:
-            return "no rules at all"
-        found = {front.address for front in plan.ipv4.fronts} & self.poison
-        return f"bad: {sorted(found)}" if found else ""
-
     async def _do(self, what: str, fronts: set[FrontKey]) -> None:
         self.did.append(what)
         self.busy.set()
@@ -99,12 +88,8 @@ class Kernel:
         self.passed(self.sync_s)
         if self.defects:
             raise self.defects.pop(0)
-        if self.rejects_everything:
-            raise ApplyError(("nft",), "no rules at all")
         if self.refusals:
             raise ApplyError(("nft",), self.refusals.pop(0))
-        if found := {front.address for front in fronts} & self.poison:
-            raise ApplyError(("nft",), f"bad: {sorted(found)}")
         self.fronts = fronts
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from kdns.cluster.objects import Key
 from kdns.net import Family
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
@@ -31,9 +32,9 @@ class FakeMode:
     async def sweep(self) -> None:
         pass
 
-    async def check(self, plan: Plan) -> str:
-        del plan
-        return ""
+    @property
+    def rejected(self) -> Mapping[Key, str]:
+        return {}
 
     @property
     def counters(self) -> Counters:

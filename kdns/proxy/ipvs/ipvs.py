@@ -19,6 +19,8 @@ Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, Virtu
 """Virtual servers before and after a change; None: absent."""
 Entries: TypeAlias = Mapping[str, tuple[Entry, ...]]
 """Entries by the name of their set in the kernel."""
+ObjectName: TypeAlias = tuple[object, ...]
+"""An object of the kernel: (address,), a virtual server's key, (virtual server, destination), or (set, entry)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,16 @@ class Ipvs:
         if front is None and key.address in self._node_ports:
             front = self.family_plan.fronts.get(FrontKey("", key.protocol, key.port))
         return front
+
+    def object_names(self, front: Front) -> Iterator[ObjectName]:
+        """Yields what the kernel needs to have for a front."""
+        yield (front.key.address,)
+        for key in self._at(front.key):
+            yield key
+            server = self.virtual_servers.get(key)
+            yield from ((key, each) for each in (server.destinations if server else ()))
+        for name, entry in (*self._front_entries(front), *port_entries(front.port, self.family_plan)):
+            yield self._sets[name].name, str(entry)
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Change:
         """Returns the change that leads to this plan of the same node. Its cost is that of the difference."""

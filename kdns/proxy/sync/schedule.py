@@ -62,7 +62,7 @@ class Schedule:
         """Whether a foreign change waits for its repair."""
         self._is_urgent = False
         """Whether anything is new since the last sync began: then a retry may come early."""
-        self._has_undecided = self._is_rejected = self._is_repair = False
+        self._is_repair = False
         self._started_s = 0.0
         self._rest_s = self._full_rest_s = -inf
         self._next_full_s = self._sweep_s = self._retry_s = inf
@@ -98,14 +98,14 @@ class Schedule:
     def _steps(self) -> Iterator[tuple[Step, float]]:
         yield Step.SWEEP, self._sweep_s
         if self._retry_s != inf:  # which includes whatever else is due
-            yield Step.FULL, self._rest_s if self._is_urgent and not self._is_rejected else self._retry_s
+            yield Step.FULL, self._rest_s if self._is_urgent else self._retry_s
         elif self._needs_full:
             yield Step.FULL, self._full_rest_s
         else:
             yield Step.FULL, self._next_full_s
             if self.is_foreign:
                 yield Step.FULL, max(self._repair_s, self._full_rest_s)
-            if self._has_changes or self._has_undecided:
+            if self._has_changes:
                 yield Step.PARTIAL, self._rest_s
 
     @property
@@ -123,25 +123,21 @@ class Schedule:
         if self._is_repair:
             self._conflicts = self._conflicts + 1 if now_s - self._repaired_s < CONFLICT_S else 0
 
-    def succeeded(self, now_s: float, *, is_full: bool, leaves_unused: bool = False, has_undecided: bool) -> None:
+    def succeeded(self, now_s: float, *, is_full: bool, leaves_unused: bool = False) -> None:
         """The sync that began last has succeeded, as a full one if a partial one was not possible."""
         took_s = self._ended(now_s)
-        self._failures, self._retry_s, self._is_rejected = 0, inf, False
-        self._has_undecided = has_undecided
+        self._failures, self._retry_s = 0, inf
         self._rest_s = now_s + min(self._timing.min_sync_s, took_s)
         if is_full:
             self._next_full_s, self._full_rest_s = now_s + FULL_SYNC_S, now_s + self._timing.min_sync_s
         if leaves_unused:
             self._sweep_s = min(self._sweep_s, now_s + SWEEP_DELAY_S)
 
-    def failed(self, now_s: float, *, is_rejected: bool) -> float:
-        """The sync that began last has failed; returns in how many seconds it is retried if nothing new is noted.
-
-        `is_rejected`: the kernel rejects even a plan without Services, so nothing new helps.
-        """
+    def failed(self, now_s: float) -> float:
+        """The sync that began last has failed; returns in how many seconds it is retried if nothing new is noted."""
         took_s = self._ended(now_s)
         self.cancelled()
-        self._failures, self._is_rejected = self._failures + 1, is_rejected
+        self._failures += 1
         delay_s = min(FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 16), self._timing.sync_s)
         self._retry_s = now_s + delay_s
         self._rest_s = now_s + min(delay_s, max(FIRST_RETRY_S, BACKOFF_FACTOR * took_s))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import pytest
+from hypothesis import settings
 from nft_listing import nft_rules
 
 from kdns.net import FAMILIES, Family
@@ -30,6 +31,9 @@ from kdns.proxy.plan.mode import Mode
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint, RunningMode
 from kdns.proxy.userspace.mode import USERSPACE
+
+EXPLORES: Final = settings.get_current_profile_name() == "explore"
+"""Whether random tests take many examples, and others each time."""
 
 
 class Proxier(RunningMode, Protocol):
@@ -59,7 +63,7 @@ class Dataplane:
     @property
     def examples(self) -> int:
         """How many random states there are."""
-        return 25 // self.share
+        return (500 if EXPLORES else 25) // self.share
 
 
 _SHARED: Final = (

@@ -11,7 +11,7 @@ from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias
 
 import msgspec
-from dataplanes import DATAPLANE
+from dataplanes import DATAPLANE, EXPLORES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import AGAIN
@@ -195,7 +195,7 @@ def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) 
 
 @settings(
     max_examples=DATAPLANE.examples,
-    derandomize=True,  # on other kernels, where tests/conftest.py is not read, too
+    derandomize=not EXPLORES,  # on other kernels, where tests/conftest.py is not read, too
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

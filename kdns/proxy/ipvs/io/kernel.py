@@ -20,11 +20,12 @@ from kdns.netlink.io.ipvs import Failures, Ipvs, all_destinations, ipvs
 from kdns.netlink.ipvs import Operation, VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.draining import Draining
+from kdns.proxy.ipvs.ipvs import ObjectName
 from kdns.proxy.ipvs.operations import decide
 from kdns.proxy.node.io.host_settings import set_sysctl
 
-Refused: TypeAlias = dict[tuple[object, ...], str]
-"""Objects that the kernel refuses, with the reason: (address,), a virtual server, or (server, destination)."""
+Refused: TypeAlias = dict[ObjectName, str]
+"""Objects that the kernel refuses, with the reason in words that name the object."""
 Servers: TypeAlias = Mapping[VirtualServerKey, VirtualServer]
 Pairs: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 Stale: TypeAlias = Callable[[Iterable[VirtualServerKey]], Iterable[VirtualServerKey]]
@@ -81,12 +82,19 @@ class VirtualServers:
             for key, (_, after) in servers.items():
                 if after:
                     self.draining.keep(key, after.destinations)
-            decision = decide((key, *pair) for key, pair in servers.items())
+            decision = decide((key, self._existing(key, old), new) for key, (old, new) in servers.items())
             self._note(kernel.carry_out(decision.operations))
             self.draining.add(decision.draining, decision.obsolete, self.now_s())
             self._addresses(link, frozenset(new), old)
             if decision.draining:
                 self._delete_drained(kernel, link, is_wanted, only=decision.draining)
+
+    def _existing(self, key: VirtualServerKey, server: VirtualServer | None) -> VirtualServer | None:
+        """Returns what the kernel has of a virtual server; what it refused of it is forgotten, to be tried again."""
+        if server is None or not self.refused:
+            return server
+        taken = {each: one for each, one in server.destinations.items() if not self.refused.pop((key, each), "")}
+        return None if self.refused.pop(key, "") else server._replace(destinations=taken)
 
     def check_draining(self, is_wanted: IsWanted, link: int) -> None:
         """Deletes what has no connections any more."""
@@ -105,7 +113,7 @@ class VirtualServers:
             if not error:
                 continue
             if error in _OF_CONTENT:
-                self.refused[(address,)] = os.strerror(error)
+                self.refused[(address,)] = f"address {address}: {os.strerror(error)}"
             else:
                 self.failures.append(f"address {address}: {os.strerror(error)}")
 
@@ -131,8 +139,13 @@ class VirtualServers:
             change_link_addresses(link, (), sorted(free))
 
     def _note(self, failures: Failures) -> None:
-        """Keeps what the kernel does not take, apart from what fails now: somebody may have deleted a server."""
+        """Keeps what the kernel does not take, apart from what fails now: somebody may have deleted a server.
+
+        A destination fails too if its virtual server is refused.
+        """
         for operation, error in failures:
+            if operation.server in self.refused and operation.destination is not None:
+                continue
             reason = f"{operation}: {os.strerror(error)}"
             if error in _OF_CONTENT:
                 self.refused[_refused_key(operation)] = reason
@@ -140,19 +153,8 @@ class VirtualServers:
                 self.failures.append(reason)
 
 
-def _refused_key(operation: Operation) -> tuple[object, ...]:
+def _refused_key(operation: Operation) -> ObjectName:
     return operation.server if operation.destination is None else (operation.server, operation.destination)
-
-
-def refusal(refused: Refused, servers: Servers, addresses: Iterable[str]) -> str:
-    """Returns why the kernel refuses one of these, "" if it does not, as far as it was asked."""
-    if not refused:
-        return ""
-    for key, server in servers.items():
-        names = (key, *((key, each) for each in server.destinations))
-        if name := next((each for each in names if each in refused), None):
-            return refused[name]
-    return next((f"address {each}: {refused[each,]}" for each in addresses if (each,) in refused), "")
 
 
 def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:

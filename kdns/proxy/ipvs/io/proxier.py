@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from kdns import logs
+from kdns.cluster.objects import Key
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
 from kdns.netlink.io import xtables
@@ -36,7 +37,7 @@ from kdns.proxy.ipvs.draining import CHECK_S
 from kdns.proxy.ipvs.io import link, sets
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
-from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers, refusal
+from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers
 from kdns.proxy.ipvs.io.poll_interval import PollInterval
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.plan.plan import FamilyPlan, Plan
@@ -93,7 +94,7 @@ class IpvsProxier(KernelMode):
                 await self._apply_base_chains(family, content.base_chains)
             await self._in_thread(lambda: _delete_entries(surplus))
             self._contents = contents
-            self._raise_refusal()
+            self._report_refusals()
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Carries out what changes: what is new from the sets on, what is old from the addresses on."""
@@ -106,19 +107,7 @@ class IpvsProxier(KernelMode):
                     await self._in_thread(partial(self._add_entries, change.new_entries))
                     await self._restore(family, change.restore, is_partial=True)
                 await self._in_thread(partial(self._change, change))
-            self._raise_refusal()
-
-    async def check(self, plan: Plan) -> str:
-        """Returns why the kernel refused something of this plan when it was asked last. It is not asked again."""
-        for family in self._families:
-            content = await self._content(plan.of(family))
-            if reason := refusal(self._servers.refused, content.virtual_servers, content.addresses):
-                return reason
-            for name, one in content.sets.items() if self._refused_entries else ():
-                for entry in map(str, one.entries):
-                    if (name, entry) in self._refused_entries:
-                        return f"set {name} cannot have {entry}: {self._refused_entries[name, entry]}"
-        return ""
+            self._report_refusals()
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
@@ -252,7 +241,11 @@ class IpvsProxier(KernelMode):
             self._servers.change(
                 change.virtual_servers, change.new_addresses, change.old_addresses, self._is_wanted, self._link
             )
-            sets.delete(kernel, {name: map(str, entries) for name, entries in change.old_entries.items()})
+            old = {name: [str(each) for each in entries] for name, entries in change.old_entries.items()}
+            sets.delete(kernel, old)
+        for name, entries in old.items():
+            for each in entries:
+                self._refused_entries.pop((name, each), None)
 
     def _add_entries(self, entries: Entries) -> None:
         with ipsets() as kernel:
@@ -287,12 +280,21 @@ class IpvsProxier(KernelMode):
         expected.restored(text)
         self._expected[family] = expected
 
-    def _raise_refusal(self) -> None:
-        """ApplyError if the kernel has refused something of the last sync; all else is done."""
-        refused = [*self._servers.failures, *self._servers.refused.values(), *self._refused_entries.values()]
-        if refused:
-            rest = f", and {len(refused) - 1} more" if refused[1:] else ""
-            raise ApplyError(("netlink",), f"{refused[0]}{rest}")
+    def _report_refusals(self) -> None:
+        """Sets `rejected`. ApplyError if something of the last sync failed for a reason outside of the plan."""
+        refused = self._servers.refused | {
+            (name, entry): f"set {name} cannot have {entry}: {reason}"
+            for (name, entry), reason in self._refused_entries.items()
+        }
+        rejected: dict[Key, str] = {}
+        for content in self._contents.values() if refused else ():
+            for front in content.family_plan.fronts.values():
+                if name := next((each for each in content.object_names(front) if each in refused), None):
+                    rejected.setdefault(front.port.name[:2], refused[name])
+        self.rejected = rejected
+        if failures := self._servers.failures:
+            rest = f", and {len(failures) - 1} more" if failures[1:] else ""
+            raise ApplyError(("netlink",), f"{failures[0]}{rest}")
 
 
 def _delete_entries(surplus: Mapping[str, set[str]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 from kdns import logs
@@ -20,7 +19,7 @@ from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import NUMBERED
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
+from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
@@ -28,8 +27,6 @@ from kdns.runtime.tasks import observed, uninterrupted
 
 log = logs.get(__name__)
 
-CHECKED_ELEMENTS: Final = 20_000
-"""Elements of one check: the program nft takes about 3 KiB of memory for each."""
 LOOK_S: Final = 1.0
 """The time between two comparisons of the tables with the desired ones; each takes milliseconds."""
 
@@ -116,14 +113,6 @@ class NftablesProxier(KernelMode):
                     await nft.apply_elements(list(element_requests(transaction, table.sets)))
                     table.swept()
 
-    async def check(self, plan: Plan) -> str:
-        """Returns why the kernel would reject these tables, in the families that it supported at the last full sync."""
-        for family in self._families:
-            for part in _parts(plan.of(family)):
-                if reason := await nft.check(Table(part).whole()):
-                    return reason
-        return ""
-
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Notices foreign changes of the tables."""
@@ -169,20 +158,6 @@ def _chain_numbers(table: Table) -> Iterator[Request]:
     change = table.chain_numbers()
     yield from flushed(change.family, (table.sets[name] for name in NUMBERED))
     yield from element_requests(change, table.sets)
-
-
-def _parts(family_plan: FamilyPlan) -> Iterator[FamilyPlan]:
-    """Yields the plan of some fronts at a time, with CHECKED_ELEMENTS in sum, or one with more; at least one plan."""
-    some: dict[FrontKey, Front] = {}
-    elements = 0
-    for key, front in family_plan.fronts.items():
-        some[key] = front
-        elements += 1 + len(front.port.endpoints.cluster) + len(front.port.endpoints.local)
-        if elements >= CHECKED_ELEMENTS:
-            yield replace(family_plan, fronts=some)
-            some, elements = {}, 0
-    if some or not family_plan.fronts:
-        yield replace(family_plan, fronts=some)
 
 
 async def supported_families() -> tuple[Family, ...]:

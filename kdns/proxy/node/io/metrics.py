@@ -120,8 +120,8 @@ def _add_syncs(rows: MetricFamilies, sync_runner: SyncRunner, mode: Mode) -> Non
             COUNTER,
         )
     )
-    text = "Services that the kernel rejects, which are left out."
-    rows.add(Metric("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.left_out))))
+    text = "Services of which the kernel rejects rules."
+    rows.add(Metric("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.rejected))))
 
 
 def _changes(changes: Changes, what: str) -> Iterator[Sample]:

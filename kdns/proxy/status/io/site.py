@@ -72,8 +72,8 @@ class ProxyStatus:
             yield "The rules are old: a change has waited for too long."
         if sources.mode.name != sources.configured_mode:
             yield f"Mode {sources.configured_mode} cannot work here; mode {sources.mode.name} stands in."
-        if left_out := sources.sync_runner.left_out:
-            yield f"The kernel rejects {len(left_out)} Services, which have no virtual IPs here."
+        if rejected := sources.sync_runner.rejected:
+            yield f"The kernel rejects rules of {len(rejected)} Services; the page names them below."
         yield from watch_problems((self._watched,))
 
     def _served(self) -> Section:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
+from kdns.cluster.objects import Key
 from kdns.net import Family
 from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import Front
@@ -16,6 +18,8 @@ class KernelMode:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         """Held while rules change or are compared."""
+        self.rejected: Mapping[Key, str] = {}
+        """The Services that the kernel rejects rules of, with the reason; all others are served."""
 
     async def sweep(self) -> None:
         """Nothing: partial syncs leave nothing unused."""

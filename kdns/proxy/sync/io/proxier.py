@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from kdns.cluster.objects import Key
 from kdns.net import Family
 from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
@@ -41,10 +42,11 @@ class Proxier(Protocol):
         """Removes what partial syncs left unused."""
         ...
 
-    async def check(self, plan: Plan) -> str:
-        """Returns why the kernel would reject a full sync of this plan, "" if it would not. Nothing is changed.
+    @property
+    def rejected(self) -> Mapping[Key, str]:
+        """The Services of which the kernel rejects rules since the last sync, with the reason; all others are served.
 
-        ApplyError where it cannot be asked.
+        A plan is valid for the kernel: what it rejects is what it lacks, such as a protocol or a match.
         """
         ...
 

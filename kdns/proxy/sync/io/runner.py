@@ -2,21 +2,17 @@
 
 A failed sync, or one that ends by a defect, is retried as a full one, with the reason or the traceback in the log;
 until then the kernel keeps its rules.
-Services that the kernel rejects are found and excluded until they change, or until the next full sync. While many are
-suspected, the accepted ones are applied in several syncs.
-
-If the kernel rejects even a plan without Services, that plan is checked until the kernel accepts it, and nothing is
-planned.
+Services that the kernel rejects are the proxier's to find; they are named once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from kdns import logs
 from kdns.cluster.objects import EndpointSlice, Key, Node, Object, Service, ServiceCIDR
@@ -28,11 +24,7 @@ from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference, Planner, affected_services
 from kdns.proxy.sync.io.proxier import Proxier
 from kdns.proxy.sync.io.stats import SyncStats
-from kdns.proxy.sync.rejections import RejectionSearch
 from kdns.proxy.sync.schedule import Schedule, Step, SyncTiming
-
-BISECT_BUDGET_S: Final = 5.0
-"""How long Services are checked before those that the kernel accepts are applied."""
 
 log = logs.get(__name__)
 
@@ -74,28 +66,20 @@ class SyncRunner:
     ) -> None:
         self.state, self.proxier, self.timing, self.schedule = state, proxier, timing, Schedule(timing)
         self.stats = SyncStats(now_s, wall_s)
-        self.rejected: dict[Key, str] = {}
-        """The Services that the kernel rejects, with the reason."""
+        self.rejected: Mapping[Key, str] = {}
+        """The Services that the kernel rejects since the last sync, with the reason."""
         self._refusals: Mapping[tuple[Key, str], str] = {}
         self.established = asyncio.Event()
         self.subscribers: list[Callable[[SyncResult], None]] = []
         self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
         self._planner: Planner | None = None
         self._pending: dict[Key, None] = {}
-        self._search = RejectionSearch()
-        self._unreported: dict[Key, str] = {}
-        self._is_everything_rejected = False
         self._wake = asyncio.Event()
 
     @property
     def plan(self) -> Plan | None:
         """The plan that was applied last, or is being applied."""
         return self._planner.plan if self._planner else None
-
-    @property
-    def left_out(self) -> set[Key]:
-        """The Services that the kernel rejects, and the undecided ones."""
-        return self._search.undecided | self.rejected.keys()
 
     @property
     def is_ready(self) -> bool:
@@ -172,10 +156,8 @@ class SyncRunner:
             self.stats.succeeded(waiting)
         except Exception as error:  # noqa: BLE001 - a defect in planning one Service must not end the others' rules
             self.stats.failed(waiting)
-            delay_s = self.schedule.failed(self._now_s(), is_rejected=self._is_everything_rejected)
-            self._log_failure("rules not synced", error, retry_in_s=delay_s)
-            if not isinstance(error, ApplyError):
-                self.stats.failures += 1
+            self.stats.failures += 1
+            self._log_failure("rules not synced", error, retry_in_s=self.schedule.failed(self._now_s()))
         except BaseException:
             self.stats.failed(waiting)
             self.schedule.cancelled()
@@ -187,12 +169,7 @@ class SyncRunner:
         """Notes and logs a sync, and tells the subscribers."""
         now_s, is_full = self._now_s(), result.differences is None
         has_changed = result.differences is None or any(result.differences.values())
-        self.schedule.succeeded(
-            now_s,
-            is_full=is_full,
-            leaves_unused=has_changed and not is_full,
-            has_undecided=bool(self._search.undecided),
-        )
+        self.schedule.succeeded(now_s, is_full=is_full, leaves_unused=has_changed and not is_full)
         if has_changed:
             log.info(
                 "rules synced",
@@ -208,88 +185,24 @@ class SyncRunner:
             subscriber(result)
 
     async def _apply(self, services: Mapping[Key, None], inputs: PlanInputs, *, is_full: bool) -> SyncResult:
-        """Syncs without the Services that are left out; where the kernel rejects more of them, find those first."""
-        if self._is_everything_rejected:
-            await self._require_acceptance(inputs)
-        left_out = self.left_out
-        accepted = [key for key in services if key not in left_out]
+        """Plans and syncs these Services, or everything; returns what is new."""
         differences: Mapping[Family, Difference] | None = None
-        try:
-            if is_full or self._planner is None:
-                await self._sync_full(self._new_planner(inputs))
-                self._search.add(self.rejected)
-            else:
-                self._search.add(key for key in services if key in left_out)
-                accepted += await self._accepted(inputs)
-                differences = await self._sync_partial(self._planner, accepted)
-        except ApplyError:
-            await self._require_acceptance(inputs)
-            self.stats.failures += 1
-            await self._sync_without_rejected(self.state.services if is_full else accepted, inputs)
-        assert self._planner  # noqa: S101 - _sync_full has set it
-        unreported, self._unreported = self._unreported, {}
-        known, self._refusals = self._refusals, self._planner.plan.refusals
-        refused = {key: reason for key, reason in self._refusals.items() if known.get(key) != reason}
-        synced = {**services, **dict.fromkeys(accepted)}
-        return SyncResult(self._planner.plan, synced, differences, unreported, refused)
-
-    async def _require_acceptance(self, inputs: PlanInputs) -> None:
-        """ApplyError if the kernel rejects even a plan without Services: no Service is the reason."""
-        try:
-            reason = await self.proxier.check(Planner(self.state, *inputs, services=()).plan)
-        except ApplyError:
-            self.stats.failures += 1
-            raise
-        self._is_everything_rejected = bool(reason)
-        if reason:
-            self.stats.failures += 1
-            raise ApplyError((self.proxier.name,), reason)
-
-    async def _sync_without_rejected(self, suspects: Iterable[Key], inputs: PlanInputs) -> None:
-        """Finds out which of the suspects the kernel rejects, and sync fully without them.
-
-        Without such Services, or if none would remain, the current error is raised again.
-        """
-        before, left_out = dict(self.rejected), self.left_out
-        self._search.add(key for key in suspects if key not in left_out)
-        try:
-            await self._accepted(inputs)
-        except ApplyError:  # it could not be asked: nobody is to be left out for that
-            self.rejected, self._search, self._unreported = before, RejectionSearch(), {}
-            raise
-        planner = self._new_planner(inputs)
-        if self.left_out <= left_out or not (planner.plan.ipv4.fronts or planner.plan.ipv6.fronts):
-            self.rejected, self._search, self._unreported = before, RejectionSearch(), {}
-            raise  # noqa: PLE0704 - called by a handler
-        await self._sync_full(planner)
-
-    async def _accepted(self, inputs: PlanInputs) -> list[Key]:
-        """Checks undecided Services for BISECT_BUDGET_S at most; returns those that the kernel accepts."""
-
-        async def check(keys: Sequence[Key]) -> str:
-            return await self.proxier.check(Planner(self.state, *inputs, services=keys).plan)
-
-        until_s = self._now_s() + BISECT_BUDGET_S
-        accepted, rejected = await self._search.decide(check, lambda: self._now_s() >= until_s)
-        for key in accepted:
-            self.rejected.pop(key, None)
-        self._unreported |= {key: reason for key, reason in rejected.items() if self.rejected.get(key) != reason}
-        self.rejected |= rejected
-        return accepted
-
-    async def _sync_full(self, planner: Planner) -> None:
-        self._planner = planner
-        await self.proxier.sync_full(planner.plan)
-
-    async def _sync_partial(self, planner: Planner, services: Iterable[Key]) -> Mapping[Family, Difference]:
-        differences = planner.update(services)
-        if any(differences.values()):
-            await self.proxier.sync_partial(planner.plan, differences)
-        return differences
-
-    def _new_planner(self, inputs: PlanInputs) -> Planner:
-        left_out = self.left_out
-        return Planner(self.state, *inputs, services=[key for key in self.state.services if key not in left_out])
+        if is_full or self._planner is None:
+            self._planner = Planner(self.state, *inputs)
+            await self.proxier.sync_full(self._planner.plan)
+        else:
+            differences = self._planner.update(services)
+            if any(differences.values()):
+                await self.proxier.sync_partial(self._planner.plan, differences)
+        rejected, self.rejected = self.rejected, self.proxier.rejected
+        refused, self._refusals = self._refusals, self._planner.plan.refusals
+        return SyncResult(
+            self._planner.plan,
+            services,
+            differences,
+            {key: reason for key, reason in self.rejected.items() if rejected.get(key) != reason},
+            {key: reason for key, reason in self._refusals.items() if refused.get(key) != reason},
+        )
 
     async def _sweep(self) -> None:
         try:

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Final
 
 from kdns import logs
+from kdns.cluster.objects import Key
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Address, Family, is_loopback
 from kdns.netlink.conntrack import SocketAddress
@@ -136,10 +137,10 @@ class UserspaceProxier:
             if self._kernel:
                 await self._kernel.sweep()
 
-    async def check(self, plan: Plan) -> str:
-        """Returns why the kernel would reject the rules. Relays that do not listen are `missing`."""
-        async with self._lock:
-            return await self._kernel.check(self._captured(plan).plan) if self._kernel else ""
+    @property
+    def rejected(self) -> Mapping[Key, str]:
+        """The Services whose packets the kernel cannot capture. Relays that do not listen are `missing`."""
+        return self._kernel.rejected if self._kernel else {}
 
     @property
     def udp_targets(self) -> UdpTargets | None:

@@ -1,8 +1,8 @@
 """What is due when: scripts of what happens to a schedule, with minSyncPeriod 1 s and syncPeriod 30 s.
 
 `5:change`, `5:inputs`, `5:foreign`: something new at 5 s. `5:-`: nothing is due, `5:next=6`: before 6 s.
-`5:partial+0.1`: a partial sync is due, and takes 0.1 s. Behind it: `=` without a difference, `?` Services are undecided
-then, `!` it fails, `!!` the kernel rejects everything, `x` it is cancelled, `*` it was a full one in the end.
+`5:partial+0.1`: a partial sync is due, and takes 0.1 s. Behind it: `=` without a difference, `!` it fails, `x` it is
+cancelled, `*` it was a full one in the end.
 `5:sweep`: a sweep is due, and succeeds; `5:sweep!` it does not.
 """
 
@@ -39,7 +39,6 @@ SCRIPTS = {
         "0:full+0.1 5:change 5:partial+0 5.5:change 5.5:partial+0! 6:- 6.5:full+0.1 6.7:- 9:-"
     ),
     "a partial sync that becomes a full one": "0:full+0.1 5:change 5:partial+0.1* 5.5:inputs 5.5:next=6.1 5.6:-",
-    "undecided Services need no change": "0:full+0.1? 0.1:next=0.2 0.2:partial+0.1? 0.4:partial+0.1 0.5:next=1.3",
     "failures double the pause up to syncPeriod": (
         "0:full+0! 0:next=1 1:full+0! 1:next=3 3:full+0! 7:full+0! 15:full+0! 31:full+0! 31:next=61 61:full+0!"
         " 91:full+0 91:next=3691 100:change 100:partial+0! 100:next=101"
@@ -52,9 +51,6 @@ SCRIPTS = {
     ),
     "and ends with the pause": "0:full+2! 2:change 2:next=3 3:full+4! 7:change 7:next=9 9:full+1",
     "a change during a failed sync hurries the retry": "0:full+0! 1:full+0! 3:full+0!&change 4:full+0",
-    "a kernel that rejects everything is not hurried": (
-        "0:full+0! 1:full+0! 3:full+0!! 3:change 4:- 5:foreign 5:- 7:full+0 8:-"
-    ),
     "a cancelled sync is followed by a full one": "0:full+0.1 5:change 5:partial+0.002x 5.1:full+0.1",
     "a foreign change is repaired at once": "0:full+0.1 5:foreign 5:full+0.1 5.2:-",
     "but repairs are minSyncPeriod apart": "0:full+0.1 5:foreign 5:full+0.1 5.2:foreign 5.2:next=6.1 6.1:full+0.1",
@@ -77,7 +73,7 @@ SCRIPTS = {
 }
 ROUNDING_S = 1e-6
 EVENT = {"change": Schedule.changed, "inputs": Schedule.inputs_changed, "foreign": Schedule.foreign_change}
-SYNC = re.compile(r"(?P<step>full|partial)\+(?P<took>[0-9.]+)(?P<end>!!|[!?=x*]?)(?:&(?P<event>\w+))?")
+SYNC = re.compile(r"(?P<step>full|partial)\+(?P<took>[0-9.]+)(?P<end>[!=x*]?)(?:&(?P<event>\w+))?")
 
 
 def play(schedule: Schedule, now_s: float, what: str) -> None:
@@ -103,14 +99,14 @@ def play(schedule: Schedule, now_s: float, what: str) -> None:
         if sync["event"]:
             EVENT[sync["event"]](schedule)
         now_s += float(sync["took"])
-        if end in {"!", "!!"}:
-            schedule.failed(now_s, is_rejected=end == "!!")
+        if end == "!":
+            schedule.failed(now_s)
         elif end == "x":
             schedule.cancelled()
         else:
             is_full = step is Step.FULL or end == "*"
             unused = step is Step.PARTIAL and end not in {"=", "*"}
-            schedule.succeeded(now_s, is_full=is_full, leaves_unused=unused, has_undecided=end == "?")
+            schedule.succeeded(now_s, is_full=is_full, leaves_unused=unused)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -131,7 +127,7 @@ def test_what_is_pending(event: str) -> None:
     for step in (Step.FULL, Step.FULL):
         schedule.begin(step, 0.0)
         seen.append(schedule.is_pending)
-        schedule.succeeded(0.1, is_full=True, has_undecided=False)
+        schedule.succeeded(0.1, is_full=True)
         EVENT[event](schedule)
         seen.append(schedule.is_pending)
     assert seen == [True, False, True, False, True]

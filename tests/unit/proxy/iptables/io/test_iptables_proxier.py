@@ -22,7 +22,7 @@ from kdns.netlink.io import nfacct, xtables
 from kdns.netlink.protocol import attribute, messages
 from kdns.netlink.transactions import Author, TransactionReader
 from kdns.netlink.xtables import TableContent, TableSize
-from kdns.proxy.iptables.base_chains import JUMPS
+from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.io import clean_up, programs
 from kdns.proxy.iptables.io import proxier as module
@@ -33,6 +33,7 @@ from kdns.proxy.iptables.io.programs import Programs, choose, installed, rule_wo
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.rules import inserted
+from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
@@ -399,18 +400,13 @@ async def test_a_sync_is_one_restore_and_then_the_jumps(
     made.answers = {"restore": (1, "", "Another app is currently holding the xtables lock")}
     with pytest.raises(ApplyError, match="holding the xtables lock"):
         await proxier.sync_full(empty)
-    with pytest.raises(BusyError, match="holding the xtables lock"):
-        await proxier.check(empty)
-    assert made.calls[-1] == "iptables-nft-restore -w 5 --noflush --test"
-    made.answers = {"--test": (2, "", "bad argument: line 3 failed")}
-    assert (await proxier.check(empty)).startswith("bad argument")
 
 
 async def test_chains_are_tried_under_other_names(fake: Callable[..., FakePrograms]) -> None:
     made = fake("ip")
-    proxier = IptablesProxier(Programs("nft", (1, 8, 9), "-nft"), FAMILIES[:1])
-    empty = plan(ProxyState(), NodeView(), ProxyConfig(mode=IPTABLES))
-    assert await proxier.check(empty) == ""
+    nft = Programs("nft", (1, 8, 9), "-nft")
+    text = Tables(plan(ProxyState(), NodeView(), ProxyConfig(mode=IPTABLES)).ipv4, Features()).whole({})
+    assert await nft.check("IPv4", text) == ""
     tested, tried = made.restored
     renamed = tested.replace("KUBE-", "KDNS-")
     assert tried.startswith(renamed)
@@ -422,9 +418,15 @@ async def test_chains_are_tried_under_other_names(fake: Callable[..., FakeProgra
         "--noflush": (4, "", "line 3: RULE_APPEND failed (No such file or directory): rule in chain KDNS-A")
     }
     made.answers = {"--test": (0, "", "")} | made.answers
-    reason = await proxier.check(empty)
+    reason = await nft.check("IPv4", text)
     assert reason.startswith("line 3: RULE_APPEND failed (No such file or directory): rule in chain KUBE-A")
     assert made.restored[-1] == removal
+    made.answers = {"restore": (1, "", "Another app is currently holding the xtables lock")}
+    with pytest.raises(BusyError, match="holding the xtables lock"):
+        await nft.check("IPv4", text)
+    assert made.calls[-1] == "iptables-nft-restore -w 5 --noflush --test"
+    made.answers = {"--test": (2, "", "bad argument: line 3 failed")}
+    assert (await nft.check("IPv4", text)).startswith("bad argument")
 
 
 @pytest.mark.parametrize(

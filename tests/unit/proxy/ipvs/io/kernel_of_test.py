@@ -26,7 +26,7 @@ LINK = 7
 
 @dataclass
 class KernelOfTest:
-    """What there is. `done` has one word for each thing that was done, `refuses` errors by address or endpoint."""
+    """What there is. `done` has a word for each thing that was done, `refuses` errors by address, server, endpoint."""
 
     options: dict[VirtualServerKey, ServerOptions] = field(default_factory=dict)
     held: dict[VirtualServerKey, dict[DestinationKey, Destination]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class KernelOfTest:
         for each in operations:
             self.operations.append(each)
             self.done.append(each.verb.name.rpartition("_")[2].lower())
-            names = {each.server[0], each.destination[0] if each.destination else ""}
+            names = {each.server[0], str(each.server), each.destination[0] if each.destination else ""}
             if error := next((self.refuses[name] for name in names if name in self.refuses), 0):
                 failures.append((each, error))
             elif each.verb in {Verb.NEW_SERVER, Verb.SET_SERVER}:

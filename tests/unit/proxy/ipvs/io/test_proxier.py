@@ -29,6 +29,7 @@ WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
 DNS = VirtualServerKey("10.96.0.1", 80, "UDP")
 ONE = Destination(1, 0, 0, masquerades=True)
 P1, P2 = ("10.1.0.2", 8080), ("10.1.0.3", 8080)
+R1 = ("10.1.1.2", 8080)
 
 
 class Rig:
@@ -152,27 +153,44 @@ async def test_connections_keep_an_endpoint_and_a_service(rig: Rig) -> None:
     assert rig.weights() == {P1: 1}
 
 
-async def test_what_the_kernel_does_not_take_is_told_of_its_service_alone(rig: Rig) -> None:
+async def test_a_service_that_the_kernel_does_not_take_is_named_and_the_rest_is_served(rig: Rig) -> None:
     rig.kernel.refuses = {P2[0]: errno.EINVAL}
-    with pytest.raises(ApplyError, match=r"new destination 10.1.0.3:8080 of .* Invalid argument, and"):
-        await rig.load(service(1, endpoints(1, "p1")), service(2, endpoints(2, "p2")))
+    await rig.load(service(1, endpoints(1, "p1", "p2")), service(2, endpoints(2, "p1")))
     assert rig.weights() == {P1: 1}
-    plan = rig.planner.plan
-    config = rig.planner.config
-    for number, end, is_refused in ((1, "p1", False), (2, "p2", True)):
-        of_one = Planner(state(service(number, endpoints(number, end))), NODE_VIEW, config).plan
-        assert bool(await rig.proxier.check(of_one)) == is_refused
-    assert await rig.proxier.check(plan)
+    assert rig.proxier.rejected.keys() == {("shop", "s1")}
+    assert "new destination 10.1.0.3:8080 of " in rig.proxier.rejected["shop", "s1"]
+    await rig.change(endpoints(1, "p1", "p2", "r1"))  # it is tried again, and refused again
+    assert rig.weights() == {P1: 1, R1: 1}
+    assert rig.proxier.rejected.keys() == {("shop", "s1")}
+    await rig.change(endpoints(1, "p1"))
+    assert rig.proxier.rejected == {}
     rig.kernel.refuses.clear()
-    await rig.proxier.sync_full(plan)
-    assert not await rig.proxier.check(plan)
+    await rig.change(endpoints(1, "p1", "p2"))
+    assert rig.weights() == {P1: 1, P2: 1}
 
 
-async def test_an_address_that_the_kernel_does_not_take_is_told(rig: Rig) -> None:
+async def test_a_virtual_server_that_the_kernel_does_not_take_is_tried_again_with_each_change(rig: Rig) -> None:
+    rig.kernel.refuses = {str(WEB): errno.EPROTONOSUPPORT}
+    await rig.load(service(1, endpoints(1, "p1")), service(2, endpoints(2, "p1")))
+    assert WEB not in rig.kernel.held
+    assert rig.proxier.rejected.keys() == {("shop", "s1")}
+    await rig.change(endpoints(1, "p2"))
+    assert rig.proxier.rejected.keys() == {("shop", "s1")}
+    rig.kernel.refuses.clear()
+    await rig.change(endpoints(1, "p1"))
+    assert rig.weights() == {P1: 1}
+    assert rig.proxier.rejected == {}
+    rig.kernel.refuses = {"10.96.0.2:80/TCP": errno.EPROTONOSUPPORT}
+    await rig.proxier.sync_full(rig.planner.plan)
+    assert rig.proxier.rejected == {}  # it is there
+    await rig.delete(2)
+    assert rig.proxier.rejected == {}
+
+
+async def test_an_address_that_the_kernel_does_not_take_is_named(rig: Rig) -> None:
     rig.kernel.refuses = {"198.51.100.1": errno.EINVAL}
-    with pytest.raises(ApplyError, match="Invalid argument"):
-        await rig.load(service(1, endpoints(1, "p1")))
-    assert "198.51.100.1" in await rig.proxier.check(rig.planner.plan)
+    await rig.load(service(1, endpoints(1, "p1")))
+    assert rig.proxier.rejected == {("shop", "s1"): "address 198.51.100.1: Invalid argument"}
     assert "10.96.0.1" in rig.kernel.addresses
 
 
@@ -192,7 +210,7 @@ async def test_where_ipv6_is_off_the_link_gets_it_or_the_rest_is_served(
     await rig.change(service(2, endpoints(2, "p1")))
     assert bool({"fd00:96::1", "fd00:96::2"} <= rig.kernel.addresses) == may_be_set
     assert {"10.96.0.1", "10.96.0.2"} <= rig.kernel.addresses
-    assert not await rig.proxier.check(rig.planner.plan)
+    assert not rig.proxier.rejected
     assert not rig.proxier._look_at_addresses()  # noqa: SLF001 - it is no change by others either
 
 
@@ -202,7 +220,7 @@ async def test_what_somebody_deleted_is_no_ones_fault(rig: Rig) -> None:
     rig.kernel.held.clear()
     with pytest.raises(ApplyError, match=r"new destination .*: No such process"):
         await rig.change(endpoints(1, "p1", "p2"))
-    assert not await rig.proxier.check(rig.planner.plan)
+    assert not rig.proxier.rejected
     await rig.proxier.sync_full(rig.planner.plan)
     assert rig.weights() == {P1: 1, P2: 1}
 

@@ -1,0 +1,148 @@
+"""What the dataplane does when the kernel refuses: it tries again, and names what the kernel lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from dataplane_rig import Rig, hurry, service
+from msgspec.structs import replace as replace_struct
+
+from kdns.cluster.objects import ServicePort
+from kdns.proxy.sync import schedule
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+
+
+@pytest.mark.parametrize("at", ["sync_full", "sync_partial"])
+async def test_what_is_refused_is_tried_again_from_scratch_with_what_came_meanwhile(at: str) -> None:
+    rig = Rig()
+    async with rig.running():
+        if at == "sync_partial":
+            rig.list_all()
+            await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy", "busy"]
+        rig.kernel.go_on.clear()
+        rig.kernel.busy.clear()
+        if at == "sync_partial":
+            rig.put(service(2))
+        else:
+            rig.list_all()
+        await rig.kernel.busy.wait()
+        rig.put(service(3))
+        rig.kernel.go_on.set()
+        await rig.until(lambda: rig.plane.stats.failures > 0)
+        await rig.until(lambda: rig.has(1, 3) or rig.has(1, 2, 3))
+        assert rig.plane.stats.failures == 2
+        assert rig.plane.stats.oldest_pending_s is None
+        assert rig.plane.stats.services.pending == 0
+        assert rig.kernel.rules[-2:] == ["sync_full", "sync_full"]
+
+
+async def test_a_failure_keeps_the_time_of_the_oldest_change() -> None:
+    rig = Rig(sync_s=30.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy"] * 100
+        rig.put(service(2))
+        since_s = rig.plane.stats.oldest_pending_s
+        assert since_s is not None
+        await rig.until(lambda: rig.plane.stats.failures > 2)
+        rig.put(service(3))
+        await rig.until(lambda: rig.plane.stats.failures > 4)
+        assert rig.plane.stats.oldest_pending_s == since_s
+
+
+async def test_after_a_failure_the_next_change_does_not_wait_for_the_next_try() -> None:
+    rig = Rig(sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        for number in range(2, 30):  # the tries are minutes apart by now
+            rig.kernel.refusals = ["busy"]
+            rig.put(service(number))
+            await rig.until(lambda number=number: rig.plane.stats.failures == number - 1)  # type: ignore[misc]
+        rig.put(service(30))
+        await rig.until(lambda: rig.has(*range(1, 31)))
+
+
+async def test_what_fails_once_everything_is_due_anew_is_not_tried_all_the_time() -> None:
+    rig = Rig(sync_s=3600.0)
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.kernel.refusals = ["busy"] * 8
+        rig.clock_s = schedule.FULL_SYNC_S + 1.0
+        began_s = time.monotonic()
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.plane.stats.failures == 8
+        assert time.monotonic() - began_s > 0.2  # 1 ms, then twice as much each time
+
+
+async def test_nothing_is_tidied_between_a_failure_and_rules_made_anew() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+        rig.kernel.refusals = ["busy"] * 6  # the first may be for tidying, before the change
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        *_, failed = "".join(f"{each} " for each in rig.kernel.did).split("sync_partial ")
+        assert failed in {"sync_full " * 5, "sync_full " * 6}
+
+
+async def test_what_a_service_does_not_get_is_news_once() -> None:
+    rig = Rig()
+    asking = service(2)
+    ssh = replace_struct(asking.spec, external_ips=("192.0.2.1",), ports=(ServicePort(22, "p"),))
+    asking = replace_struct(asking, spec=ssh)
+    subject = ("d", "s2"), "external IP 192.0.2.1:22/TCP"
+    async with rig.running():
+        rig.put(asking)
+        rig.list_all()
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.synced[-1].refused == {subject: "it is ssh of this node"}
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        assert rig.synced[-1].refused == {}
+        rig.put(service(2))
+        await rig.until(lambda: not rig.plane.plan or not rig.plane.plan.refusals)
+        rig.put(asking)
+        await rig.until(lambda: rig.synced[-1].refused == {subject: "it is ssh of this node"})
+
+
+async def test_a_service_that_the_kernel_rejects_is_news_once(logs: list[MutableMapping[str, Any]]) -> None:
+    """Also if another sync fails between."""
+
+    def lines() -> list[Any]:
+        return [line["service"] for line in logs if line["event"] == "Service left out of the rules"]
+
+    rig = Rig()
+    async with rig.running():
+        rig.kernel.rejected = {("d", "s2"): "no such protocol"}
+        rig.put(service(2))
+        rig.list_all()
+        await rig.until(lambda: rig.has(1, 2))
+        assert rig.plane.rejected == rig.synced[-1].rejected == rig.kernel.rejected
+        rig.kernel.refusals = ["busy"]
+        rig.put(service(3))
+        await rig.until(lambda: rig.has(1, 2, 3))
+        assert rig.synced[-1].rejected == {}
+        assert lines() == ["d/s2"]
+        rig.kernel.rejected = {}
+        rig.put(service(4))
+        await rig.until(lambda: rig.has(1, 2, 3, 4))
+        assert rig.plane.rejected == {}
+        rig.kernel.rejected = {("d", "s2"): "no such protocol"}
+        rig.put(service(5))
+        await rig.until(lambda: rig.has(1, 2, 3, 4, 5))
+        assert lines() == ["d/s2", "d/s2"]
