@@ -10,7 +10,7 @@ from typing import Any
 
 from kdns.net import Family
 from kdns.proxy.nftables.objects import NFT_FAMILY
-from kdns.proxy.nftables.sets import NUMBERED
+from kdns.proxy.nftables.sets import CHAINS, LOCAL_CHAINS, SERVICES
 
 
 def nft_rules(family: Family) -> dict[str, Any]:
@@ -35,15 +35,13 @@ def nft_rules(family: Family) -> dict[str, Any]:
 
 def _without_unused(found: dict[str, Any]) -> dict[str, Any]:
     """Leaves out the chains to which no front leads, and their numbers."""
-    numbers = {
-        json.dumps(json.loads(element)[1])
-        for about, elements in (each for each in found.values() if isinstance(each, tuple))
-        for element in elements
-        if about.get("map") == "classid"
-    }
     used = {
-        name: (found[name][0], [each for each in found[name][1] if json.dumps(json.loads(each)[0]) in numbers])
-        for name in NUMBERED
+        chains.name: (
+            about,
+            [each for each in gotos if json.loads(each)[0] in _numbers(found, of_services=chains is CHAINS)],
+        )
+        for chains in (CHAINS, LOCAL_CHAINS)
+        for about, gotos in (found[chains.name],)
     }
     targets: set[str] = _targets(each for _, gotos in used.values() for each in gotos)
     reached: set[str] = set()
@@ -54,6 +52,17 @@ def _without_unused(found: dict[str, Any]) -> dict[str, Any]:
     unused = {name for name in found if name.startswith(("chain ", "rules of ")) and name.split()[-1] not in reached}
     kept = {name: each for name, each in found.items() if name not in unused}
     return kept | used
+
+
+def _numbers(found: dict[str, Any], *, of_services: bool) -> set[str]:
+    """The numbers that fronts have for their chain, or for the lists of a chain that chooses one."""
+    services = {each.name for each in SERVICES}
+    return {
+        json.loads(element)[1]
+        for name, each in found.items()
+        if isinstance(each, tuple) and each[0].get("map") == "classid" and (name in services) == of_services
+        for element in each[1]
+    }
 
 
 def _targets(rules: Iterable[object]) -> set[str]:
