@@ -18,6 +18,7 @@ PROGRAM: Final = "linux.uml"
 MODULES: Final = Path("/usr/lib/uml/modules")
 MEMORY: Final = "512M"
 
+_LARGE_REGISTERS: Final = Path(__file__).with_name("large-registers.c")
 _APART: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 _GUARD: Final = """
 mount --bind "$0" "$0" && mount -o remount,bind,ro / && mount -t tmpfs tmpfs "$0/memory" || exit
@@ -31,7 +32,7 @@ def missing() -> str:
     """Why there is no such kernel here, "" if there is one."""
     if not MODULES.is_dir():
         return f"{MODULES} is missing: Debian's package user-mode-linux has it, for amd64 and i386"
-    if reason := machine.absent(PROGRAM, "unshare", "modprobe", "ip"):
+    if reason := machine.absent(PROGRAM, "unshare", "modprobe", "ip", *(("cc",) if _has_large_registers() else ())):
         return reason
     tried = subprocess.run([*_apart(), "true"], capture_output=True, text=True, check=False)
     return f"it is run in namespaces, and they cannot be made: {tried.stderr.strip()}" if tried.returncode else ""
@@ -42,13 +43,22 @@ def run(command: list[str], folder: Path, *, options: str = "", timeout_s: float
     said = machine.exchange(command, folder)
     (folder / "memory").mkdir()
     (folder / "control").mkdir()
+    library = folder / "large-registers.so"
+    if _has_large_registers():
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_LARGE_REGISTERS)], check=True)
     argv = [
         *(*_apart(), "sh", "-c", _GUARD, str(folder)),
+        *(("env", f"LD_PRELOAD={library}") if library.exists() else ()),
         *(PROGRAM, f"mem={MEMORY}", "umid=kdns", f"uml_dir={folder}/control/"),
         *("root=/dev/root", "rootfstype=hostfs", "ro", "con=null", "con0=null,fd:1", "quiet", *options.split()),
         *(f"init={machine.START}", "--", str(MODULES), "hostfs", str(said)),
     ]
     return machine.ended(argv, folder, timeout_s)
+
+
+def _has_large_registers() -> bool:
+    """Whether the processor has more registers than this kernel can restore without help."""
+    return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
 
 
 def _apart() -> tuple[str, ...]:
