@@ -34,6 +34,7 @@ _BEYOND: Final = {4: (socket.AF_INET, "198.51.100.1"), 6: (socket.AF_INET6, "200
 """Addresses for documentation, to which only a default route leads (RFC 5737, RFC 3849)."""
 _ATTEMPTS: Final = 10
 """A list that changed while it was read is read again: addresses come with Pods, and with Services in mode ipvs."""
+_NOTICES_AT_ONCE: Final = 64
 _SETTLE_S: Final = 0.2
 """Addresses come in groups, so they are listed once after this time."""
 
@@ -124,20 +125,22 @@ def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) ->
 
 @contextmanager
 def address_notices(is_selected: Callable[[bytes], bool]) -> Iterator[asyncio.Event]:
-    """Yields an event that is set for each selected datagram about addresses, and after lost ones."""
+    """Yields an event that is set when messages about addresses are selected, and after lost ones."""
     loop = asyncio.get_running_loop()
     notified = asyncio.Event()
     monitor = netlink_socket(NETLINK_ROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR)
     monitor.setblocking(False)
 
     def readable() -> None:
+        notices = bytearray()
         try:
-            while True:
-                if is_selected(monitor.recv(1 << 16)):
-                    notified.set()
+            for _ in range(_NOTICES_AT_ONCE):
+                notices += monitor.recv(1 << 16)
         except BlockingIOError:
-            return
+            pass
         except OSError:  # messages were lost: the list that follows has all
+            notified.set()
+        if notices and is_selected(bytes(notices)):
             notified.set()
 
     loop.add_reader(monitor, readable)
@@ -165,15 +168,15 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
 
 
 def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
-    """Returns whether a datagram reports that some link has lost one of these addresses."""
+    """Returns whether a message reports that some link has lost one of these addresses."""
     removed = (address_of(each.body).local for each in messages(buffer) if each.kind == RTM_DELADDR)
     return any(each in addresses for each in removed)
 
 
 def _concerns_node(buffer: bytes) -> bool:
-    """Returns whether some address is not a Service's. Services have many addresses, and each list has all."""
-    indices = set()
-    for name in _OF_SERVICES:
-        with suppress(OSError):
-            indices.add(socket.if_nametoindex(name))
+    """Returns whether some address is not a Service's. Services have many addresses, and each list has all.
+
+    The links are listed: to ask for one by a name that is missing makes the kernel run modprobe, and wait for it.
+    """
+    indices = {index for index, name in socket.if_nameindex() if name in _OF_SERVICES}
     return any(index_of(each.body) not in indices for each in messages(buffer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import struct
@@ -11,12 +12,14 @@ from ipaddress import ip_address
 
 import pytest
 
+from kdns.net import Address
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.netlink.io import addresses
 from kdns.netlink.io.addresses import interface_addresses, link_addresses, node_addresses
 from kdns.netlink.io.requests import InterruptedDumpError
+from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.protocol import attribute
-from kdns.netlink.uapi import IFA_ADDRESS, IFA_LOCAL, NETLINK_ROUTE, RTM_GETADDR
+from kdns.netlink.uapi import IFA_ADDRESS, IFA_LOCAL, NETLINK_ROUTE, RTM_DELADDR, RTM_GETADDR
 
 LO = socket.if_nametoindex("lo")
 Row = dict[int, str]
@@ -92,3 +95,46 @@ def test_the_addresses_of_a_link_are_listed_again_where_they_changed_meanwhile(r
     rows += [GONE] * 100
     with pytest.raises(InterruptedDumpError):
         link_addresses(LO)
+
+
+async def test_many_notices_list_the_links_once_and_look_for_none_by_name(
+    monkeypatch: pytest.MonkeyPatch, rows: list[Row]
+) -> None:
+    """To look for a missing link by its name makes the kernel run modprobe, which takes milliseconds each time."""
+    rows.append({IFA_LOCAL: "10.0.0.1"})
+    ours, kernels = socket.socketpair(type=socket.SOCK_DGRAM)
+    services, lists, told = 7, 0, list[tuple[Address, ...]]()
+
+    def links() -> list[tuple[int, str]]:
+        nonlocal lists
+        lists += 1
+        return [(LO, "lo"), (services, VIRTUAL_LINK)]
+
+    def looked_for(name: str) -> int:
+        raise AssertionError(name)
+
+    def notice(link: int) -> bytes:
+        body = struct.pack("=BBBBI", socket.AF_INET, 32, 0, 0, link)
+        return struct.pack("=IHHII", 16 + len(body), RTM_DELADDR, 0, 0, 0) + body
+
+    monkeypatch.setattr(addresses, "netlink_socket", lambda *_: ours)
+    monkeypatch.setattr(addresses, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(socket, "if_nameindex", links)
+    monkeypatch.setattr(socket, "if_nametoindex", looked_for)
+    watch = asyncio.create_task(addresses.watch_node_addresses(told.append))
+    try:
+        async with asyncio.timeout(10):
+            while not told:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.001)
+            lists = 0
+            for _ in range(50):
+                kernels.send(notice(services))
+            while not lists:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert (lists, len(told)) == (1, 1)
+            kernels.send(notice(services) + notice(LO))
+            while len(told) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    finally:
+        watch.cancel()
+        kernels.close()
