@@ -170,7 +170,7 @@ def kdns(at: Place) -> Iterator[Peer]:
         began_s = time.monotonic()
         with running(command, at.cores.server, at.folder / "kdns.log") as process:
             lines = read_until(process, "ready", at.folder / "kdns.log")
-            found = re.search(r"^dns +127\.0\.0\.1 port (\d+)", "\n".join(lines), re.MULTILINE)
+            found = re.search(r"^dns +127\.0\.0\.1:(\d+) ", "\n".join(lines), re.MULTILINE)
             if not found:
                 raise SystemExit(f"kdns did not say where it listens: {lines}")
             yield Peer("kdns", int(found[1]), dot, process.pid, began_s)
