@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Final
 
 _NANOSECONDS: Final = {
@@ -32,7 +31,7 @@ def parse_duration(text: str) -> float:
     unsigned = text[1:] if text[:1] in {"-", "+"} else text
     if unsigned == "0":
         return 0.0
-    total_ns, rest = Fraction(0), unsigned if len(text) <= _MAX_CHARS else ""
+    total_ns, scale, rest = 0, 1, unsigned if len(text) <= _MAX_CHARS else ""
     if not rest:
         raise ValueError(f"time: invalid duration {_quoted(text)}")
     while rest:
@@ -44,11 +43,13 @@ def parse_duration(text: str) -> float:
             raise ValueError(f"time: missing unit in duration {_quoted(text)}")
         if unit not in _NANOSECONDS:
             raise ValueError(f"time: unknown unit {_quoted(unit)} in duration {_quoted(text)}")
-        total_ns += Fraction(f"0{number}".removesuffix(".")) * _NANOSECONDS[unit]
+        whole, _, decimals = number.partition(".")
+        part_ns, part_scale = int(f"0{whole}{decimals}") * _NANOSECONDS[unit], 10 ** len(decimals)
+        total_ns, scale = total_ns * part_scale + part_ns * scale, scale * part_scale
         rest = rest[part.end() :]
-    if total_ns > _MAX_NS:
+    if total_ns > _MAX_NS * scale:
         raise DurationRangeError(f"time: invalid duration {_quoted(text)}")
-    return float(total_ns) / 1e9 * (-1 if text.startswith("-") else 1)
+    return total_ns / scale / 1e9 * (-1 if text.startswith("-") else 1)
 
 
 def format_duration(seconds: float) -> str:
@@ -59,16 +60,17 @@ def format_duration(seconds: float) -> str:
         return "0s"
     if total_ns < 10**9:
         unit = next(unit for unit in ("ms", "µs", "ns") if total_ns >= _NANOSECONDS[unit])
-        return sign + _decimal(Fraction(total_ns, _NANOSECONDS[unit])) + unit
+        return sign + _decimal(total_ns, _NANOSECONDS[unit]) + unit
     minutes, rest_ns = divmod(total_ns, _NANOSECONDS["m"])
     hours, minutes_left = divmod(minutes, 60)
     above = f"{hours}h{minutes_left}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{above}{_decimal(Fraction(rest_ns, 10**9))}s"
+    return f"{sign}{above}{_decimal(rest_ns, 10**9)}s"
 
 
-def _decimal(number: Fraction) -> str:
-    whole, rest = divmod(number, 1)
-    return f"{whole}.{int(rest * 10**9):09d}".rstrip("0").rstrip(".") if rest else str(whole)
+def _decimal(number: int, unit: int) -> str:
+    """Returns a number of nanoseconds in a unit, with as many decimals as it needs."""
+    whole, rest = divmod(number, unit)
+    return f"{whole}.{rest * 10**9 // unit:09d}".rstrip("0").rstrip(".") if rest else str(whole)
 
 
 def _quoted(text: str) -> str:

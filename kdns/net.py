@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from operator import ne
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import Final, Literal, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -101,12 +103,34 @@ def canonical_address(text: str) -> str:
 
 def packed(text: str) -> bytes:
     """Returns the address in 4 or 16 bytes, in network byte order, or b"" for other text."""
-    if _CANONICAL_IPV4.fullmatch(text):
-        return bytes(map(int, text.split(".")))
+    try:
+        return inet_pton(AF_INET6 if ":" in text else AF_INET, text)
+    except (OSError, ValueError):  # also for an IPv6 address with a zone, such as fe80::1%eth0
+        return _packed_with_zone(text) if "%" in text else b""
+
+
+def _packed_with_zone(text: str) -> bytes:
     try:
         return ip_address(text).packed
     except ValueError:
         return b""
+
+
+def packed_exactly(texts: Sequence[str]) -> list[bytes]:
+    """Returns addresses of one family; ValueError for texts of others, and for any that `packed_text` does not make."""
+    family = AF_INET6 if ":" in texts[0] else AF_INET
+    try:
+        addresses = [inet_pton(family, text) for text in texts]
+    except OSError as error:
+        raise ValueError(*error.args) from error
+    if family == AF_INET6 and any(map(ne, map(packed_text, addresses), texts)):
+        raise ValueError(texts)
+    return addresses
+
+
+def packed_text(address: bytes) -> str:
+    """Returns an address of 4 or 16 bytes as text, an IPv4-mapped one as ::ffff:10.0.0.1 (inet_ntop(3))."""
+    return inet_ntop(AF_INET if len(address) == IPV4_BYTES else AF_INET6, address)
 
 
 def unpacked(address: bytes) -> str:

@@ -12,16 +12,14 @@ from kdns import logs
 from kdns.dnsserver.config import TRANSPORTS
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.reload import Reloader
-from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.io.server import DnsServer, StatusSite
 from kdns.errors import ListenError
 from kdns.net import join_host_port
-from kdns.node_local.io.upkeep import linked, untracked
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.connections import ConnectionKind, share_out
-from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event
+from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
 from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
-from kdns.status.io.site import DnsStatus
 from kdns.status.paths import STATUS
 
 log = logs.get(__name__)
@@ -40,6 +38,13 @@ def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int)
     for path, (host, port) in paths.items():
         if not any(path.startswith(f"{other}/") for other in paths):
             say(f"{'status' if path == STATUS else 'http':{column}}http://{join_host_port(host, port)}{path}")
+
+
+def status_site() -> StatusSite:
+    """Returns the pages of the directive `status`."""
+    from kdns.status.io.site import DnsStatus  # noqa: PLC0415 - few servers have them
+
+    return DnsStatus()
 
 
 async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -91,10 +96,12 @@ async def serve(
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:
         return
-    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512, status=DnsStatus())
+    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512, status=status_site)
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local:
+            from kdns.node_local.io.upkeep import linked, untracked  # noqa: PLC0415 - netlink and nftables
+
             errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
             await stack.enter_async_context(linked(node_local, errors))
             listening = partial(untracked, node_local, errors)
@@ -124,6 +131,7 @@ async def _serve(
                 async with reloading(server.sha512):
                     await say_ready(server, say, stop)
                     exempt_from_gc()
+                    trim_memory()
                     await stop.wait()
                 if server.lameduck_s:
                     log.info("stopping", lameduck_s=server.lameduck_s)

@@ -147,9 +147,8 @@ async def _started(
     await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
     control_plane.when_ended(stop.set)
     output.show("starting DNS")
-    from kdns.apps.serve import reloading, say_listeners  # noqa: PLC0415
+    from kdns.apps.serve import reloading, say_listeners, status_site  # noqa: PLC0415
     from kdns.dnsserver.io.server import DnsServer  # noqa: PLC0415 - imported above
-    from kdns.status.io.site import DnsStatus  # noqa: PLC0415 - imported above
 
     scheme, token = "https" if given.tls_cert else "http", given.own_token
     url = f"{scheme}://{reachable(*control_plane.address)}"
@@ -161,7 +160,7 @@ async def _started(
             say(f"            {remark}")
     source = Source(endpoint=url, tls=ClientTLS(ca=given.tls_cert), token=token)
     servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
-    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=DnsStatus())
+    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=status_site)
     stack.push_async_callback(dns.stop)
     with in_words_of_flags(options):
         await dns.start()

@@ -6,7 +6,7 @@ snake case. resourceVersion is not decoded, so versions of an object with equal 
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
@@ -290,12 +290,21 @@ class EndpointPort(Slim, frozen=True):
     protocol: str | None = "TCP"
 
 
+if TYPE_CHECKING:
+    from kdns.cluster.packed import PackedEndpoints
+
+    Endpoints: TypeAlias = tuple[Endpoint, ...] | PackedEndpoints
+else:
+    Endpoints = tuple[Endpoint, ...]
+"""Endpoints as they are decoded, or as the state keeps them."""
+
+
 class EndpointSlice(Slim, frozen=True):
     """discovery.k8s.io/v1 EndpointSlice."""
 
     metadata: SliceMeta
     address_type: str = "IPv4"
-    endpoints: tuple[Endpoint, ...] | None = ()
+    endpoints: Endpoints | None = ()
     ports: tuple[EndpointPort, ...] | None = ()
 
     @property

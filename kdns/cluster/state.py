@@ -9,12 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import attrgetter
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from kdns.cluster.objects import (
-    Endpoint,
     EndpointSlice,
     Key,
     Namespace,
@@ -25,11 +25,11 @@ from kdns.cluster.objects import (
     ServiceCIDR,
     ServiceImport,
 )
+from kdns.cluster.packed import Same, packed_slice, slice_addresses
 from kdns.net import packed
 
 T = TypeVar("T", bound=Object)
 
-_ADDRESSES: Final = attrgetter("addresses")
 MAX_DELETED: Final = 1000
 """The most deleted Services that are remembered."""
 
@@ -57,27 +57,40 @@ OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
 
 
 class Index:
-    """Keys by IP address (packed), in order of arrival."""
+    """Keys by IP address (packed), in order of arrival. Most addresses have one key, which needs no dict."""
 
     def __init__(self) -> None:
-        self._keys: dict[bytes, dict[Key, None]] = {}
+        self._keys: dict[bytes, Key | dict[Key, None]] = {}
         self._sorted: list[bytes] | None = None  # built by the first search, updated from then on
 
-    def move(self, key: Key, old: Iterable[str], new: Iterable[str]) -> None:
-        """Moves `key` from its old addresses to its new ones."""
-        before, after = set(map(packed, old)), set(map(packed, new))
+    def move(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None:
+        """Moves `key` from its old addresses to its new ones; b"" is none."""
+        before, after = {*old} - {b""}, {*new} - {b""}
         for address in before - after:
-            keys = self._keys.get(address, {})
-            keys.pop(key, None)
-            if not keys and self._keys.pop(address, None) is not None and self._sorted is not None:
-                del self._sorted[bisect_left(self._sorted, address)]
-        for address in after - before - {b""}:
-            if address not in self._keys and self._sorted is not None:
+            self._remove(address, key)
+        for address in after - before:
+            keys = self._keys.setdefault(address, key)
+            if isinstance(keys, dict):
+                keys[key] = None
+            elif keys != key:
+                self._keys[address] = {keys: None, key: None}
+            elif self._sorted is not None:
                 insort(self._sorted, address)
-            self._keys.setdefault(address, {})[key] = None
+
+    def _remove(self, address: bytes, key: Key) -> None:
+        keys = self._keys[address]
+        if isinstance(keys, dict):
+            del keys[key]
+            if len(keys) == 1:
+                (self._keys[address],) = keys
+        else:
+            del self._keys[address]
+            if self._sorted is not None:
+                del self._sorted[bisect_left(self._sorted, address)]
 
     def __getitem__(self, address: bytes) -> Collection[Key]:
-        return self._keys.get(address, {}).keys()
+        keys = self._keys.get(address, ())
+        return keys.keys() if isinstance(keys, dict) else (keys,) if keys else ()
 
     def between(self, first: bytes, last: bytes) -> Iterator[bytes]:
         """Yields the indexed addresses from `first` to `last`, both of one family, in order."""
@@ -89,9 +102,20 @@ class Index:
                 yield addresses[position]
 
 
-def addresses_of(endpoints: Iterable[Endpoint] | None) -> Iterator[str]:
-    """Every address of some endpoints, ready or not."""
-    return chain.from_iterable(map(_ADDRESSES, endpoints or ()))
+SHARED_FIELDS: Final = (
+    "type",
+    "ports",
+    "ip_families",
+    "external_ips",
+    "load_balancer_source_ranges",
+    "session_affinity",
+    "session_affinity_config",
+    "external_traffic_policy",
+    "internal_traffic_policy",
+)
+"""Fields of a Service's spec that are equal in many Services."""
+MAX_SHARED: Final = 20_000
+_shared_fields: Final = attrgetter(*SHARED_FIELDS)
 
 
 @dataclass(slots=True)
@@ -121,6 +145,8 @@ class State:
     pods_by_ip: Index = field(default_factory=Index)
     changed_s: float = 0.0
     deleted: dict[Key, float] = field(default_factory=dict)
+    _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The first of all equal values, by value. Beyond `MAX_SHARED`, all are forgotten."""
     _by_kind: Mapping[type[Object], Mapping[Key, Object]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -138,9 +164,9 @@ class State:
         """Stores a new or changed object; returns None if it equals the stored one."""
         match obj:
             case Service():
-                return self._service(obj.key, obj)
+                return self._service(obj.key, self._with_shared_fields(obj))
             case EndpointSlice():
-                return self._slice(obj.key, obj)
+                return self._slice(obj.key, packed_slice(obj, self._same))
             case Pod():
                 return self._pod(obj.key, obj)
             case Namespace():
@@ -192,12 +218,25 @@ class State:
         """Returns the EndpointSlices of a Service, whether there is one of this key or not."""
         return self.slices_by_service.get(key, {}).values()
 
+    @property
+    def _same(self) -> Same:
+        """Returns the first of equal values: `same(value, value)`."""
+        if len(self._shared) > MAX_SHARED:
+            self._shared.clear()
+        return self._shared.setdefault
+
+    def _with_shared_fields(self, service: Service) -> Service:
+        same, values = self._same, _shared_fields(service.spec)
+        shared = dict(zip(SHARED_FIELDS, map(same, values, values), strict=True))
+        return replace(service, spec=replace(service.spec, **shared))
+
     def _service(self, key: Key, new: Service | None) -> Change[Service] | None:
         old = _swap(self.services, key, new)
         if old == new:
             return None
-        self.services_by_ip.move(key, old.virtual_ips if old else (), new.virtual_ips if new else ())
-        self.services_by_external_ip.move(key, old.external_ips if old else (), new.external_ips if new else ())
+        versions = old, new
+        self.services_by_ip.move(key, *(map(packed, each.virtual_ips if each else ()) for each in versions))
+        self.services_by_external_ip.move(key, *(map(packed, each.external_ips if each else ()) for each in versions))
         return Change(key, old, new)
 
     def _slice(self, key: Key, new: EndpointSlice | None) -> Change[EndpointSlice] | None:
@@ -206,29 +245,33 @@ class State:
             return None
         for endpoint_slice, is_new in ((old, False), (new, True)):
             if endpoint_slice:
-                _regroup(self.slices_by_service, endpoint_slice.service_key, endpoint_slice, is_new=is_new)
-                _regroup(self.slices_by_import, endpoint_slice.import_key, endpoint_slice, is_new=is_new)
-        old_endpoints, new_endpoints = old.endpoints if old else (), new.endpoints if new else ()
-        self.slices_by_ip.move(key, addresses_of(old_endpoints), addresses_of(new_endpoints))
+                _regroup(self.slices_by_service, endpoint_slice.service_key, key, endpoint_slice, is_new=is_new)
+                _regroup(self.slices_by_import, endpoint_slice.import_key, key, endpoint_slice, is_new=is_new)
+        self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
         return Change(key, old, new)
 
     def _pod(self, key: Key, new: Pod | None) -> Change[Pod] | None:
         old = _swap(self.pods, key, new)
         if old == new:
             return None
-        self.pods_by_ip.move(key, old.addresses if old else (), new.addresses if new else ())
+        self.pods_by_ip.move(key, *(map(packed, each.addresses if each else ()) for each in (old, new)))
         return Change(key, old, new)
 
 
 def _regroup(
-    groups: dict[Key, dict[Key, EndpointSlice]], group: Key | None, endpoint_slice: EndpointSlice, *, is_new: bool
+    groups: dict[Key, dict[Key, EndpointSlice]],
+    group: Key | None,
+    key: Key,
+    endpoint_slice: EndpointSlice,
+    *,
+    is_new: bool,
 ) -> None:
     """Puts a slice into the group that it belongs to, or takes it out."""
     if group and is_new:
-        groups.setdefault(group, {})[endpoint_slice.key] = endpoint_slice
+        groups.setdefault(group, {})[key] = endpoint_slice
     elif group:
         siblings = groups[group]
-        del siblings[endpoint_slice.key]
+        del siblings[key]
         if not siblings:
             del groups[group]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
+from kdns.cluster.packed import ready_addresses
 from kdns.cluster.state import State
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
@@ -28,7 +29,7 @@ from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.kubernetes.reverse import is_shown
-from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, ready_addresses, weighted
+from kdns.plugins.kubernetes.service import Node, endpoint_label, external_node, weighted
 from kdns.plugins.kubernetes.subjects import APEX, of_service
 from kdns.plugins.kubernetes.zone import NO_SUCH_NAME, KubernetesZone, NameRecords, Zones
 
@@ -154,9 +155,9 @@ class ExternalZones(Zones):
             service = self.state.services.get(endpoint_slice.service_key or ("", ""))
             if service is None or not service.is_headless or not self._is_shown(service.key[0]):
                 continue
-            for endpoint, own in ready_addresses(endpoint_slice):
-                if own == address:
-                    label = endpoint_label(endpoint, address, self.options)
+            for endpoint in ready_addresses(endpoint_slice):
+                if endpoint.address == address:
+                    label = endpoint_label(endpoint, self.options)
                     yield f"{label}.{self._base(service.key, zone)}"
 
     def _is_shown(self, namespace: str) -> bool:

@@ -175,7 +175,7 @@ def test_the_addresses_between_two_are_those_a_search_of_all_finds(
     index, held = Index(), dict[str, list[str]]()
     first, last = sorted((packed(one), packed(other)))
     for name, addresses in moves:
-        index.move(("", name), held.get(name, []), addresses)
+        index.move(("", name), map(packed, held.get(name, [])), map(packed, addresses))
         held[name] = addresses
         known = {packed(ip) for ips in held.values() for ip in ips} - {b""}
         if len(first) == len(last):

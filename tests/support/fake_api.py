@@ -158,7 +158,7 @@ class Cluster:
 
 
 def slice_address(one: EndpointSlice) -> str:
-    return (one.endpoints or ())[0].addresses[0]
+    return next(iter(one.endpoints or ())).addresses[0]
 
 
 def address_of(obj: Json) -> str:

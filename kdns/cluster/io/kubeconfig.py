@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from kdns.errors import InputError, KubeconfigError, ManifestError
 from kdns.runtime.files.bounded import bounded_text
-from kdns.runtime.files.yaml import documents, dumped
 
 Json: TypeAlias = dict[str, Any]
 KINDS: Final = ("contexts", "clusters", "users")
@@ -99,6 +98,8 @@ def _merged(paths: Sequence[Path]) -> Json:
 
 def mapping(path: Path, *, may_be_empty: bool) -> Json:
     """Returns the content of the file. Raises KubeconfigError unless it is a mapping, or empty if that is allowed."""
+    from kdns.runtime.files.yaml import documents  # noqa: PLC0415 - a server in a cluster reads no kubeconfig
+
     try:
         found = documents(str(path), bounded_text(path), repeated=[])
     except OSError as error:
@@ -187,6 +188,8 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
     for kind, entry in own.items():
         content[kind] = [*(each for each in content[kind] if each["name"] != OWN_NAME), {"name": OWN_NAME, **entry}]
     content["current-context"] = OWN_NAME
+    from kdns.runtime.files.yaml import dumped  # noqa: PLC0415 - a server in a cluster writes none
+
     try:
         _replace(path, dumped(content))
     except OSError as error:

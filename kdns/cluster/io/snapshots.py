@@ -20,7 +20,8 @@ from typing import BinaryIO, Final, Protocol
 import msgspec
 
 from kdns import logs
-from kdns.cluster.objects import Object
+from kdns.cluster.objects import EndpointSlice, Object
+from kdns.cluster.packed import unpacked_slice
 from kdns.cluster.snapshot import BYTES_MAX, FORMAT, Header, SnapshotError, read, trailer
 from kdns.cluster.source import SnapshotFile
 from kdns.cluster.state import AnyChange, State
@@ -184,7 +185,7 @@ class SnapshotKeeper:
             file.write(chunk)
 
         async for value in in_slices(values):
-            chunk += encode(value) + b"\n"
+            chunk += encode(unpacked_slice(value) if isinstance(value, EndpointSlice) else value) + b"\n"
             if len(chunk) >= _CHUNK_BYTES:
                 size_bytes += len(chunk)
                 if size_bytes > BYTES_MAX:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kdns.cluster.io.clusters import Cluster, Clusters
@@ -71,14 +71,14 @@ class DnsServer:
         dns_port: int = 53,
         default_source: Source | None = None,
         sha512: str = "",
-        status: StatusSite | None = None,
+        status: Callable[[], StatusSite] | None = None,
     ) -> None:
         self._configs = configs
         self.sha512 = sha512
         self.failed_reloads = 0
         self.reloads: deque[Reload] = deque(maxlen=MAX_RELOADS)
         """The last reloads, oldest first."""
-        self._status = status
+        self._status = lru_cache(1)(status) if status else None
         self._gathering: asyncio.Task[None] | None = None
         self._dns_port = dns_port
         self._clusters = Clusters(default_source)
@@ -296,13 +296,13 @@ class DnsServer:
 
                 return profiles()
             case StatusPage():
-                return dict(self._status.pages(self)) if self._status else {}
+                return dict(self._status().pages(self)) if self._status else {}
 
     def _start_gathering(self) -> None:
         """Gathers what the status page shows, if there is one."""
         has_page = any(isinstance(page, StatusPage) for setup in self._setups for page in setup.options.pages)
         if has_page and self._status and not self._gathering:
-            self._gathering = observed(self._status.run(self), "status")
+            self._gathering = observed(self._status().run(self), "status")
         elif not has_page and self._gathering:
             self._gathering.cancel()
             self._gathering = None

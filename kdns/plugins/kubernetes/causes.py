@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from kdns.cluster.objects import Endpoint, Key, Service
+from kdns.cluster.objects import Key, Service
+from kdns.cluster.packed import EndpointAddress, addresses_of, ready_addresses
 from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, address_type, type_name
-from kdns.net import Family, family_of_text, packed, parse_address, unpacked
+from kdns.net import Family, family_of_text, parse_address, unpacked
 from kdns.plugins.kubernetes.dashed import undashed
 from kdns.plugins.kubernetes.options import Options, PodMode
-from kdns.plugins.kubernetes.service import endpoint_label, port_labels, ready_addresses
+from kdns.plugins.kubernetes.service import endpoint_label, port_labels
 from kdns.plugins.kubernetes.zone import KubernetesZone
 from kdns.spelling import closest, listed
 
@@ -197,7 +198,7 @@ class ClusterCauses:
         elif not ready and not any(one.address_type == "FQDN" for one in slices):
             cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
-        elif qtype in FAMILIES and qtype not in {address_type(address) for _, address in ready}:
+        elif qtype in FAMILIES and qtype not in {address_type(each.address) for each in ready}:
             yield Cause(
                 f"the {len(ready)} ready endpoints of headless Service {name} have no {FAMILIES[qtype]} address"
             )
@@ -206,12 +207,8 @@ class ClusterCauses:
         else:
             yield Cause(f"headless Service {name} has {count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
 
-    def _ends(self, ready: Sequence[tuple[Endpoint, bytes]]) -> str:
-        names = (
-            f"{endpoint.target_ref.name} {unpacked(address)}" if endpoint.target_ref else unpacked(address)
-            for endpoint, address in ready
-        )
-        return listed(names, SHOWN)
+    def _ends(self, ready: Sequence[EndpointAddress]) -> str:
+        return listed((f"{each.pod} {unpacked(each.address)}".lstrip() for each in ready), SHOWN)
 
     # Below a Service
 
@@ -255,10 +252,10 @@ class ClusterCauses:
     def _endpoint(self, service: Service, label: str) -> Iterator[Cause]:
         name = "/".join(service.key)
         every = [
-            (endpoint_label(endpoint, address, self.options), endpoint)
+            (endpoint_label(each, self.options), endpoint)
             for one in self.state.slices_of(service.key)
             for endpoint in one.endpoints or ()
-            for address in filter(None, map(packed, endpoint.addresses))
+            for each in addresses_of(endpoint)
         ]
         own = [endpoint for text, endpoint in every if text == label]
         if any(endpoint.is_ready for endpoint in own):

@@ -12,6 +12,7 @@ from struct import pack
 from typing import Final
 
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
+from kdns.cluster.packed import ready_addresses
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
 from kdns.dns.names import MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of, reversed_address
 from kdns.dns.query import HEADER_BYTES
@@ -21,7 +22,7 @@ from kdns.dnsserver.exact import Found
 from kdns.net import packed
 from kdns.plugins.kubernetes import subjects
 from kdns.plugins.kubernetes.reverse import is_shown, ptr_targets
-from kdns.plugins.kubernetes.service import Node, endpoint_label, own_addresses, port_labels, ready_addresses, weight_of
+from kdns.plugins.kubernetes.service import Node, endpoint_label, own_addresses, port_labels, weight_of
 from kdns.plugins.kubernetes.zone import FIXED, MAX_FIXED_LABELS, KubernetesZone, Zones
 
 MAX_ENDPOINTS: Final = 64
@@ -111,12 +112,12 @@ class ClusterNames:
             if endpoint_slice.address_type == "FQDN":
                 return None
             numbers = _numbers(endpoint_slice.ports or (), asked)
-            for endpoint, address in ready_addresses(endpoint_slice):
-                label = endpoint_label(endpoint, address, self._options)
+            for endpoint in ready_addresses(endpoint_slice):
+                label = endpoint_label(endpoint, self._options)
                 if not _PLAIN_LABEL.fullmatch(label):
                     return None
                 host = bytes((len(label),)) + label.encode("ascii")
-                hosts.setdefault(host, []).append(address)
+                hosts.setdefault(host, []).append(endpoint.address)
                 pairs += [(host, number) for number in numbers]
         if not pairs:
             return None

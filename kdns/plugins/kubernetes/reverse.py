@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kdns.cluster.packed import ready_addresses
 from kdns.cluster.state import State
 from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.service import endpoint_label, ready_addresses
+from kdns.plugins.kubernetes.service import endpoint_label
 
 
 def ptr_targets(address: bytes, state: State, options: Options) -> tuple[str, ...]:
@@ -38,9 +39,9 @@ def endpoint_names(address: bytes, state: State, options: Options) -> Iterator[s
         service = state.services.get(endpoint_slice.service_key or ("", ""))
         if service is None or service.is_external_name or not is_shown(service.key[0], state, options):
             continue
-        for endpoint, own in ready_addresses(endpoint_slice):
-            if own == address:
-                label = endpoint_label(endpoint, address, options)
+        for endpoint in ready_addresses(endpoint_slice):
+            if endpoint.address == address:
+                label = endpoint_label(endpoint, options)
                 yield f"{label}.{service.key[1]}.{service.key[0]}.svc.{options.primary_zone.lstrip('.')}"
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
-from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort
+from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
+from kdns.cluster.packed import EndpointAddress, ready_addresses
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.rrset import Rdata, Srv
 from kdns.dns.types import CNAME, SRV, address_type
@@ -39,24 +40,14 @@ class Target:
     zone: str = ""
 
 
-def endpoint_label(endpoint: Endpoint, address: bytes, options: Options) -> str:
+def endpoint_label(endpoint: EndpointAddress, options: Options) -> str:
     """Returns the endpoint's label: its hostname, else its Pod's name if enabled, else its address with dashes."""
-    if endpoint.hostname:
-        return endpoint.hostname.lower()
-    pod = endpoint.target_ref.name if options.endpoint_pod_names and endpoint.target_ref else ""
-    if pod and len(pod) < 64 and "." not in pod:
+    address, hostname, pod, _ = endpoint
+    if hostname:
+        return hostname.lower()
+    if options.endpoint_pod_names and pod and len(pod) < 64 and "." not in pod:
         return pod.lower()
     return dashed(address)
-
-
-def ready_addresses(endpoint_slice: EndpointSlice) -> Iterator[tuple[Endpoint, bytes]]:
-    """Yields every ready endpoint of a slice with each of its addresses; nothing for slices of names."""
-    if endpoint_slice.address_type != "FQDN":
-        for endpoint in endpoint_slice.endpoints or ():
-            if endpoint.is_ready:
-                for text in endpoint.addresses:
-                    if address := packed(text):
-                        yield endpoint, address
 
 
 def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) -> Iterator[Target]:
@@ -67,9 +58,9 @@ def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) 
     for endpoint_slice in slices:
         cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
         below = f"{cluster}.{base}" if cluster else base
-        for endpoint, address in ready_addresses(endpoint_slice):
-            host = f"{endpoint_label(endpoint, address, options)}.{below}"
-            yield Target(host, address, endpoint_slice.ports or (), (endpoint.zone or "").lower())
+        for endpoint in ready_addresses(endpoint_slice):
+            host = f"{endpoint_label(endpoint, options)}.{below}"
+            yield Target(host, endpoint.address, endpoint_slice.ports or (), endpoint.zone.lower())
 
 
 class SliceNames:
@@ -221,7 +212,7 @@ def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Op
     if service.is_external_name or options.ignore_empty_service:
         return None
     if service.is_headless:
-        found = [address for one in slices for _, address in ready_addresses(one)] if options.endpoints else []
+        found = [each.address for one in slices for each in ready_addresses(one)] if options.endpoints else []
         return address_node(found) if found else None
     return address_node(filter(None, map(packed, service.virtual_ips)))
 

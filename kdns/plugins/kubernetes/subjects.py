@@ -5,22 +5,21 @@ Every name has its subject, whether it exists or not, so an NXDOMAIN is dropped 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from kdns.cluster.objects import (
-    Endpoint,
     EndpointSlice,
     Key,
     Namespace,
     Node,
-    Object,
     Pod,
     Service,
     ServiceCIDR,
     ServiceImport,
 )
-from kdns.cluster.state import AnyChange, State, addresses_of
+from kdns.cluster.packed import changed_addresses, slice_addresses
+from kdns.cluster.state import AnyChange, State
 from kdns.dnsserver.answers.response import EVERYTHING, Subject
 from kdns.net import packed
 
@@ -62,13 +61,14 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
                 yield REVERSE
                 if obj is new or new is None:
                     for endpoint_slice in state.slices_of(obj.key):
-                        yield from map(of_address, map(packed, addresses_of(endpoint_slice.endpoints)))
+                        yield from map(of_address, slice_addresses(endpoint_slice))
             case EndpointSlice():
-                if obj.service_key:
-                    yield of_service(obj.service_key)
-                if obj.import_key:
-                    yield of_service(obj.import_key)
-                yield from map(of_address, map(packed, addresses_of(_own_endpoints(obj, other))))
+                key = obj.service_key
+                yield from map(of_service, filter(None, (key, obj.import_key)))
+                if not isinstance(other, EndpointSlice) or key != other.service_key:
+                    yield from map(of_address, slice_addresses(obj))
+                elif obj is new:  # the names of other endpoints stay
+                    yield from map(of_address, changed_addresses(obj, other))
                 yield REVERSE
             case Pod():
                 yield from (of_pod(packed(ip)) for ip in obj.addresses)
@@ -78,14 +78,3 @@ def touched(change: AnyChange, state: State) -> Iterator[Subject]:
                 yield of_service(obj.key)
             case Node() | ServiceCIDR() | None:
                 pass
-
-
-def _own_endpoints(one: EndpointSlice, other: Object | None) -> Iterable[Endpoint]:
-    """Returns the endpoints of one version of a slice that the other version does not have: the names of others stay.
-
-    All of them if the slice belongs to another Service, because their names contain the Service's.
-    """
-    endpoints = one.endpoints or ()
-    if not isinstance(other, EndpointSlice) or other.service_key != one.service_key:
-        return endpoints
-    return {*endpoints}.difference(other.endpoints or ())

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Pod, Service
+from kdns.cluster.packed import ready_addresses
 from kdns.dns.names import Labels, is_below, labels_of, reverse_range
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NS, PTR, TXT, address_type
@@ -19,7 +20,7 @@ from kdns.net import packed
 from kdns.plugins.kubernetes.dashed import dashed
 from kdns.plugins.kubernetes.options import Options, PodMode
 from kdns.plugins.kubernetes.reverse import is_shown
-from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, ready_addresses, service_tree
+from kdns.plugins.kubernetes.service import UNNAMED, endpoint_label, service_tree
 from kdns.plugins.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, KubernetesZone, Zones
 from kdns.plugins.transfer import Transfer
 
@@ -126,8 +127,9 @@ def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
             continue
         base = _below(f"{service.key[1]}.{service.key[0]}.svc", primary)
         for endpoint_slice in slices:
-            for endpoint, address in ready_addresses(endpoint_slice):
-                pair = address, f"{endpoint_label(endpoint, address, zones.options)}.{base}"
+            for endpoint in ready_addresses(endpoint_slice):
+                address = endpoint.address
+                pair = address, f"{endpoint_label(endpoint, zones.options)}.{base}"
                 if address not in of_services and _is_within(address, bounds) and pair not in given:
                     given.add(pair)
                     yield RRset(_reverse_name(address), PTR, ttl_s, (pair[1],))

@@ -60,7 +60,7 @@ async def serving(
     monkeypatch.setattr(clusters, "follow", partial(follow, timing=timing))
     stanza = f"kubernetes cluster.local in-addr.arpa ip6.arpa {{\nendpoint {endpoint}\n{options}\n}}"
     configs = configure(parse(f".:0 {{\nbind 127.0.0.1\nerrors\n{SITES}{stanza}\n{more}\n}}\n"))
-    server = DnsServer(configs, status=DnsStatus())
+    server = DnsServer(configs, status=DnsStatus)
     try:
         await server.start()
         await until(lambda: server.is_synced or "startup_timeout" in options)

@@ -165,13 +165,13 @@ def test_an_index_is_searched_by_range_in_either_order_of_events() -> None:
     assert list(early.between(ip("0.0.0.0"), ip("255.255.255.255"))) == []
     for number, address in enumerate(addresses):
         for index in (early, late):
-            index.move(("shop", str(number)), (), (address, "nonsense"))
+            index.move(("shop", str(number)), (), (ip(address), b""))
     for index in (early, late):
         found = index.between(ip("10.0.0.0"), ip("10.0.0.255"))
         assert list(found) == [ip("10.0.0.1"), ip("10.0.0.9")], "no IPv6 address between, though its bytes would be"
-        index.move(("shop", "1"), (addresses[1],), ())
-        index.move(("shop", "x"), (), (addresses[0],))
-        index.move(("shop", "0"), (addresses[0],), ())
+        index.move(("shop", "1"), (ip(addresses[1]),), ())
+        index.move(("shop", "x"), (), (ip(addresses[0]),))
+        index.move(("shop", "0"), (ip(addresses[0]),), ())
         assert list(index.between(ip("10.0.0.0"), ip("10.0.0.255"))) == [ip("10.0.0.9")]
         assert list(index[ip("10.0.0.9")]) == [("shop", "x")]
         assert list(index[b""]) == []

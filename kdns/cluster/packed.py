@@ -1,0 +1,174 @@
+"""The endpoints of an EndpointSlice as the state keeps them: in bytes, and with what many of them share once.
+
+An Endpoint takes about 700 bytes, and a cluster may have hundreds of thousands of them. Packed, one takes 20 to 60.
+It is made again, equal to the first one, when the endpoints are iterated over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from kdns.cluster.objects import Conditions, Endpoint, EndpointSlice, Hints, TargetRef
+from kdns.net import packed, packed_exactly, packed_text
+
+Same: TypeAlias = Callable[[Any, Any], Any]
+"""`dict.setdefault` of a dict that has the first of equal values, by value."""
+
+_POD = "Pod"
+
+
+Traits: TypeAlias = tuple[Conditions | None, str | None, str | None, Hints | None]
+"""The fields that many endpoints share: conditions, node name, zone and hints."""
+Row: TypeAlias = tuple[bytes, Traits, str, str]
+"""An endpoint: its address in 4 or 16 bytes, its traits, its hostname and the name of its Pod, each "" if missing."""
+
+
+class EndpointAddress(NamedTuple):
+    """An address of an endpoint, in 4 or 16 bytes, with the fields that may be in its names; "" if missing."""
+
+    address: bytes
+    hostname: str
+    pod: str
+    zone: str
+
+
+class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """Endpoints with one address each, all of one family.
+
+    `addresses` has `width` bytes for each. `hostnames` and `pods` are separated by spaces; "" if none has one.
+    `namespace` is that of the Pods.
+    """
+
+    addresses: bytes
+    width: int
+    traits: tuple[Traits, ...]
+    hostnames: str
+    pods: str
+    namespace: str
+
+    def __len__(self) -> int:
+        return len(self.traits)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        for address, (conditions, node_name, zone, hints), hostname, pod in self.rows():
+            target = TargetRef(_POD, pod, self.namespace) if pod else None
+            yield Endpoint((packed_text(address),), conditions, hostname or None, target, node_name, hints, zone)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PackedEndpoints):
+            return (
+                self.addresses == other.addresses
+                and self.traits == other.traits
+                and (self.hostnames, self.pods, self.namespace) == (other.hostnames, other.pods, other.namespace)
+            )
+        return tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def rows(self) -> Iterator[Row]:
+        """Returns the endpoints one by one."""
+        missing = ("",) * len(self.traits)
+        hostnames = self.hostnames.split(" ") if self.hostnames else missing
+        pods = self.pods.split(" ") if self.pods else missing
+        return zip(self.packed_addresses(), self.traits, hostnames, pods, strict=True)
+
+    def packed_addresses(self) -> list[bytes]:
+        """Returns the address of each endpoint, in 4 or 16 bytes."""
+        addresses, width = self.addresses, self.width
+        return [addresses[at : at + width] for at in range(0, len(addresses), width)]
+
+    def ready_addresses(self) -> Iterator[EndpointAddress]:
+        """Yields the addresses of ready endpoints with what may be in their names."""
+        for address, (conditions, _, zone, _), hostname, pod in self.rows():
+            if conditions is None or conditions.ready is not False:
+                yield EndpointAddress(address, hostname, pod, zone or "")
+
+
+def packed_slice(endpoint_slice: EndpointSlice, same: Same) -> EndpointSlice:
+    """Returns an equal slice whose endpoints are packed, if all of them can be."""
+    endpoints = endpoint_slice.endpoints
+    made = _packed_endpoints(endpoints, same) if isinstance(endpoints, tuple) and endpoints else endpoints
+    ports, family = endpoint_slice.ports, endpoint_slice.address_type
+    return EndpointSlice(endpoint_slice.metadata, same(family, family), made, same(ports, ports))
+
+
+def unpacked_slice(endpoint_slice: EndpointSlice) -> EndpointSlice:
+    """Returns an equal slice with its endpoints as they are decoded."""
+    endpoints = endpoint_slice.endpoints
+    return replace(endpoint_slice, endpoints=endpoints if endpoints is None else tuple(endpoints))
+
+
+def _packed_endpoints(endpoints: tuple[Endpoint, ...], same: Same) -> tuple[Endpoint, ...] | PackedEndpoints:
+    try:
+        addresses = packed_exactly([address for (address,) in [each.addresses for each in endpoints]])
+        hostnames = _joined([each.hostname for each in endpoints])
+        pods, namespace = _pods([each.target_ref for each in endpoints])
+    except ValueError:
+        return endpoints
+    rows = [(each.conditions, each.node_name, each.zone, each.hints) for each in endpoints]
+    traits = tuple([same(row, row) for row in rows])
+    return PackedEndpoints(b"".join(addresses), len(addresses[0]), traits, hostnames, pods, same(namespace, namespace))
+
+
+def _pods(targets: Sequence[TargetRef | None]) -> tuple[str, str]:
+    """Returns the names of Pods and their namespace; ValueError for other targets, and for several namespaces."""
+    if not any(targets):
+        return "", ""
+    ((kind, namespace),) = {(each.kind, each.namespace) for each in targets if each}
+    names = [each.name if each else None for each in targets]
+    if kind != _POD or "" in names:
+        raise ValueError(kind)
+    return _joined(names), namespace
+
+
+def _joined(texts: Sequence[str | None]) -> str:
+    """Returns texts with spaces between them, "" if all are missing; ValueError if one has a space itself."""
+    if not any(texts):
+        return ""
+    joined = " ".join([text or "" for text in texts])
+    if joined.count(" ") != len(texts) - 1:
+        raise ValueError(joined)
+    return joined
+
+
+def ready_addresses(endpoint_slice: EndpointSlice) -> Iterable[EndpointAddress]:
+    """Returns every address of every ready endpoint of a slice; nothing for slices of names."""
+    endpoints = endpoint_slice.endpoints
+    if endpoint_slice.address_type == "FQDN" or endpoints is None:
+        return ()
+    return endpoints.ready_addresses() if isinstance(endpoints, PackedEndpoints) else _ready_addresses(endpoints)
+
+
+def _ready_addresses(endpoints: Iterable[Endpoint]) -> Iterator[EndpointAddress]:
+    for endpoint in endpoints:
+        if endpoint.is_ready:
+            yield from addresses_of(endpoint)
+
+
+def addresses_of(endpoint: Endpoint) -> Iterator[EndpointAddress]:
+    """Yields the addresses of an endpoint."""
+    pod = endpoint.target_ref.name if endpoint.target_ref else ""
+    for text in endpoint.addresses:
+        if address := packed(text):
+            yield EndpointAddress(address, endpoint.hostname or "", pod, endpoint.zone or "")
+
+
+def changed_addresses(one: EndpointSlice, other: EndpointSlice) -> list[bytes]:
+    """Returns the addresses of the endpoints that only one of two versions of a slice has."""
+    first, second = one.endpoints, other.endpoints
+    if isinstance(first, PackedEndpoints) and isinstance(second, PackedEndpoints):
+        return [address for address, *_ in {*first.rows()} ^ {*second.rows()}]
+    return [packed(text) for endpoint in {*(first or ())} ^ {*(second or ())} for text in endpoint.addresses]
+
+
+def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterable[bytes]:
+    """Returns every address of a slice in 4 or 16 bytes, ready or not; b"" for text that is no address."""
+    endpoints = endpoint_slice.endpoints if endpoint_slice else None
+    if isinstance(endpoints, PackedEndpoints):
+        return endpoints.packed_addresses()
+    return [packed(text) for endpoint in endpoints or () for text in endpoint.addresses]
