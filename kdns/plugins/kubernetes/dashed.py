@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kdns.net import packed, unpacked
+from kdns.net import IPV4_BYTES, packed, unpacked
 
 _DASHED: Final = re.compile(r"[0-9a-f](?:[0-9a-f-]*[0-9a-f])?\Z")
 
@@ -15,7 +15,10 @@ def dashed(address: bytes) -> str:
 
     `fd00::` would end in a dash, which host names must not (RFC 952): it gets a zero, as in CoreDNS.
     """
-    label = unpacked(address).replace(".", "-").replace(":", "-")
+    if len(address) == IPV4_BYTES:
+        first, second, third, fourth = address
+        return f"{first}-{second}-{third}-{fourth}"
+    label = unpacked(address).replace(":", "-")
     return f"{'0' if label.startswith('-') else ''}{label}{'0' if label.endswith('-') else ''}"
 
 

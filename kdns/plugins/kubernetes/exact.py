@@ -16,7 +16,7 @@ from kdns.cluster.packed import ready_addresses
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
 from kdns.dns.names import MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of, reversed_address
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A, address_type
+from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A
 from kdns.dnsserver.answers.response import Subject, ZoneSoa
 from kdns.dnsserver.exact import Found
 from kdns.net import packed
@@ -32,6 +32,7 @@ _SERVICE_LABELS: Final = 3
 _PORT_LABELS: Final = 5
 _PLAIN_LABEL: Final = re.compile(r"[a-z0-9_-]{1,63}")
 """A label whose text is its bytes."""
+_POINTER_BYTES: Final = 2
 _OWN: Final = b""
 """The label of the Service's own name, among those of its endpoints."""
 
@@ -54,6 +55,9 @@ class ClusterNames:
             rtype: QUESTION_POINTER + pack("!HHIH", rtype, IN, self.ttl_s, size_bytes)
             for rtype, size_bytes in ((A, 4), (AAAA, 16))
         }
+        self._fixed = {4: self._starts[A][_POINTER_BYTES:], 16: self._starts[AAAA][_POINTER_BYTES:]}
+        """What is between the owner and an address of so many bytes."""
+        self._srv_start = QUESTION_POINTER + pack("!HHI", SRV, IN, self.ttl_s)
 
     def find(self, labels: Sequence[bytes], qtype: int, name: bytes) -> Found | None:
         """See ExactNames. What is from a snapshot is marked by the chain."""
@@ -114,7 +118,7 @@ class ClusterNames:
             numbers = _numbers(endpoint_slice.ports or (), asked)
             for endpoint in ready_addresses(endpoint_slice):
                 label = endpoint_label(endpoint, self._options)
-                if not _PLAIN_LABEL.fullmatch(label):
+                if (endpoint.hostname or endpoint.pod) and not _PLAIN_LABEL.fullmatch(label):
                     return None
                 host = bytes((len(label),)) + label.encode("ascii")
                 hosts.setdefault(host, []).append(endpoint.address)
@@ -126,7 +130,7 @@ class ClusterNames:
     def _targets(
         self,
         pairs: Sequence[tuple[bytes, int]],
-        hosts: Mapping[bytes, Iterable[bytes]],
+        hosts: Mapping[bytes, Sequence[bytes]],
         name: bytes,
         service_at: int,
         subject: Subject,
@@ -138,24 +142,28 @@ class ClusterNames:
         service_name = name[service_at:]
         if len(service_name) + max(map(len, hosts)) > MAX_NAME_BYTES:
             return None
-        weight, start = weight_of(pairs), QUESTION_POINTER + pack("!HHI", SRV, IN, self.ttl_s)
+        weight, rdata_bytes, start = weight_of(pairs), 6 + len(service_name), self._srv_start
         used = dict.fromkeys(pairs)
         records = [
-            start + pack("!HHHH", 6 + len(host) + len(service_name), 0, weight, port) + host + service_name
+            b"".join((start, pack("!HHHH", rdata_bytes + len(host), 0, weight, port), host, service_name))
             for host, port in used
         ]
         at = HEADER_BYTES + len(name) + 4 + sum(map(len, records))
         zone_at = HEADER_BYTES + len(name) - self._zone_bytes
         base = service_name[: -self._zone_bytes] + pack("!H", POINTER | zone_at)
-        additional = []
-        for host in dict.fromkeys(host for host, _ in used):
-            owner, base_at, host_at = host + base, at + len(host), at
-            base = base if len(base) == 2 else pack("!H", POINTER | base_at)
-            for address in sorted(dict.fromkeys(hosts[host]), key=len):  # A before AAAA
-                record = owner + self._starts[address_type(address)][2:] + address
+        additional: list[bytes] = []
+        for host in {host: None for host, _ in used}:
+            owner, host_at = host + base, at
+            if len(base) > _POINTER_BYTES:
+                base = pack("!H", POINTER | at + len(host))
+            addresses = hosts[host]
+            if len(addresses) > 1:
+                addresses = sorted(dict.fromkeys(addresses), key=len)  # A before AAAA
+            for address in addresses:
+                record = owner + self._fixed[len(address)] + address
                 additional.append(record)
                 at += len(record)
-                owner = pack("!H", POINTER | host_at)
+                owner = pack("!H", POINTER | host_at) if len(addresses) > 1 else owner
         return Found(NOERROR, (subject,), None, tuple(records), tuple(additional)) if at <= MAX_OFFSET else None
 
     def _pointer(self, labels: Sequence[bytes]) -> Found | None:
