@@ -78,13 +78,15 @@ class SourceNat(NamedTuple):
     """The inputs that decide about masquerading in one family of one node.
 
     `detects_pods`: packets of local Pods are recognizable. `relays`: every connection to an endpoint is the
-    node's own. `has_one_list`: a front has one list of endpoints for all clients.
+    node's own. `has_one_list`: a front has one list of endpoints for all clients. `treats_clients_alike`: it also
+    masquerades all of them or none.
     """
 
     detects_pods: bool
     masquerade_all: bool = False
     relays: bool = False
     has_one_list: bool = False
+    treats_clients_alike: bool = False
 
 
 @cache
@@ -107,11 +109,13 @@ def external_branches(verdict: Verdict, nat: SourceNat, *, is_local: bool, is_gu
 
     `is_local` (externalTrafficPolicy Local): clients keep their address, and packets of local Pods and of the node
     itself go to any endpoint (short circuit), whatever the verdict for others; where a front has one list, to the list
-    that the others get, or to any endpoint where they get none. `is_guarded`: source ranges apply.
+    that the others get, or to any endpoint where they get none. Where clients are treated alike, there is no short
+    circuit. `is_guarded`: source ranges apply.
     """
     guard = (Branch(Client.OUTSIDE_SOURCE_RANGES, Verdict.DROP),) if is_guarded else ()
-    if not is_local or verdict is Verdict.REJECT:
-        return Branches((*guard, Branch(Client.ANY, verdict, masquerade=verdict in ENDPOINT_SETS)))
+    if not is_local or verdict is Verdict.REJECT or nat.treats_clients_alike:
+        masquerade = verdict in ENDPOINT_SETS and not is_local
+        return Branches((*guard, Branch(Client.ANY, verdict, masquerade=masquerade)))
     own = verdict if nat.has_one_list and verdict in ENDPOINT_SETS else Verdict.CLUSTER
     pods = (Branch(Client.LOCAL_POD, own, masquerade=nat.relays),) if nat.detects_pods else ()
     node = Branch(Client.NODE, own, masquerade=True)

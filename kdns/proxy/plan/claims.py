@@ -124,6 +124,8 @@ class Claims:
         """Returns why this claim is refused, whatever others there are; "" if it is not."""
         if not 0 < key.port <= MAX_PORT:
             return f"{key.port} is not a port from 1 to {MAX_PORT}"
+        if key.protocol not in (mode := self._half.mode).protocols:
+            return f"mode {mode.name} serves {' and '.join(sorted(mode.protocols))}, not {key.protocol}"
         if claim.kind is FrontKind.EXTERNAL_IP and not self._has_external_ips:
             return "the feature gate AllowServiceExternalIPs is off"
         for address in self._addresses(key):

@@ -73,6 +73,21 @@ class ProtectedPort(NamedTuple):
     network: Network | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """The section winkernel of the settings, which a renderer reads.
+
+    `name` is that of the Pods' network, `source_vip` the source of translated packets on an overlay network.
+    `gateway_endpoint` is the name of the endpoint that gets the health checks of load balancers, and `healthz_port` its
+    port for Services without a health check node port; 0: these checks are not forwarded.
+    """
+
+    name: str = ""
+    source_vip: str = ""
+    gateway_endpoint: str = ""
+    healthz_port: int = 0
+
+
 OF_THE_NODE: Final = (
     ProtectedPort("ssh of this node", 22, "TCP"),
     ProtectedPort("the kubelet of this node", 10250, "TCP"),
@@ -87,6 +102,7 @@ class ProxyConfig:
     `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is AllowServiceExternalIPs. The
     endpoints of the Service `kubernetes` are protected beside `protected_ports`. `masquerade_mark` has one bit:
     masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode leaves the choice to a scheduler.
+    `host_network` is for mode kernelspace.
     """
 
     mode: Mode
@@ -100,3 +116,4 @@ class ProxyConfig:
     protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = DEFAULT_SCHEDULER
+    host_network: HostNetwork = HostNetwork()

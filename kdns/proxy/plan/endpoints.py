@@ -6,8 +6,9 @@ ones down to a node or a zone, but only if each of them has hints and one of the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import Struct
@@ -141,6 +142,17 @@ def endpoint_lists(
         local = _endpoints([each for each in here if each.is_ready] or [each for each in here if each.is_fallback])
     has_any = bool(ready) or any(each.is_fallback for each in known)
     return EndpointLists(cluster, local, has_any)
+
+
+def with_one_port(lists: EndpointLists) -> EndpointLists:
+    """Returns the lists with endpoints of one port each: that of most endpoints, of several such ports the lowest."""
+    return replace(lists, cluster=_of_one_port(lists.cluster), local=_of_one_port(lists.local))
+
+
+def _of_one_port(endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
+    counts = Counter(each.port for each in endpoints)
+    port = min(counts, key=lambda each: (-counts[each], each), default=0)
+    return tuple(each for each in endpoints if each.port == port)
 
 
 def _endpoints(known: Iterable[Candidate]) -> tuple[ServiceEndpoint, ...]:

@@ -60,3 +60,17 @@ class Mode:
         default=False,
     )
     schedules: bool = _semantic("a scheduler of the kernel chooses the endpoint, not chance", default=False)
+    refuses: bool = _semantic(
+        "packets to a front without endpoints are rejected or dropped, not left alone", default=True
+    )
+    treats_clients_alike: bool = _semantic(
+        "a packet to a front is treated alike whoever sends it: a Pod of the node, the node itself or another machine",
+        default=False,
+    )
+    restricts_sources: bool = _semantic("loadBalancerSourceRanges restrict clients", default=True)
+    restricts_node_ports: bool = _semantic("nodePortAddresses restricts node ports", default=True)
+    times_affinity: bool = _semantic("the affinity of a client ends after its timeoutSeconds", default=True)
+    has_one_target_port: bool = _semantic(
+        "all endpoints of a front have one port, that of most of them; others are not used", default=False
+    )
+    supported_endpoints: int = _semantic("the number of endpoints of a front that is documented as supported", 0)

@@ -70,12 +70,12 @@ def node_port_addresses(family: Family, config: ProxyConfig, node: NodeView) -> 
 
 
 def _networks(family: Family, config: ProxyConfig, node: NodeView) -> Iterator[Network]:
-    if PRIMARY in config.node_port_addresses:
+    if PRIMARY in config.node_port_addresses and config.mode.restricts_node_ports:
         for address in node.primary:
             if address.version == VERSION[family] and (network := parse_network(str(address))):
                 yield network
         return
     own = [each for each in config.node_port_addresses if not isinstance(each, str)]
-    own = [each for each in own if each.version == VERSION[family]]
+    own = [each for each in own if each.version == VERSION[family] and config.mode.restricts_node_ports]
     everywhere = parse_network("0.0.0.0/0" if family == "IPv4" else "::/0")
     yield from own or ((everywhere,) if everywhere else ())

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, assert_never
 from kdns.cluster.objects import Key
 from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
-from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView
+from kdns.proxy.plan.config import DEFAULT_MARK, HostNetwork, LocalPods, NodeView
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
 from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
@@ -64,6 +64,13 @@ class FrontKey(NamedTuple):
         return f"{join_host_port(self.address or '*', self.port)}/{self.protocol}"
 
 
+class Limit(NamedTuple):
+    """What the mode does not do for a Service port, in words; `kind` is the kind of its fronts, None for all."""
+
+    text: str
+    kind: FrontKind | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PortPlan:
     """All decisions for one Service port in one family.
@@ -76,6 +83,7 @@ class PortPlan:
     `created` is the Service's creationTimestamp: older claims to a front come first.
     `proxy_protocol` is the version, "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's
     addresses, or "". `serving` are a UDP port's endpoints on any node that still answer, in use or not.
+    `limits` say what its Service requests and the mode does not do.
     """
 
     name: PortName
@@ -91,6 +99,7 @@ class PortPlan:
     proxy_protocol: str = ""
     serving: tuple[ServiceEndpoint, ...] = ()
     created: str = ""
+    limits: tuple[Limit, ...] = ()
 
     def branches(self, kind: FrontKind) -> Branches:
         """Returns the branches of a front of this kind."""
@@ -151,7 +160,7 @@ class Refusal(NamedTuple):
 class FamilyPlan:
     """One family's part of a plan.
 
-    `refused` are the Service ports that do not get a front, by that front.
+    `refused` are the Service ports that do not get a front, by that front. `limited` are the Service ports with limits.
     `cluster_ip` are the branches of cluster IPs with policy Cluster that have endpoints, and `external_local` those of
     externalTrafficPolicy Local where this node has endpoints, whatever the Service.
     `virtual_ips` are addresses that belong to Services only, with their number of fronts: cluster IPs; in a mode that
@@ -160,7 +169,7 @@ class FamilyPlan:
     `unallocated` are the service ranges except loopback ones, which do not overlap: packets to unused cluster IPs in
     them are dropped. It is empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that
     renderers use for packets to masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a
-    random choice.
+    random choice. `host_network` is for the renderer of mode kernelspace.
     """
 
     family: Family
@@ -170,6 +179,7 @@ class FamilyPlan:
     ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
     fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
     refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
+    limited: Mapping[PortName, PortPlan] = field(default_factory=dict)
     virtual_ips: Mapping[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
     cluster_ip: Branches = field(default_factory=Branches)
@@ -178,6 +188,7 @@ class FamilyPlan:
     unallocated: tuple[Network, ...] = ()
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = ""
+    host_network: HostNetwork = field(default_factory=HostNetwork)
 
     def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:
         """Returns the front that a packet goes to; an address of a Service comes before a node port."""
@@ -238,4 +249,14 @@ class Plan:
             for family_plan in (self.ipv4, self.ipv6)
             for key, refusals in family_plan.refused.items()
             for each in refusals
+        }
+
+    @property
+    def limits(self) -> dict[tuple[Key, str], None]:
+        """What the mode does not do for a Service, in words, by both."""
+        return {
+            (name[:2], limit.text): None
+            for family_plan in (self.ipv4, self.ipv6)
+            for name, port in family_plan.limited.items()
+            for limit in port.limits
         }

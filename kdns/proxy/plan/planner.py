@@ -85,9 +85,15 @@ class _FamilyPlanner:
         self._ports: dict[PortName, PortPlan] = {}
         self._fronts: dict[FrontKey, Front] = {}
         self._refused: dict[FrontKey, tuple[Refusal, ...]] = {}
+        self._limited: dict[PortName, PortPlan] = {}
         self._virtual_ips: dict[str, int] = {}
         self.plan = replace(
-            start, ports=self._ports, fronts=self._fronts, refused=self._refused, virtual_ips=self._virtual_ips
+            start,
+            ports=self._ports,
+            fronts=self._fronts,
+            refused=self._refused,
+            limited=self._limited,
+            virtual_ips=self._virtual_ips,
         )
         self.claims = Claims(start, config)
         self._by_service: dict[Key, tuple[PortName, ...]] = {}
@@ -106,10 +112,13 @@ class _FamilyPlanner:
             self._old_ports.setdefault(name, old)
             if old:
                 del self._ports[name]
+                self._limited.pop(name, None)
                 self.claims.remove(old)
             if now:
                 self._ports[name] = now
                 self.claims.add(now)
+                if now.limits:
+                    self._limited[name] = now
 
     def settle(self) -> Difference:
         """Brings the plan up to all replacements since the last call; returns the difference."""

@@ -16,10 +16,12 @@ from kdns.net import (
     parse_network,
 )
 from kdns.proxy.plan.branches import SourceNat, Verdict, cluster_ip_branches, external_branches
-from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.endpoints import EndpointLists, Policies, candidates, endpoint_lists
+from kdns.proxy.plan.config import PRIMARY, NodeView, ProxyConfig
+from kdns.proxy.plan.endpoints import EndpointLists, Policies, candidates, endpoint_lists, with_one_port
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import node_port_addresses
-from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, PortName, PortPlan
+from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, Limit, PortName, PortPlan
+from kdns.spelling import listed
 
 AFFINITY_DEFAULT_S: Final = 10800
 AFFINITY_MAX_S: Final = 86400
@@ -41,14 +43,15 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         unallocated=_routed(config.service_cidrs, family) if mode.drops_unallocated else (),
         masquerade_mark=config.masquerade_mark,
         scheduler=config.scheduler if mode.schedules else "",
+        host_network=config.host_network,
     )
 
 
 def source_nat(family: Family, config: ProxyConfig) -> SourceNat:
     """Returns the configuration's part in masquerading."""
-    detects_pods = config.local_pods is not None and config.local_pods.of(family) is not None
-    mode = config.mode
-    return SourceNat(detects_pods, config.masquerade_all, mode.relays, mode.has_one_list)
+    mode, pods = config.mode, config.local_pods
+    detects_pods = pods is not None and pods.of(family) is not None and not mode.treats_clients_alike
+    return SourceNat(detects_pods, config.masquerade_all, mode.relays, mode.has_one_list, mode.treats_clients_alike)
 
 
 def _of_family(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
@@ -108,6 +111,15 @@ def _port_plan(
     ranges = _source_ranges(service, family)
     affinity = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
     timeout_s = min(max(affinity.timeout_seconds or 0, 0) if affinity else 0, AFFINITY_MAX_S) or AFFINITY_DEFAULT_S
+    affinity_s = timeout_s if spec.session_affinity == "ClientIP" else 0
+    limits = (
+        *_limits(port, config, has_ranges=bool(ranges), affinity_s=affinity_s),
+        *_endpoint_limits(endpoints, mode),
+    )
+    if mode.has_one_target_port:
+        endpoints = with_one_port(endpoints)
+    if not mode.restricts_sources:
+        ranges = ()
     balancer_ips = _balancer_ips(service, family)
     if any(own in each for each in ranges for own in node.addresses if own.version == each.version):
         # A packet of the node to such an address returns with that address as its source.
@@ -122,15 +134,41 @@ def _port_plan(
         external,
         external_branches(verdict, nat, is_local=is_local, is_guarded=True) if is_guarded else external,
         endpoints,
-        fronts if port.protocol in mode.protocols else (),
+        fronts,
         _collapsed(ranges),
         _hairpins(endpoints, config),
-        timeout_s if spec.session_affinity == "ClientIP" else 0,
+        affinity_s,
         health_check_port(service),
         service.metadata.annotations.proxy_protocol if service.metadata.annotations and mode.relays else "",
         tuple(each.endpoint for each in known if each.is_ready or each.is_serving) if port.protocol == "UDP" else (),
         service.metadata.creation_timestamp or "",
+        limits,
     )
+
+
+def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinity_s: int) -> Iterator[Limit]:
+    """Yields what the Service or nodePortAddresses requests and the mode does not do."""
+    mode = config.mode
+    if has_ranges and not mode.restricts_sources:
+        text = f"loadBalancerSourceRanges has no effect in mode {mode.name}: every client is served"
+        yield Limit(text, FrontKind.LOAD_BALANCER_IP)
+    restricted = [each for each in config.node_port_addresses if each == PRIMARY or each.prefixlen > 0]
+    if port.node_port and restricted and not mode.restricts_node_ports:
+        text = f"nodePortAddresses has no effect in mode {mode.name}: node ports are at all addresses of the node"
+        yield Limit(text, FrontKind.NODE_PORT)
+    if affinity_s not in {0, AFFINITY_DEFAULT_S} and not mode.times_affinity:
+        yield Limit(f"the timeoutSeconds of session affinity have no effect in mode {mode.name}")
+
+
+def _endpoint_limits(endpoints: EndpointLists, mode: Mode) -> Iterator[Limit]:
+    """Yields what the mode does not do with so many endpoints, or with endpoints of several ports."""
+    ports = sorted({each.port for each in endpoints.reachable})
+    if len(ports) > 1 and mode.has_one_target_port:
+        numbers = listed(map(str, ports))
+        yield Limit(f"mode {mode.name} uses endpoints of one port only, and the endpoints have the ports {numbers}")
+    count = max(len(endpoints.cluster), len(endpoints.local))
+    if 0 < mode.supported_endpoints < count:
+        yield Limit(f"mode {mode.name} supports {mode.supported_endpoints} endpoints of a Service, and it has {count}")
 
 
 def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:
@@ -143,6 +181,8 @@ def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:
 
 
 def _hairpins(endpoints: EndpointLists, config: ProxyConfig) -> tuple[str, ...]:
+    if config.mode.treats_clients_alike:
+        return ()
     lists = (endpoints.cluster, endpoints.local)
     everywhere = config.mode.hairpins_everywhere
     return tuple({each.address: None for some in lists for each in some if each.is_local or everywhere})

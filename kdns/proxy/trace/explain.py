@@ -92,9 +92,20 @@ def _selection(
     node_names = _node_names(slices)
     unused = (each for each in known if each.endpoint not in in_use)
     return remarks, tuple(
-        UnusedEndpoint(each.endpoint, _reason(each, node, node_names.get(each.endpoint.address, ""), is_local=is_local))
+        UnusedEndpoint(
+            each.endpoint,
+            _of_another_port(family_plan, each, used)
+            or _reason(each, node, node_names.get(each.endpoint.address, ""), is_local=is_local),
+        )
         for each in unused
     )
+
+
+def _of_another_port(family_plan: FamilyPlan, candidate: Candidate, used: Sequence[ServiceEndpoint]) -> str:
+    """Returns why the port of an endpoint excludes it, or ""."""
+    if not family_plan.mode.has_one_target_port or not used or candidate.endpoint.port == used[0].port:
+        return ""
+    return f"has another port than {used[0].port}: mode {family_plan.mode.name} uses endpoints of one port only"
 
 
 def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kdns.net import Address, family_of, is_link_local_ipv6, join_host_port
 from kdns.proxy.ipvs.virtual_servers import chosen_by
@@ -85,14 +85,17 @@ def _without_front(family_plan: FamilyPlan, packet: Packet) -> Trace:
 
 def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
     branch = family_plan.branch(front, packet.source, packet.interface)
-    reasons = [_found(front), *_client(family_plan, front, branch, packet)]
+    reasons = [_found(front), *_client(family_plan, front, branch, packet), *_limits(front)]
     if branch.client is Client.OUTSIDE_SOURCE_RANGES:
         return Trace(Fate.DROPPED, tuple(reasons), front)
     verdict, endpoints = branch.verdict, front.port.endpoints_of(branch.verdict)
-    if verdict is Verdict.REJECT:
-        return Trace(Fate.REJECTED, (*reasons, "no endpoint is ready, on any node"), front, verdict=verdict)
-    if verdict is Verdict.DROP:
-        return Trace(Fate.DROPPED, (*reasons, "there is none that can serve"), front, verdict=verdict)
+    if verdict in _REFUSALS:
+        fate, why = _REFUSALS[verdict]
+        reasons.append(why)
+        if not family_plan.mode.refuses:
+            fate = Fate.UNTOUCHED
+            reasons.append(f"mode {family_plan.mode.name} has no rule for a front without endpoints")
+        return Trace(fate, tuple(reasons), front, verdict=verdict)
     blocked = unreachable(family_plan, packet.source, packet.destination, endpoints)
     if endpoints and blocked.endpoints == endpoints:
         return Trace(Fate.DROPPED, (*reasons, blocked.why), front, verdict=verdict)
@@ -119,10 +122,22 @@ def _on_node(
     is_spared = not family_plan.node.has(packet.source) or (
         family_plan.mode.owns_addresses and packet.source.is_loopback
     )
-    if family_plan.mode.relays or not is_spared:
+    if family_plan.mode.relays or family_plan.mode.treats_clients_alike or not is_spared:
         return ()
     own = set(map(str, family_plan.node.addresses))
     return tuple(each for each in endpoints if each.address in own)
+
+
+_REFUSALS: Final = {
+    Verdict.REJECT: (Fate.REJECTED, "no endpoint is ready, on any node"),
+    Verdict.DROP: (Fate.DROPPED, "there is none that can serve"),
+}
+"""The fate of a packet that no endpoint gets, and why."""
+
+
+def _limits(front: Front) -> Iterable[str]:
+    """Yields what the mode does not do for the Service port at this front."""
+    return (each.text for each in front.port.limits if each.kind in {None, front.kind})
 
 
 def _found(front: Front) -> str:
@@ -149,8 +164,10 @@ def _client(family_plan: FamilyPlan, front: Front, branch: Branch, packet: Packe
 
 def _choice(family_plan: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
     names = listed(join_host_port(each.address, each.port) for each in endpoints)
-    if front.port.affinity_s:
+    if front.port.affinity_s and family_plan.mode.times_affinity:
         yield f"a client keeps its endpoint for {front.port.affinity_s} s after its last connection"
+    elif front.port.affinity_s:
+        yield "a client keeps its endpoint while the endpoints stay: it is chosen by a hash of the client's address"
     if len(endpoints) == 1:
         yield f"the one endpoint is {names}"
     else:
@@ -195,6 +212,8 @@ def unreachable(
     It looks at source addresses before the rules translate, or after. Mode iptables sets route_localnet as long as its
     node ports are at 127.0.0.1; other modes leave it as it is.
     """
+    if family_plan.mode.treats_clients_alike:
+        return Unreachable()
     if family_plan.mode.relays:
         return _from_loopback_to_elsewhere(family_plan, source, destination, endpoints)
     if source.is_loopback:

@@ -10,11 +10,13 @@ from dataclasses import fields, replace
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cli.main import main
+from kdns.cluster.objects import Service
 from kdns.errors import InputError
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.modes import MODES, NAMES, REFUSALS, rendered, semantics
@@ -23,12 +25,12 @@ from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.plan import FamilyPlan
-from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import MODES as RUNNABLE
-from kdns.proxy.trace.trace import Packet, trace
+from kdns.proxy.trace.trace import Fate, Packet, trace
 
 RENDERS_OR_RUNS = {"monitor", "proxier", "relay_set", "table", "tables", "text"}
 """Modules of a mode that renders or runs."""
@@ -85,6 +87,7 @@ def test_any_other_mode_says_so(name: str) -> None:
 
 LOCALHOST, VIP = ip_address("127.0.0.1"), ip_address("10.96.0.1")
 LINK_LOCAL = ip_address("fe80::1")
+SOON = {"clientIP": {"timeoutSeconds": 60}}
 
 
 def planned(mode: Mode) -> FamilyPlan:
@@ -111,9 +114,23 @@ def clients(family_plan: FamilyPlan, number: int) -> list[Any]:
     ]
 
 
-def node_ports(mode: Mode) -> NodePortAddresses:
+def node_ports(mode: Mode, addresses: tuple[Any, ...] = ()) -> NodePortAddresses:
     """Where node ports are in IPv6."""
-    return plan(state(), NODE_VIEW, replace(CONFIG, mode=mode, node_port_addresses=())).ipv6.node_ports
+    return plan(state(), NODE_VIEW, replace(CONFIG, mode=mode, node_port_addresses=addresses)).ipv6.node_ports
+
+
+def limits(mode: Mode, number: int, **spec: Any) -> set[str]:
+    """What a mode does not do for a Service with two endpoints, by both families."""
+    made = plan(state(service(number, endpoints(number, "p1", "r1"), **spec)), NODE_VIEW, replace(CONFIG, mode=mode))
+    return {text for _, text in made.limits}
+
+
+def uneven(mode: Mode) -> FamilyPlan:
+    """The plan of a Service whose endpoints have two ports."""
+    of_one, of_two = endpoints(1, "p1"), endpoints(1, "r1", "r2", slice_name="b")
+    ports = [msgspec.structs.replace(each, port=9090) for each in of_two[0].ports or ()]
+    others = [msgspec.structs.replace(each, ports=tuple(ports)) for each in of_two]
+    return plan(state(service(1, of_one), others), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
 
 
 SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
@@ -130,7 +147,22 @@ SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
     "owns_addresses": (True, lambda mode: planned(mode).virtual_ips),
     "schedules": (True, lambda mode: planned(mode).scheduler),
     "relays": (True, lambda mode: [port.cluster_ip for port in planned(mode).ports.values()]),
+    "treats_clients_alike": (True, lambda mode: [port.external for port in planned(mode).ports.values()]),
+    "restricts_sources": (False, lambda mode: clients(planned(mode), 1)),
+    "restricts_node_ports": (False, lambda mode: node_ports(mode, ("primary",)).networks),
+    "times_affinity": (False, lambda mode: limits(mode, 2, sessionAffinity="ClientIP", sessionAffinityConfig=SOON)),
+    "has_one_target_port": (True, lambda mode: [port.endpoints for port in uneven(mode).ports.values()]),
+    "supported_endpoints": (1, lambda mode: limits(mode, 1)),
 }
+
+
+def test_a_packet_to_a_front_without_endpoints_is_left_alone_where_the_mode_cannot_refuse() -> None:
+    for ends, refused in (((), Fate.REJECTED), (("r1",), Fate.DROPPED)):
+        objects = service(1, endpoints(1, *ends), internal="Local")
+        for mode, fate in ((NFTABLES, refused), (replace(NFTABLES, refuses=False), Fate.UNTOUCHED)):
+            made = plan(state(objects), NODE_VIEW, replace(CONFIG, mode=mode))
+            found = trace(made, Packet(ip_address("10.1.0.3"), VIP, "TCP", 80))
+            assert (found.fate, found.front is None) == (fate, False)
 
 
 def test_what_a_loopback_range_does_not_allocate_is_not_dropped() -> None:
@@ -167,4 +199,72 @@ def test_each_field_says_what_it_means() -> None:
 
 
 def test_no_semantics_are_left_out_above() -> None:
-    assert {field.name for field in fields(Mode)} == {*SEMANTICS, "name", "primary_node_ports", "routes_loopback"}
+    assert {field.name for field in fields(Mode)} == {
+        *SEMANTICS,
+        "name",
+        "primary_node_ports",
+        "refuses",
+        "routes_loopback",
+    }
+
+
+LIMITED: list[tuple[str, dict[str, Any], Mode, str]] = [
+    (
+        "source ranges",
+        {"loadBalancerSourceRanges": ["203.0.113.0/24", "2001:db8::/32"]},
+        replace(NFTABLES, restricts_sources=False),
+        "loadBalancerSourceRanges has no effect in mode nftables: every client is served",
+    ),
+    (
+        "node ports",
+        {},
+        replace(NFTABLES, restricts_node_ports=False),
+        "nodePortAddresses has no effect in mode nftables: node ports are at all addresses of the node",
+    ),
+    (
+        "affinity",
+        {"sessionAffinity": "ClientIP", "sessionAffinityConfig": SOON},
+        replace(NFTABLES, times_affinity=False),
+        "the timeoutSeconds of session affinity have no effect in mode nftables",
+    ),
+    (
+        "many endpoints",
+        {},
+        replace(NFTABLES, supported_endpoints=1),
+        "mode nftables supports 1 endpoints of a Service, and it has 2",
+    ),
+]
+"""What → what differs in the Service, the mode, and its limit."""
+
+
+@pytest.mark.parametrize(("spec", "mode", "text"), [row[1:] for row in LIMITED], ids=[row[0] for row in LIMITED])
+def test_what_a_mode_does_not_do_is_said_of_the_service(spec: dict[str, Any], mode: Mode, text: str) -> None:
+    assert limits(mode, 1, **spec) == {text}
+    assert limits(NFTABLES, 1, **spec) == set()
+
+
+def test_a_limit_is_a_reason_at_the_fronts_that_it_is_about() -> None:
+    objects = service(1, endpoints(1, "p1"), loadBalancerSourceRanges=["203.0.113.0/24"])
+    mode = replace(NFTABLES, restricts_sources=False)
+    made = plan(state(objects), NODE_VIEW, replace(CONFIG, mode=mode))
+    for target, is_about in (("198.51.101.1", True), ("198.51.100.1", False), ("10.96.0.1", False)):
+        found = trace(made, Packet(ip_address("192.0.2.100"), ip_address(target), "TCP", 80))
+        assert any("loadBalancerSourceRanges" in each for each in found.reasons) == is_about
+        assert found.fate is Fate.FORWARDED
+
+
+def test_a_limit_goes_with_its_service() -> None:
+    known = state(service(1, endpoints(1, "p1", "r1")))
+    planner = Planner(known, NODE_VIEW, replace(CONFIG, mode=replace(NFTABLES, supported_endpoints=1)))
+    assert planner.plan.limits
+    change = known.delete(Service, ("shop", "s1"))
+    planner.changed([change] if change else [])
+    assert planner.plan.limits == {}
+
+
+def test_a_protocol_that_a_mode_does_not_serve_is_refused_with_the_reason() -> None:
+    mode = replace(NFTABLES, protocols=frozenset({"TCP", "UDP"}))
+    made = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=mode))
+    (refusal,) = made.ipv4.refusals(VIP, "SCTP", 80)
+    assert refusal.reason == "mode nftables serves TCP and UDP, not SCTP"
+    assert (("shop", "s1"), "cluster IP 10.96.0.1:80/SCTP") in made.refusals

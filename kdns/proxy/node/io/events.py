@@ -21,6 +21,7 @@ from kdns.proxy.sync.io.runner import SyncResult
 
 LEFT_OUT: Final = "LeftOutOfRules"
 REFUSED: Final = "AddressRefused"
+LIMITED: Final = "NotSupportedByMode"
 FALLBACK: Final = "ProxyModeFallback"
 MESSAGE_BYTES: Final = 1024
 """The API's limit for the message of an Event."""
@@ -87,11 +88,13 @@ class EventRecorder:
             log.info("event not written", reason=f"{MAX_QUEUED} others wait for the API")
 
     def synced(self, result: SyncResult) -> None:
-        """Records which Services are left out from now on, and which do not get an address that they name."""
+        """Records which Services are left out from now on, which do not get an address that they name, and limits."""
         for (namespace, name), reason in islice(result.rejected.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
         for ((namespace, name), front), reason in islice(result.refused.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, REFUSED, f"this node does not serve {front} for it: {reason}")
+        for (namespace, name), text in islice(result.limits, MAX_LEFT_OUT):
+            self.warn(namespace, name, LIMITED, text)
 
     async def run(self) -> None:
         """Writes what is recorded, until cancelled."""

@@ -37,7 +37,8 @@ class SyncResult:
     """The result of a sync: the plan, and the Services that were planned again.
 
     `differences` are from the plan before, None after a full sync. `rejected` are Services that are left out from now
-    on, with the reason. `refused` are the fronts that Services do not get from now on, as in `Plan.refusals`.
+    on, with the reason. `refused` are the fronts that Services do not get from now on, as in `Plan.refusals`, and
+    `limits` what the mode does not do for Services from now on, as in `Plan.limits`.
     """
 
     plan: Plan
@@ -45,6 +46,7 @@ class SyncResult:
     differences: Mapping[Family, Difference] | None
     rejected: Mapping[Key, str] = field(default_factory=dict)
     refused: Mapping[tuple[Key, str], str] = field(default_factory=dict)
+    limits: Sequence[tuple[Key, str]] = ()
 
 
 class SyncRunner:
@@ -69,6 +71,7 @@ class SyncRunner:
         self.rejected: Mapping[Key, str] = {}
         """The Services that the kernel rejects since the last sync, with the reason."""
         self._refusals: Mapping[tuple[Key, str], str] = {}
+        self._limits: Mapping[tuple[Key, str], None] = {}
         self.established = asyncio.Event()
         self.subscribers: list[Callable[[SyncResult], None]] = []
         self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
@@ -196,12 +199,14 @@ class SyncRunner:
                 await self.proxier.sync_partial(self._planner.plan, differences)
         rejected, self.rejected = self.rejected, self.proxier.rejected
         refused, self._refusals = self._refusals, self._planner.plan.refusals
+        limited, self._limits = self._limits, self._planner.plan.limits
         return SyncResult(
             self._planner.plan,
             services,
             differences,
             {key: reason for key, reason in self.rejected.items() if rejected.get(key) != reason},
             {key: reason for key, reason in self._refusals.items() if refused.get(key) != reason},
+            [each for each in self._limits if each not in limited],
         )
 
     async def _sweep(self) -> None:

@@ -25,7 +25,7 @@ from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, RunningMode, Ud
 from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.capture import Capture
 from kdns.proxy.userspace.io.counters import RelayCounters
-from kdns.proxy.userspace.io.relay_set import SOCKET_KINDS, ListenAddresses, RelaySet, listen_addresses
+from kdns.proxy.userspace.io.relay_set import ListenAddresses, RelaySet, listen_addresses
 from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import is_own_address, supported_families
 from kdns.proxy.userspace.proxy_protocol import HEADERS
@@ -244,7 +244,5 @@ def _own_address(family_plan: FamilyPlan) -> Address:
 
 def _unsupported(port: PortPlan) -> Iterator[str]:
     """Yields properties of a Service port that relays do not support."""
-    if port.name.protocol not in SOCKET_KINDS:
-        yield f"mode userspace relays TCP and UDP, not {port.name.protocol}"
     if port.proxy_protocol and port.proxy_protocol not in HEADERS:
         yield f"annotation kdns/proxy-protocol: expected {' or '.join(HEADERS)}, got {port.proxy_protocol!r}"
