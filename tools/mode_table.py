@@ -37,7 +37,9 @@ def _lines() -> Iterator[tuple[str, ...]]:
 def _cell(value: object) -> str:
     if isinstance(value, frozenset):
         return ", ".join(sorted(map(str, value))) or "none"
-    return "yes" if value else "no"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value or "any")
 
 
 def page(text: str) -> str:

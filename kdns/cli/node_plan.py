@@ -14,7 +14,7 @@ from kdns.apps.sources.services import default_kubeconfig
 from kdns.apps.sources.snapshot import Snapshot, add_pods, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
-from kdns.proxy.modes import NAMES, REFUSALS
+from kdns.proxy.modes import NAMES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.io.files import load_settings
@@ -31,6 +31,7 @@ class NodePlanOptions:
     kubeconfig: str
     config: Path | None
     mode: str | None
+    enable_dsr: bool
     node: str
     service_cidr: str
     pod_cidr: str
@@ -59,11 +60,12 @@ _OPTIONS: Final = (
     click.option(
         "--proxy-mode",
         "mode",
-        type=click.Choice([*NAMES, *REFUSALS]),  # one that is refused has a reason to tell
+        type=click.Choice(NAMES),
         metavar=f"[{'|'.join(NAMES)}]",
         shell_complete=flags.complete_mode,
         help=f"The proxy mode.  [default: {DEFAULT_MODE}]",
     ),
+    click.option("--enable-dsr", is_flag=True, help="In mode kernelspace: direct server return."),
     click.option("--config", type=flags.PATH, metavar="FILE", help="Settings: a KubeProxyConfiguration."),
 )
 
@@ -73,6 +75,10 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
     flags.check_one_source(options.manifests, options.server, options.kubeconfig)
     settings = load_settings(options.config, warn) if options.config else Settings()
     settings = replace(settings, mode=options.mode) if options.mode else settings
+    if options.enable_dsr:
+        if settings.mode != "kernelspace":
+            raise click.UsageError(f"--enable-dsr is for mode kernelspace, not {settings.mode}")
+        settings = replace(settings, winkernel=replace(settings.winkernel, enable_dsr=True))
     snapshot = asyncio.run(_snapshot(options))
     name = chosen_node(snapshot, options.node or settings.node_name, warn)
     node = snapshot.state.nodes.get(("", name))

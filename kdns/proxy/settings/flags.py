@@ -69,6 +69,21 @@ FLAGS: Final = (
     Flag("ipvs-tcp-timeout", "duration", "ipvs.tcp_timeout_s", "Mode ipvs: idle TCP; 0 leaves it."),
     Flag("ipvs-tcpfin-timeout", "duration", "ipvs.tcp_fin_timeout_s", "Mode ipvs: TCP after a FIN; 0 leaves it."),
     Flag("ipvs-udp-timeout", "duration", "ipvs.udp_timeout_s", "Mode ipvs: idle UDP; 0 leaves it."),
+    Flag("network-name", "string", "winkernel.network_name", "Mode kernelspace: the Pods' network; or $KUBE_NETWORK."),
+    Flag("source-vip", "string", "winkernel.source_vip", "Mode kernelspace: the source address on an overlay network."),
+    Flag("enable-dsr", "bool", "winkernel.enable_dsr", "Mode kernelspace: endpoints answer clients directly (DSR)."),
+    Flag(
+        "root-hnsendpoint-name",
+        "string",
+        "winkernel.root_hns_endpoint_name",
+        "Mode kernelspace: the endpoint for health checks of load balancers; cbr0 without one.",
+    ),
+    Flag(
+        "forward-healthcheck-vip",
+        "bool",
+        "winkernel.forward_health_check_vip",
+        "Mode kernelspace: forward health checks at load balancer IPs to the node.",
+    ),
     Flag(
         "detect-local-mode",
         "LocalMode",
@@ -229,7 +244,7 @@ def _with(settings: Settings, given: Mapping[str, Any]) -> Settings:
 def _path(flag: Flag, mode: str) -> str:
     """Returns the path of the flag's field in this mode, "" without a field."""
     if flag.path == "masquerade_all":
-        return f"{'iptables' if mode in {'iptables', 'ipvs'} else 'nftables'}.masquerade_all"
+        return f"{'iptables' if mode in {'iptables', 'ipvs', 'kernelspace'} else 'nftables'}.masquerade_all"
     if flag.path not in {"sync_period", "min_sync_period"}:
         return flag.path
     if flag.name.startswith("ipvs-"):

@@ -8,17 +8,21 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
 from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
-from kdns.proxy.modes import semantics
+from kdns.proxy.modes import MODES
 from kdns.proxy.plan.config import (
     DEFAULT_SCHEDULER,
     OF_THE_NODE,
     PRIMARY,
+    HostNetwork,
     LocalPods,
     NodeView,
     ProtectedPort,
     ProxyConfig,
 )
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import HEALTHZ_PORT, Settings
+
+DEFAULT_ROOT_ENDPOINT: Final = "cbr0"
+"""kube-proxy's default of --root-hnsendpoint-name."""
 
 SocketAddress: TypeAlias = tuple[Address, int]
 """An address and a port."""
@@ -74,10 +78,10 @@ def proxy_config(
 ) -> ProxyConfig:
     """The plan's configuration from the settings; with detectLocalMode NodeCIDR it depends on the node's podCIDRs.
 
-    `api_servers` are where the node's client reaches the API. InputError for a mode without a plan.
+    `api_servers` are where the node's client reaches the API.
     """
     return ProxyConfig(
-        semantics(settings.mode),
+        MODES[settings.mode],
         masquerade_all=settings.masquerade_all,
         local_pods=_local_pods(settings, node),
         node_port_addresses=_node_port_addresses(settings),
@@ -88,7 +92,17 @@ def proxy_config(
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
         masquerade_mark=settings.mark,
         scheduler=settings.ipvs.scheduler or DEFAULT_SCHEDULER,
+        host_network=_host_network(settings),
     )
+
+
+def _host_network(settings: Settings) -> HostNetwork:
+    winkernel = settings.winkernel
+    if not winkernel.forward_health_check_vip:
+        return HostNetwork(winkernel.network_name, winkernel.source_vip)
+    _, port = split_host_port(settings.healthz_bind_address) or ("", "")
+    endpoint = winkernel.root_hns_endpoint_name or DEFAULT_ROOT_ENDPOINT
+    return HostNetwork(winkernel.network_name, winkernel.source_vip, endpoint, parse_port(port) or HEALTHZ_PORT)
 
 
 def _protected_ports(settings: Settings, api_servers: Iterable[SocketAddress]) -> Iterator[ProtectedPort]:
@@ -132,7 +146,7 @@ def _local_pods(settings: Settings, node: Node | None) -> LocalPods | None:
 
 def _node_port_addresses(settings: Settings) -> tuple[Network | Literal["primary"], ...]:
     if PRIMARY in settings.node_port_addresses or (
-        not settings.node_port_addresses and semantics(settings.mode).primary_node_ports
+        not settings.node_port_addresses and MODES[settings.mode].primary_node_ports
     ):
         return (PRIMARY,)
     return _networks(settings.node_port_addresses)

@@ -86,7 +86,7 @@ class NFTables:
 
 @dataclass(frozen=True, slots=True)
 class Winkernel:
-    """Mode kernelspace of Windows: kdns takes the defaults only, so that a file with every field can be read."""
+    """Mode kernelspace; its periods and masquerade_all are those of iptables."""
 
     network_name: str = ""
     source_vip: str = ""
@@ -203,15 +203,19 @@ class Settings:
 
     @property
     def part(self) -> tuple[str, IPTables | IPVS | NFTables]:
-        """The mode's own settings, with their field name. Mode userspace has those of nftables, whatever captures."""
-        if self.mode == "iptables":
-            return self.mode, self.iptables
+        """The mode's own settings, with their field name.
+
+        Mode userspace has those of nftables, whatever captures, and mode kernelspace those of iptables.
+        """
+        if self.mode in {"iptables", "kernelspace"}:
+            return "iptables", self.iptables
         return (self.mode, self.ipvs) if self.mode == "ipvs" else ("nftables", self.nftables)
 
     @property
     def masquerade_all(self) -> bool:
-        """Whether packets to all cluster IPs are masqueraded."""
-        return self._masquerading.masquerade_all
+        """Whether packets to all cluster IPs are masqueraded; in mode kernelspace they are without DSR."""
+        is_translated = self.mode == "kernelspace" and not self.winkernel.enable_dsr
+        return is_translated or self._masquerading.masquerade_all
 
     @property
     def mark(self) -> int:
@@ -220,8 +224,8 @@ class Settings:
 
     @property
     def _masquerading(self) -> IPTables | NFTables:
-        """Mode ipvs marks packets through iptables."""
-        return self.iptables if self.mode in {"iptables", "ipvs"} else self.nftables
+        """Mode ipvs marks packets through iptables, and mode kernelspace has the settings of iptables."""
+        return self.iptables if self.mode in {"iptables", "ipvs", "kernelspace"} else self.nftables
 
     @property
     def node_name(self) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import Final
 
 from kdns.durations import format_duration
 from kdns.net import parse_network, parse_port, parse_unmapped_address, split_host_port
-from kdns.proxy.modes import MODES, NAMES, REFUSALS
+from kdns.proxy.modes import MODES, NAMES
 from kdns.proxy.plan.config import PRIMARY
 from kdns.proxy.settings.document import Problem
 from kdns.proxy.settings.plan_config import protected_port
@@ -26,7 +27,6 @@ from kdns.proxy.settings.settings import (
     ClientConnection,
     Logging,
     Settings,
-    Winkernel,
     api_name,
 )
 
@@ -47,7 +47,7 @@ _NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, 
 
 def problems(settings: Settings) -> tuple[Problem, ...]:
     """Returns every mistake that kube-proxy would not start with, and every setting that kdns cannot do."""
-    parts = (_modes, _numbers, _addresses, _local, _rest, _unsupported)
+    parts = (_modes, _winkernel, _numbers, _addresses, _local, _rest, _unsupported)
     return tuple(problem for part in parts for problem in part(settings))
 
 
@@ -94,12 +94,9 @@ def _invalid(field: str, value: object, reason: str) -> Problem:
 
 
 def _modes(settings: Settings) -> Iterator[Problem]:
-    if settings.mode not in MODES and settings.mode not in REFUSALS:
+    if settings.mode not in MODES:
         blank = f"blank means the best-available proxy [currently {DEFAULT_MODE}]"
         yield _invalid("mode", settings.mode, f"must be {', '.join(sorted(NAMES))} or blank ({blank})")
-    elif refusal := REFUSALS.get(settings.mode):
-        yield Problem("mode", f"Forbidden: kdns does not have mode {settings.mode}: {refusal}")
-        return
     name, own = settings.part
     least = f"{name}.minSyncPeriod"
     if own.sync_period_s <= 0:
@@ -114,6 +111,15 @@ def _modes(settings: Settings) -> Iterator[Problem]:
         for index, cidr in enumerate(own.exclude_cidrs):
             if not _is_cidr(cidr):
                 yield _invalid(f"ipvs.excludeCIDRs[{index}]", cidr, _CIDR)
+
+
+def _winkernel(settings: Settings) -> Iterator[Problem]:
+    winkernel = settings.winkernel
+    if winkernel.source_vip and not isinstance(parse_unmapped_address(winkernel.source_vip), IPv4Address):
+        yield _invalid("winkernel.sourceVip", winkernel.source_vip, "must be an IPv4 address")
+    if winkernel.root_hns_endpoint_name and not winkernel.forward_health_check_vip:
+        reason = "has no effect without winkernel.forwardHealthCheckVip"
+        yield _invalid("winkernel.rootHnsEndpointName", winkernel.root_hns_endpoint_name, reason)
 
 
 def _numbers(settings: Settings) -> Iterator[Problem]:
@@ -258,9 +264,8 @@ def _unsupported(settings: Settings) -> Iterator[Problem]:
     for field, value in (("contentType", client.content_type), ("acceptContentTypes", client.accept_content_types)):
         if value and not _CONTENT_TYPES.intersection(part.strip() for part in value.split(",")):
             yield _invalid(f"clientConnection.{field}", value, "kdns reads and writes application/json")
-    if settings.winkernel != Winkernel() or settings.windows_run_as_service:
-        field = "windowsRunAsService" if settings.windows_run_as_service else "winkernel"
-        yield Problem(field, "Forbidden: kdns does not run on Windows")
+    if settings.windows_run_as_service:
+        yield Problem("windowsRunAsService", "Forbidden: kdns does not run as a service of Windows")
 
 
 def _remarks(settings: Settings) -> Iterator[Problem]:
@@ -269,6 +274,10 @@ def _remarks(settings: Settings) -> Iterator[Problem]:
     if settings.mode in {"iptables", "ipvs"} and not settings.node_port_addresses:
         why = "is unset; NodePort connections will be accepted on all local IPs. Consider using `primary`"
         yield Problem("nodePortAddresses", why)
-    if settings.detect_local_mode == "ClusterCIDR" and not settings.cluster_cidr and not settings.masquerade_all:
+    mode = MODES[settings.mode]
+    if settings.node_port_addresses and not mode.restricts_node_ports:
+        yield Problem("nodePortAddresses", f"has no effect in mode {mode.name}: node ports are at all addresses")
+    knows_pods = settings.detect_local_mode != "ClusterCIDR" or settings.cluster_cidr
+    if not (knows_pods or settings.masquerade_all or mode.treats_clients_alike):
         why = "is unset: Pods of this node cannot be told from others, so no packet to a cluster IP is masqueraded"
         yield Problem("clusterCIDR", why)

@@ -14,7 +14,7 @@ from world import World
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import AnyChange, State
 from kdns.net import FAMILIES
-from kdns.proxy.modes import semantics
+from kdns.proxy.modes import MODES as SEMANTICS
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.settings import IPVS, Settings
@@ -44,7 +44,7 @@ class Node:
     planner: Planner | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.config = replace(self.config, mode=semantics(self.mode.name))
+        self.config = replace(self.config, mode=SEMANTICS[self.mode.name])
 
     async def become(self, *objects: Iterable[Object]) -> None:
         """Let there be these objects, and no others."""
@@ -69,7 +69,7 @@ class Node:
 
     async def packets_go_wrong(self, world: World, case: Case, protocols: Iterable[str]) -> list[str]:
         """What becomes of packets otherwise than the case's table says."""
-        of = case.in_mode(semantics(self.mode.name))
+        of = case.in_mode(SEMANTICS[self.mode.name])
         if (of.config, of.node) != (self.config, self.view):
             self.config, self.view, self.planner = of.config, of.node, None
         await self.become(*of.objects)

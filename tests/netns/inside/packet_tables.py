@@ -29,12 +29,13 @@ VERDICTS: Final = """
   external  Cluster  both       p1,r1*    p1,r1*    p1,r1*      p1,r1*      p1,r1*
   external  Cluster  there      r1,r2*    r1,r2*    r1,r2*      r1,r2*      r1,r2*
   external  Local    none       refused   refused   refused     refused     refused
-  external  Local    both       p1,r1/p1  p1,r1/p1  p1          p1          p1,r1*/p1*
-  external  Local    there      r1,r2     r1,r2     dropped     dropped     r1,r2*
+  external  Local    both       p1,r1/p1  p1,r1/p1  p1          p1          p1,r1*/p1*/p1
+  external  Local    there      r1,r2/r1,r2/nobody  r1,r2/r1,r2/nobody  dropped  dropped  r1,r2*/r1,r2*/nobody
 """
 """service-proxy.md §1, "Verdicts". A star: masqueraded. An endpoint that reaches itself always is.
 
-Behind a slash: in modes where a front has one list of endpoints for all clients.
+Behind a slash: in modes where a front has one list of endpoints for all clients. Behind a second slash: in modes that
+treat clients alike.
 """
 ENDPOINTS_OF: Final = {"none": (), "both": ("p1", "r1"), "there": ("r1", "r2")}
 POLICIES: Final = ("Cluster", "Local")
@@ -51,8 +52,9 @@ def verdict_rows() -> Iterator[Row]:
                 continue
             targets = [f"vip{number}"] if to == "cluster" else [f"ext{number}", f"lb{number}", f"node:{30000 + number}"]
             for client, cell in zip(header[4:], cells, strict=True):
-                several, _, of_one_list = cell.replace("*", " masq").partition("/")
-                wanted = f"{of_one_list} if has_one_list else {several}" if of_one_list else several
+                wanted, *others = cell.replace("*", " masq").split("/")
+                for field_name, other in zip(("has_one_list", "treats_clients_alike"), others, strict=False):
+                    wanted = f"{other} if {field_name} else {wanted}"
                 yield from (Row(client, target, wanted) for target in targets)
 
 
@@ -80,9 +82,9 @@ PROMISES: Final = (
         [service(1, endpoints(1, "p1"), external="Local")],
         """
         pod1                     vip1        p1 masq
-        pod1                     ext1        p1 masq
-        pod1                     lb1         p1 masq
-        pod1                     node:30001  p1 masq
+        pod1                     ext1        p1 if treats_clients_alike else p1 masq
+        pod1                     lb1         p1 if treats_clients_alike else p1 masq
+        pod1                     node:30001  p1 if treats_clients_alike else p1 masq
         pod2                     vip1        p1
         pod2                     ext1        p1
         """,
@@ -92,7 +94,7 @@ PROMISES: Final = (
         [service(1, BOTH, loadBalancerSourceRanges=["203.0.113.0/24", "2001:db8:2::101/128", "10.1.0.2/32"])],
         """
         outside2                 lb1         p1,r1 masq
-        outside,remote,node      lb1         dropped
+        outside,remote,node      lb1         dropped if restricts_sources else p1,r1 masq
         outside                  ext1        p1,r1 masq
         outside                  node:30001  p1,r1 masq
         outside                  vip1        p1,r1 masq
@@ -111,10 +113,10 @@ PROMISES: Final = (
         ],
         """
         node                     lb1         p1,r1 masq
-        outside,pod1             lb1         dropped
+        outside,pod1             lb1         dropped if restricts_sources else p1,r1 masq
         node                     node2       p1,r1 masq
         node2                    node2       p1,r1 masq
-        outside,pod1             node2       dropped
+        outside,pod1             node2       dropped if restricts_sources else p1,r1 masq
         """,
     ),
     case(
@@ -127,7 +129,7 @@ PROMISES: Final = (
         ],
         """
         outside2                 lb1         p1
-        outside,pod1,node        lb1         dropped
+        outside,pod1,node        lb1         dropped if restricts_sources else p1
         outside2                 lb2         refused
         outside                  lb2         dropped if guards_without_endpoints else refused
         outside,pod1             lb3         r1 masq
@@ -172,7 +174,7 @@ PROMISES: Final = (
         [service(1, BOTH)],
         f"""
         {WHO}                    node:30001  p1,r1 masq
-        {WHO}                    node2:30001 nobody
+        {WHO}                    node2:30001 nobody if restricts_node_ports else p1,r1 masq
         """,
     ),
     case(
@@ -192,9 +194,9 @@ PROMISES: Final = (
         """
         outside                  node2:30001 p1
         pod1                     node2:30001 p1 if has_one_list else p1,r1
-        node2                    node2:30001 p1 masq if has_one_list else p1,r1 masq
+        node2                    node2:30001 p1 if treats_clients_alike else p1 masq if has_one_list else p1,r1 masq
         outside                  node2:30002 refused
-        outside,pod1,node        node:30001  nobody
+        outside,pod1,node        node:30001  nobody if restricts_node_ports else p1
         outside,pod1,node        node:30002  nobody
         """,
         node_port_addresses=(ip_network("192.0.2.8/29"), ip_network("2001:db8:2::8/125")),
@@ -217,7 +219,7 @@ PROMISES: Final = (
         pod1,pod2,outside,node   vip1        p1,r1
         pod1                     ext1        p1,r1 masq
         pod1,pod2                ext2        p1
-        node                     ext2        p1 masq if has_one_list else p1,r1 masq
+        node                     ext2        p1 if treats_clients_alike else p1 masq if has_one_list else p1,r1 masq
         """,
         local_pods=None,
     ),
@@ -226,8 +228,8 @@ PROMISES: Final = (
         [service(1, endpoints(1, "h1")), service(2, endpoints(2, "h1", "r1"), internal="Local", external="Local")],
         """
         pod1,remote,outside      vip1        h1
-        pod1,remote,outside      ext1        h1
-        outside                  node:30001  h1
+        pod1,remote,outside      ext1        h1 masq if treats_clients_alike else h1
+        outside                  node:30001  h1 masq if treats_clients_alike else h1
         node,node2               vip1        h1 masq
         node                     node:30001  h1 masq
         pod1,outside             vip2        h1
@@ -242,7 +244,7 @@ PROMISES: Final = (
         pod1,remote,outside,node vip1        p1,r1 masq
         pod2                     lb2         p2 if has_one_list else p2,r1
         pod1,outside             lb2         p2
-        node                     lb2         p2 masq if has_one_list else p2,r1 masq
+        node                     lb2         p2 if treats_clients_alike else p2 masq if has_one_list else p2,r1 masq
         """,
         local_pods=LocalPods(bridge="pods"),
     ),
@@ -331,7 +333,7 @@ PROMISES: Final = (
         """
         pod2                     vip2        r1
         outside2                 lb2         r1 masq
-        outside                  lb2         dropped
+        outside                  lb2         dropped if restricts_sources else r1 masq
         outside                  lb1         p1 masq
         """,
     ),
@@ -347,7 +349,7 @@ PROMISES: Final = (
         ],
         """
         outside2                 lb1         r1 masq
-        outside,pod1             lb1         dropped
+        outside,pod1             lb1         dropped if restricts_sources else r1 masq
         """,
     ),
     case(
@@ -404,7 +406,7 @@ ALONE: Final = Case(
 ONLY_ONE_ADDRESS: Final = Case(
     "a node whose object has no address of a family has no node ports there",
     (service(1, endpoints(1, "r1")),),
-    (Row("outside", "node:30001", "nobody"), Row("outside", "vip1", "r1 masq")),
+    (Row("outside", "node:30001", "nobody if restricts_node_ports else r1 masq"), Row("outside", "vip1", "r1 masq")),
     CONFIG,
     replace(NODE_VIEW, primary=()),
 )

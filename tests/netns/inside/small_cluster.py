@@ -4,7 +4,8 @@
     what    vip3, ext3, lb3: the addresses of the third Service; node, node2: the node's; each may have a port, vip3:81
     ends    p1, p2 (Pods of this node), r1, r2 (Pods of another), h1 (a Pod in the node's own network), as "p1,r1" or
             "p1,r1 masq"; refused; dropped; nobody (the dataplane has nothing to do with it, and there is no answer);
-            "dropped if drops_unallocated else nobody" where it depends on a field of the mode's semantics
+            "dropped if drops_unallocated else nobody" where it depends on a field of the mode's semantics;
+            further conditions may follow "else"
 
 A Service's own number is part of its name, its addresses and its node port: the third has 30003.
 """
@@ -65,11 +66,22 @@ class Row(NamedTuple):
     target: str
     wanted: str
 
-    def in_mode(self, mode: Mode) -> Row:
-        """The line as it is in a mode."""
-        end, _, condition = self.wanted.partition(" if ")
-        field_name, _, otherwise = condition.partition(" else ")
-        return self._replace(wanted=end if not condition or getattr(mode, field_name) else otherwise)
+    def in_mode(self, config: ProxyConfig) -> Row:
+        """The line as it is in the mode of a configuration.
+
+        A mode that does not refuse leaves packets alone. One that treats clients alike masquerades all packets to
+        cluster IPs, or none.
+        """
+        mode, wanted = config.mode, self.wanted
+        while " if " in wanted:
+            end, _, condition = wanted.partition(" if ")
+            field_name, _, otherwise = condition.partition(" else ")
+            wanted = end if getattr(mode, field_name) else otherwise
+        if wanted in {"refused", "dropped"} and not mode.refuses:
+            wanted = "nobody"
+        if mode.treats_clients_alike and self.target.startswith("vip") and wanted != "nobody":
+            wanted = wanted.removesuffix(" masq") + (" masq" if config.masquerade_all else "")
+        return self._replace(wanted=wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,7 @@ class Case:
     @property
     def rows(self) -> tuple[Row, ...]:
         """The table in the mode of the configuration."""
-        return tuple(row.in_mode(self.config.mode) for row in self.table)
+        return tuple(row.in_mode(self.config) for row in self.table)
 
     @property
     def plan(self) -> Plan:

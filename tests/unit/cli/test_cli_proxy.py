@@ -127,8 +127,8 @@ def test_a_trace_as_json() -> None:
         ("--from nobody --to web:80", "--from 'nobody': expected an IP address"),
         ("--from 10.244.1.9 --to web:80 --node n3", "--node n3: no such node; there is n1, n2"),
         (
-            "--from 10.244.1.9 --to web:80 --proxy-mode kernelspace",
-            "mode kernelspace is not one of kdns's: it is for Windows",
+            "--from 10.244.1.9 --to web:80 --proxy-mode ipvs --enable-dsr",
+            "--enable-dsr is for mode kernelspace, not ipvs",
         ),
     ],
 )
@@ -215,9 +215,9 @@ def test_settings_show_in_the_ruleset(tmp_path: Path) -> None:
         (("--manifests", "/nowhere", "--server", "http://127.0.0.1:1"), 2, "only one of"),
         (("--manifests", str(CLUSTER)), 2, "--node NAME is needed: there are n1, n2"),
         (
-            ("--manifests", str(CLUSTER), "--node", "n1", "--proxy-mode", "kernelspace"),
+            ("--manifests", str(CLUSTER), "--node", "n1", "--enable-dsr"),
             2,
-            "mode kernelspace is not one",
+            "--enable-dsr is for mode kernelspace, not nftables",
         ),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.0.0.0/33"), 2, "--service-cidr '10.0.0.0/33'"),
         (("--manifests", str(CLUSTER), "--service-cidr", "10.97.0.0/16"), 2, "trace_cluster.yaml:"),

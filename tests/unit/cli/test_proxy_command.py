@@ -112,15 +112,15 @@ async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -
     work = asyncio.create_task(other_settings(read, Settings(mode="nftables"), file, 0.005, asyncio.Event()))
     async with asyncio.timeout(60):
         await asyncio.sleep(0)  # it notes how the file is
-        replace(file, "kernelspace")
+        replace(file, "netsh")
         while not reads:  # noqa: ASYNC110 - the reader is the other task's
             await asyncio.sleep(0.005)
         assert not work.done()
         replace(file, "userspace")
         assert (await work).mode == "userspace"
-    assert reads[0] == "kernelspace"
-    with pytest.raises(InputError, match="unknown mode kernelspace; expected one of nftables"):
-        checked_mode(Settings(mode="kernelspace"))
+    assert reads[0] == "netsh"
+    with pytest.raises(InputError, match="unknown mode netsh; expected one of nftables"):
+        checked_mode(Settings(mode="netsh"))
 
 
 def test_a_master_that_is_no_url_is_told_of_by_its_flag() -> None:

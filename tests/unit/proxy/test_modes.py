@@ -17,9 +17,8 @@ from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cli.main import main
 from kdns.cluster.objects import Service
-from kdns.errors import InputError
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.modes import MODES, NAMES, REFUSALS, rendered, semantics
+from kdns.proxy.modes import MODES, NAMES, rendered
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.mode import Mode
@@ -41,7 +40,7 @@ def test_each_mode_has_a_room_that_starts_it() -> None:
     assert all(name == mode.name for name, mode in RUNNABLE.items())
     assert all(each in NAMES for mode in RUNNABLE.values() for each in mode.fallbacks)
     with pytest.raises(KeyError):
-        RUNNABLE["kernelspace"]
+        RUNNABLE["netsh"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,11 +57,6 @@ def test_a_mode_is_imported_when_it_runs_or_is_rendered(name: str) -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_mode_that_is_refused_has_nothing_else() -> None:
-    assert list(REFUSALS) == ["kernelspace"]
-    assert not REFUSALS.keys() & MODES.keys()
-
-
 @pytest.mark.parametrize("command", ["render", "trace"])
 def test_the_help_of_a_command_has_the_table_of_modes(command: str) -> None:
     shown = CliRunner().invoke(main, [command, "--help"]).stdout
@@ -75,14 +69,8 @@ def test_the_flags_help_has_the_table_of_modes() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mode_with_a_renderer_renders(name: str) -> None:
-    config = ProxyConfig(semantics(name), local_pods=CONFIG.local_pods)
+    config = ProxyConfig(MODES[name], local_pods=CONFIG.local_pods)
     assert "shop/s1" in rendered(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, config))
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_any_other_mode_says_so(name: str) -> None:
-    with pytest.raises(InputError, match=f"mode {name} is not one of kdns's"):
-        semantics(name)
 
 
 LOCALHOST, VIP = ip_address("127.0.0.1"), ip_address("10.96.0.1")

@@ -10,12 +10,10 @@ import pytest
 from settings_text import read
 
 from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
-from kdns.errors import InputError
 from kdns.net import parse_network, parse_unmapped_address
 from kdns.proxy.nftables.mode import NFTABLES
-from kdns.proxy.plan.config import LocalPods, NodeView
+from kdns.proxy.plan.config import HostNetwork, LocalPods, NodeView
 from kdns.proxy.settings.plan_config import node_view, proxy_config
-from kdns.proxy.settings.settings import Settings
 
 N1 = Node(
     NodeMeta("n1", NodeLabels("a")),
@@ -93,8 +91,18 @@ def test_the_rest_of_the_configuration_of_the_plan() -> None:
     assert not proxy_config(read("featureGates: {AllowServiceExternalIPs: false}"), None).external_ips
     assert found.scheduler == "rr"
     assert proxy_config(read("mode: ipvs\nipvs: {scheduler: lc}"), None).scheduler == "lc"
-    with pytest.raises(InputError, match="mode kernelspace is not one of kdns's"):
-        proxy_config(Settings(mode="kernelspace"), None)
+
+
+def test_the_section_winkernel() -> None:
+    given = "mode: kernelspace\nwinkernel: {networkName: Pods, sourceVip: 10.244.1.2, forwardHealthCheckVip: true"
+    found = proxy_config(read(f"{given}, enableDSR: true}}"), None)
+    assert found.host_network == HostNetwork("Pods", "10.244.1.2", "cbr0", 10256)
+    assert (found.masquerade_all, found.node_port_addresses) == (False, ())
+    assert proxy_config(read(f"{given}}}"), None).masquerade_all
+    assert proxy_config(read(f"iptables: {{masqueradeAll: true}}\n{given}, enableDSR: true}}"), None).masquerade_all
+    other = proxy_config(read(f"healthzBindAddress: 0.0.0.0:99\n{given}, rootHnsEndpointName: root}}"), None)
+    assert other.host_network == HostNetwork("Pods", "10.244.1.2", "root", 99)
+    assert proxy_config(read("winkernel: {networkName: Pods}"), None).host_network == HostNetwork("Pods")
 
 
 def test_the_protected_ports() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from settings_text import BIT, POSITIVE, read, said
 
-from kdns.proxy.modes import REFUSALS
 from kdns.proxy.settings.validation import remarks
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -14,9 +13,10 @@ PAIR = "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100
 BLOCK = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
 LOCAL_MODES = 'supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix", ""'
 MODES = (
-    "must be iptables, ipvs, nftables, userspace or blank (blank means the best-available proxy [currently nftables])"
+    "must be iptables, ipvs, kernelspace, nftables, userspace or blank"
+    " (blank means the best-available proxy [currently nftables])"
 )
-KERNELSPACE = REFUSALS["kernelspace"]
+NO_CHECKS = "has no effect without winkernel.forwardHealthCheckVip"
 JSON = "kdns reads and writes application/json"
 PROTECTED = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
 NO_GATE = "Forbidden: kdns has no such feature gate; it has "
@@ -116,9 +116,19 @@ def test_a_period_below_zero_is_below_the_least_period_too() -> None:
             "logging: {flushFrequency: 2s}",
             "logging.flushFrequency: Forbidden: kdns does not have it: every line is written at once",
         ),
-        ("mode: kernelspace", f"mode: Forbidden: kdns does not have mode kernelspace: {KERNELSPACE}"),
-        ("windowsRunAsService: true", "windowsRunAsService: Forbidden: kdns does not run on Windows"),
-        ("winkernel: {enableDSR: true}", "winkernel: Forbidden: kdns does not run on Windows"),
+        (
+            "windowsRunAsService: true",
+            "windowsRunAsService: Forbidden: kdns does not run as a service of Windows",
+        ),
+        (
+            "winkernel: {sourceVip: fd00::1}",
+            'winkernel.sourceVip: Invalid value: "fd00::1": must be an IPv4 address',
+        ),
+        ("winkernel: {sourceVip: pods}", 'winkernel.sourceVip: Invalid value: "pods": must be an IPv4 address'),
+        (
+            "winkernel: {rootHnsEndpointName: cbr0}",
+            f'winkernel.rootHnsEndpointName: Invalid value: "cbr0": {NO_CHECKS}',
+        ),
         (
             "logging: {options: {text: {splitStream: true}}}",
             "logging.options.text.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled",

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ipt_walk
 import ipvs_walk
 import nft_walk
 import pytest
+from fake_hcn import FakeHcn, FakeLibraries
 from packet_tables import AFFINITY, CASES
-from small_cluster import ARRIVES, PROTOCOLS, Case, Sent, sent, state
+from small_cluster import ARRIVES, ENDPOINTS, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.net import FAMILIES, Family
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
+from kdns.proxy.kernelspace.content import Content, NodeNetwork
+from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE
+from kdns.proxy.kernelspace.requests import requests
+from kdns.proxy.kernelspace.schema import HostComputeNetwork
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
@@ -28,7 +36,8 @@ pytestmark = pytest.mark.parametrize("of", [*CASES, AFFINITY], ids=lambda of: of
 
 
 def packets(of: Case, family: Family) -> list[Sent]:
-    return [sent(row, family, protocol) for protocol in PROTOCOLS for row in of.rows]
+    protocols = [each for each in PROTOCOLS if each in of.config.mode.protocols]
+    return [sent(row, family, protocol) for protocol in protocols for row in of.rows]
 
 
 def arrives(packet: Sent) -> str:
@@ -52,7 +61,7 @@ def test_the_plan_says_so(of: Case, family: Family, mode: Mode) -> None:
 def sees_node(packet: Sent, end: str, mode: Mode = NFTABLES) -> bool:
     """Whether this end is to see the node: hairpins of this node always do."""
     is_hairpin = end == str(packet.source) and (mode.hairpins_everywhere or packet.row.client != "remote")
-    return packet.is_masqueraded or is_hairpin
+    return packet.is_masqueraded or (is_hairpin and not mode.treats_clients_alike)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -87,3 +96,41 @@ def test_virtual_servers_and_the_rules_around_them_do_so(of: Case, family: Famil
         assert {at.daddr for at in ends} == packet.ends, packet
         for at in ends:
             assert (at.is_masqueraded, at.dport) == (sees_node(packet, at.daddr, IPVS), 8080), packet
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("enables_dsr", [True, False])
+def test_load_balancers_of_hcn_do_so(of: Case, family: Family, *, enables_dsr: bool) -> None:
+    """The requests of the plan, sent to a simulated service that has the endpoints of this node's Pods."""
+    of = of.in_mode(KERNELSPACE)
+    of = replace(of, config=replace(of.config, masquerade_all=of.config.masquerade_all or not enables_dsr))
+    service = FakeHcn()
+    own = {name: service.add_pod(*ENDPOINTS[name]) for name in ("p1", "p2", "h1")}
+    network = HostComputeNetwork.read(service.networks[service.network_id])
+    existing = {address: made for name, made in own.items() for address in ENDPOINTS[name]}
+    hcn = ComputeNetwork(FakeLibraries(service).functions)
+    for each in FAMILIES:
+        content = Content(of.plan.of(each), NodeNetwork(network, endpoints=existing))
+        for request in requests(
+            ((None, each) for each in content.endpoints.values()),
+            ((None, each) for each in content.load_balancers.values()),
+        ):
+            hcn.carry_out(request)
+    for packet in packets(of, family):
+        node = [*map(str, of.node.addresses)]
+        answer = service.answer(str(packet.destination), packet.protocol, packet.port, node)
+        if not packet.ends:
+            assert answer is None, packet
+            continue
+        assert answer, packet
+        assert (answer.endpoints, answer.port) == (packet.ends, 8080), packet
+        assert answer.is_translated == packet.is_masqueraded, packet
+        assert answer.keeps_client == (of.name == AFFINITY.name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hcn_serves_no_sctp(of: Case, family: Family) -> None:
+    family_plan = of.in_mode(KERNELSPACE).plan.of(family)
+    assert {key.protocol for key in family_plan.fronts} <= {"TCP", "UDP"}
+    refused = {key.protocol for key, some in family_plan.refused.items() for each in some if "SCTP" in each.reason}
+    assert refused == {"SCTP"}

@@ -11,13 +11,13 @@ from kdns.netlink.ipvs import VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io import counters
 from kdns.proxy.ipvs.io.counters import IpvsCounters
-from kdns.proxy.modes import semantics
+from kdns.proxy.modes import MODES
 from kdns.proxy.plan.planner import plan
 from kdns.runtime.metrics import MetricFamilies
 
 
 async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=semantics("ipvs")))
+    of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=MODES["ipvs"]))
     counts: dict[VirtualServerKey, int] = {
         VirtualServerKey("10.96.0.1", 80, "TCP"): 3,
         VirtualServerKey("198.51.100.1", 80, "TCP"): 4,

@@ -22,7 +22,7 @@ from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.ipvs.io import kernel, poll_interval, proxier
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.ipvs import IpvsOptions
-from kdns.proxy.modes import semantics
+from kdns.proxy.modes import MODES
 from kdns.proxy.plan.planner import Planner
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
@@ -48,7 +48,7 @@ class Rig:
         return IpvsProxier(cast("Programs", self.programs), options=options, now_s=lambda: self.now_s)
 
     async def load(self, *objects: tuple[Object, ...]) -> None:
-        config = CONFIG.__class__(mode=semantics("ipvs"), local_pods=CONFIG.local_pods, node_port_addresses=())
+        config = CONFIG.__class__(mode=MODES["ipvs"], local_pods=CONFIG.local_pods, node_port_addresses=())
         self.planner = Planner(state(*objects), NODE_VIEW, config)
         await self.proxier.sync_full(self.planner.plan)
 

@@ -323,7 +323,7 @@ def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "clusterCIDR: 10.1.0.0/16" in written.read_text()
     for arguments, wanted in (
-        (["--proxy-mode", "kernelspace", "--master", "http://127.0.0.1:1"], "kernelspace"),
+        (["--proxy-mode", "netsh", "--master", "http://127.0.0.1:1"], "netsh"),
         (["--metrics-bind-address", "nowhere"], "must be IP:port"),
         (["--config", str(tmp_path / "none")], "none"),
     ):

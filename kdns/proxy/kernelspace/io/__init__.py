@@ -1,0 +1,1 @@
+"""HCN through computenetwork.dll, and the mode's proxier on it."""

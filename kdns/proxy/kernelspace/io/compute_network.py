@@ -1,0 +1,221 @@
+"""HCN's functions of computenetwork.dll, through ctypes. All of it blocks.
+
+Each call returns an HRESULT, and on failure an error record: a JSON document with the reason. Buffers that a call
+returns are freed by CoTaskMemFree. The version is asked of the older interface, HNSCall of vmcompute.dll, as hcsshim
+does (hcn/hcnglobals.go): HCN has no function for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from kdns.errors import ApplyError
+from kdns.proxy.kernelspace.requests import Request, Verb
+from kdns.proxy.kernelspace.schema import (
+    SCHEMA_VERSION,
+    HostComputeEndpoint,
+    HostComputeLoadBalancer,
+    HostComputeNetwork,
+    Json,
+)
+
+NOT_IMPLEMENTED: Final = 0x80004001
+NOT_FOUND: Final = frozenset({0x80070490, 0x803B0001, 0x803B0002, 0x803B0008})
+"""ERROR_NOT_FOUND, and HCN's codes of a network, an endpoint and a policy that do not exist (winerror.h)."""
+OF_CONTENT: Final = frozenset({0x80070057, 0x803B000D, 0x803B0013})
+"""E_INVALIDARG, HCN_E_INVALID_POLICY and HCN_E_PORT_ALREADY_EXISTS: the request is refused whenever it is sent."""
+_MODIFIABLE: Final = (15, 4)
+"""The first version that modifies load balancers (hcsshim, hcn/hcnglobals.go)."""
+_MASK: Final = 0xFFFFFFFF
+
+
+class HcnError(ApplyError):
+    """A call that HCN refused: the function, the reason, and the HRESULT as `code`."""
+
+    def __init__(self, function: str, code: int, reason: str) -> None:
+        self.code = code
+        super().__init__((function,), f"{reason} (0x{code:08X})")
+
+
+Libraries: TypeAlias = Mapping[str, Callable[..., Any]]
+"""The functions of computenetwork.dll, HNSCall of vmcompute.dll and CoTaskMemFree, by their names."""
+
+
+class ComputeNetwork:
+    """HCN on this machine. One thread at a time uses it."""
+
+    def __init__(self, libraries: Libraries) -> None:
+        self._libraries = libraries
+        self._can_modify: bool | None = None
+
+    def version(self) -> tuple[int, int]:
+        """Returns the version of the service, such as (13, 2) of Windows Server 2022."""
+        buffer = ctypes.c_void_p()
+        _check("HNSCall", self._libraries["HNSCall"]("GET", "/globals/version", "", ctypes.byref(buffer)), "")
+        answer = json.loads(self._taken(buffer) or "{}")
+        if not answer.get("Success"):
+            raise ApplyError(("HNSCall",), str(answer.get("Error", "no answer")))
+        found = answer.get("Output") or {}
+        return int(found.get("Major", 0)), int(found.get("Minor", 0))
+
+    def network(self, name: str) -> HostComputeNetwork:
+        """Returns the network of this name. Raises ApplyError if there is none."""
+        names = []
+        for document in self._documents("Network", {}):
+            found = HostComputeNetwork.read(document)
+            names.append(found.name)
+            if found.name.lower() == name.lower():
+                return found
+        raise ApplyError(("HcnEnumerateNetworks",), f"there is no network {name}; expected one of {names}")
+
+    def endpoints(self, network: str) -> tuple[HostComputeEndpoint, ...]:
+        """Returns the endpoints of a network, given by its id."""
+        documents = self._documents("Endpoint", {"VirtualNetwork": network})
+        found = (HostComputeEndpoint.read(each) for each in documents)
+        return tuple(each for each in found if each.network in {"", network})
+
+    def load_balancers(self) -> tuple[HostComputeLoadBalancer, ...]:
+        """Returns all load balancers."""
+        return tuple(HostComputeLoadBalancer.read(each) for each in self._documents("LoadBalancer", {}))
+
+    def ids(self, kind: str) -> frozenset[str]:
+        """Returns the ids of all objects of a kind: Network, Endpoint or LoadBalancer."""
+        return frozenset(self._enumerated(kind, {}))
+
+    def carry_out(self, request: Request) -> None:
+        """Carries out a request. Deleting what does not exist succeeds.
+
+        A load balancer that the service cannot modify is deleted and created again.
+        """
+        kind = "Endpoint" if isinstance(request.object, HostComputeEndpoint) else "LoadBalancer"
+        match request.verb:
+            case Verb.CREATE:
+                self._create(kind, request)
+            case Verb.DELETE:
+                self._delete(kind, request.object.id)
+            case Verb.MODIFY if kind == "LoadBalancer" and not self._modifies:
+                self._replace(request)
+            case Verb.MODIFY:
+                self._modify(kind, request)
+
+    @property
+    def _modifies(self) -> bool:
+        if self._can_modify is None:
+            self._can_modify = self.version() >= _MODIFIABLE
+        return self._can_modify
+
+    def _create(self, kind: str, request: Request) -> None:
+        handle = ctypes.c_void_p()
+        arguments = (_guid(request.object.id), request.settings, ctypes.byref(handle))
+        if isinstance(request.object, HostComputeEndpoint):
+            with self._opened("Network", request.object.network) as network:
+                self._call(request.function, network, *arguments)
+        else:
+            self._call(request.function, *arguments)
+        self._close(kind, handle)
+
+    def _delete(self, kind: str, name: str) -> None:
+        try:
+            self._call(f"HcnDelete{kind}", _guid(name))
+        except HcnError as error:
+            if error.code not in NOT_FOUND:
+                raise
+
+    def _modify(self, kind: str, request: Request) -> None:
+        try:
+            with self._opened(kind, request.object.id) as handle:
+                self._call(request.function, handle, request.settings)
+        except HcnError as error:
+            if error.code != NOT_IMPLEMENTED or kind != "LoadBalancer":
+                raise
+            self._can_modify = False
+            self._replace(request)
+
+    def _replace(self, request: Request) -> None:
+        self._delete("LoadBalancer", request.object.id)
+        self._create("LoadBalancer", Request(Verb.CREATE, request.object))
+
+    def _documents(self, kind: str, filters: Json) -> Iterator[Json]:
+        """Yields the properties of the objects of a kind; one that is deleted meanwhile is not among them."""
+        for name in self._enumerated(kind, filters):
+            try:
+                with self._opened(kind, name) as handle:
+                    buffer = ctypes.c_void_p()
+                    self._call(f"HcnQuery{kind}Properties", handle, _query({}), ctypes.byref(buffer))
+                    text = self._taken(buffer)
+            except HcnError as error:
+                if error.code not in NOT_FOUND:
+                    raise
+                continue
+            yield json.loads(text)
+
+    def _enumerated(self, kind: str, filters: Json) -> list[str]:
+        buffer = ctypes.c_void_p()
+        self._call(f"HcnEnumerate{kind}s", _query(filters), ctypes.byref(buffer))
+        return [str(each).lower() for each in json.loads(self._taken(buffer) or "[]")]
+
+    @contextmanager
+    def _opened(self, kind: str, name: str) -> Iterator[ctypes.c_void_p]:
+        handle = ctypes.c_void_p()
+        self._call(f"HcnOpen{kind}", _guid(name), ctypes.byref(handle))
+        try:
+            yield handle
+        finally:
+            self._close(kind, handle)
+
+    def _close(self, kind: str, handle: ctypes.c_void_p) -> None:
+        function = f"HcnClose{kind}"
+        _check(function, self._libraries[function](handle), "")
+
+    def _call(self, function: str, *arguments: object) -> None:
+        """Calls a function whose last parameter receives the error record. Raises HcnError."""
+        record = ctypes.c_void_p()
+        code = self._libraries[function](*arguments, ctypes.byref(record))
+        _check(function, code, self._taken(record))
+
+    def _taken(self, buffer: ctypes.c_void_p) -> str:
+        """Returns the text of a buffer that a call returned, and frees it."""
+        if not buffer.value:
+            return ""
+        text = ctypes.wstring_at(buffer.value)
+        self._libraries["CoTaskMemFree"](buffer)
+        return text
+
+
+def _check(function: str, code: int, record: str) -> None:
+    if code >= 0:
+        return
+    reason = record
+    if record.startswith("{"):
+        document = json.loads(record)
+        reason = str(document.get("Error") or record)
+    raise HcnError(function, code & _MASK, reason.strip() or "failed without an error record")
+
+
+def _guid(text: str) -> ctypes.Array[ctypes.c_char]:
+    """Returns a GUID as the functions take it, in memory that is passed by its address."""
+    return ctypes.create_string_buffer(UUID(text).bytes_le, 16)
+
+
+def _query(filters: Json) -> str:
+    return json.dumps({"SchemaVersion": SCHEMA_VERSION, **({"Filter": json.dumps(filters)} if filters else {})})
+
+
+_TEXT, _OUT, _HANDLE, _GUID = ctypes.c_wchar_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+SIGNATURES: Final[dict[str, Sequence[Any]]] = {
+    "HNSCall": (_TEXT, _TEXT, _TEXT, _OUT),
+    "HcnCreateEndpoint": (_HANDLE, _GUID, _TEXT, _OUT, _OUT),
+    "HcnCreateLoadBalancer": (_GUID, _TEXT, _OUT, _OUT),
+    **{f"HcnClose{kind}": (_HANDLE,) for kind in ("Network", "Endpoint", "LoadBalancer")},
+    **{f"HcnDelete{kind}": (_GUID, _OUT) for kind in ("Endpoint", "LoadBalancer")},
+    **{f"HcnEnumerate{kind}s": (_TEXT, _OUT, _OUT) for kind in ("Network", "Endpoint", "LoadBalancer")},
+    **{f"HcnModify{kind}": (_HANDLE, _TEXT, _OUT) for kind in ("Endpoint", "LoadBalancer")},
+    **{f"HcnOpen{kind}": (_GUID, _OUT, _OUT) for kind in ("Network", "Endpoint", "LoadBalancer")},
+    **{f"HcnQuery{kind}Properties": (_HANDLE, _TEXT, _OUT, _OUT) for kind in ("Network", "Endpoint", "LoadBalancer")},
+}
+"""The types of the parameters; each function returns an HRESULT of 32 bits (ComputeNetwork.h)."""

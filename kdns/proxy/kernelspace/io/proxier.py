@@ -1,0 +1,270 @@
+"""Mode kernelspace: a load balancer of HCN for each front of the plan, and endpoints of HCN for those on other nodes.
+
+A full sync reads HCN's objects and requests the differences, so connections survive a restart. A request that HCN
+refuses does not end a sync: the objects of other Services follow, and the refused ones are named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, TypeVar
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.net import FAMILIES, VERSION, Family
+from kdns.proxy.kernelspace.content import Content, NodeNetwork
+from kdns.proxy.kernelspace.io.compute_network import OF_CONTENT, ComputeNetwork, HcnError
+from kdns.proxy.kernelspace.requests import Request, reconciling_requests, requests
+from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeNetwork, endpoint_id
+from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
+from kdns.runtime.metrics import Metric, MetricFamilies, Sample
+from kdns.runtime.tasks import uninterrupted
+
+POLL_S: Final = 10.0
+"""How often HCN's objects are compared with the desired ones."""
+
+T = TypeVar("T")
+
+log = logs.get(__name__)
+
+
+class KernelspaceProxier:
+    """The proxier of mode kernelspace. `host_mac` returns the MAC address of the node's interface with an address."""
+
+    name = "kernelspace"
+    footprint = Footprint()
+    """Nothing in the kernel of Linux."""
+    udp_targets: UdpTargets | None = None
+    """HCN ends the flows of an endpoint itself."""
+
+    def __init__(
+        self,
+        service: ComputeNetwork,
+        network_name: str,
+        host_mac: Callable[[str], str],
+        *,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._service, self._network_name, self._host_mac, self._poll_s = service, network_name, host_mac, poll_s
+        self._turn = asyncio.Lock()
+        self._contents: dict[Family, Content] = {}
+        self._node: NodeNetwork | None = None
+        self._refused: dict[str, str] = {}
+        """Why HCN refuses an object, by its id."""
+        self._endpoint_ids: frozenset[str] = frozenset()
+        """All endpoints when they were last read."""
+        self._missing: frozenset[str] = frozenset()
+        self.counters = ObjectCounters(self._contents)
+
+    async def sync_full(self, plan: Plan) -> None:
+        """Makes HCN's endpoints and load balancers those of the plan."""
+        async with self._turn:
+            await self._in_thread(lambda: self._load(plan))
+
+    async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        """Requests what differs. Endpoints are read again if new ones of this node are not known."""
+        async with self._turn:
+            if not self._contents or self._has_unknown_endpoint(differences):
+                await self._in_thread(lambda: self._load(plan))
+                return
+            changes = [
+                request
+                for family, content in self._contents.items()
+                for request in content.follow(plan.of(family), differences[family])
+            ]
+            await self._in_thread(lambda: self._carry_out(changes))
+            self._log_missing()
+
+    async def sweep(self) -> None:
+        """Nothing: partial syncs leave nothing unused."""
+
+    async def check(self, plan: Plan) -> str:
+        """Returns why HCN refused an object of this plan in the last sync. Raises ApplyError if HCN does not answer."""
+        async with self._turn:
+            await self._in_thread(lambda: self._service.ids("Network"))
+        for content in _contents(plan, self._node).values() if self._node and self._refused else ():
+            ids = {each.id for each in content.load_balancers.values()} | {
+                each.id for each in content.endpoints.values()
+            }
+            if name := min(ids & self._refused.keys(), default=""):
+                return self._refused[name]
+        return ""
+
+    @contextmanager
+    def watch(self, changed: ForeignChange) -> Iterator[None]:
+        """Compares HCN's objects with the desired ones, as long as the context is open."""
+        task = asyncio.get_running_loop().create_task(self._watch(changed), name="kernelspace")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def close(self, *, keep_rules: bool) -> None:
+        """Deletes the load balancers and endpoints, unless they are to stay."""
+        if keep_rules:
+            return
+        async with self._turn:
+            await self._in_thread(lambda: remove_objects(self._service, self._network_name))
+            self._contents.clear()
+
+    def _load(self, plan: Plan) -> None:
+        self._contents.clear()  # if this fails, a partial sync has nothing to start from
+        self._refused.clear()
+        network = self._service.network(self._network_name)
+        existing = self._service.endpoints(network.id)
+        node = self._node_network(plan, network, existing)
+        contents = _contents(plan, node)
+        changes = reconciling_requests(
+            {address: each for content in contents.values() for address, each in content.endpoints.items()},
+            {key: each for content in contents.values() for key, each in content.load_balancers.items()},
+            [each for each in existing if is_own(network, each)],
+            self._service.load_balancers(),
+        )
+        self._node, self._endpoint_ids = node, frozenset(each.id for each in existing)
+        self._carry_out(changes)
+        self._contents.update(contents)
+        self._log_missing()
+
+    def _node_network(
+        self, plan: Plan, network: HostComputeNetwork, existing: Iterable[HostComputeEndpoint]
+    ) -> NodeNetwork:
+        settings = plan.ipv4.host_network
+        mac, gateway = self._overlay_mac(plan) if network.is_overlay else "", ""
+        others: dict[str, str] = {}
+        for each in existing:
+            if not is_own(network, each):
+                others |= dict.fromkeys(each.addresses, each.id)
+            if each.name == settings.gateway_endpoint and settings.healthz_port:
+                gateway = each.id
+        if settings.healthz_port and not gateway:
+            reason = f"network {network.name} has no endpoint {settings.gateway_endpoint}"
+            log.warning("health checks of load balancers are not forwarded", reason=reason)
+        return NodeNetwork(network, mac, others, gateway)
+
+    def _overlay_mac(self, plan: Plan) -> str:
+        """Returns the node's MAC address. Raises ApplyError if settings or node lack what an overlay network needs."""
+        if not plan.ipv4.host_network.source_vip:
+            expected = "expected winkernel.sourceVip or --source-vip, an address of the node's Pod range"
+            raise ApplyError((self._network_name,), f"an overlay network needs a source VIP; {expected}")
+        own = [str(each) for each in plan.ipv4.node.primary if each.version == VERSION["IPv4"]]
+        if not own:
+            raise ApplyError((self._network_name,), "an overlay network needs an IPv4 address of the node")
+        if plan.ipv6.fronts:
+            log.warning("virtual IPs of IPv6 are not served", reason=f"network {self._network_name} is an overlay")
+        return self._host_mac(own[0])
+
+    def _carry_out(self, changes: Iterable[Request]) -> None:
+        """Carries out the requests. Raises ApplyError at the end if HCN refused some."""
+        failures: list[str] = []
+        for request in changes:
+            try:
+                self._service.carry_out(request)
+            except HcnError as error:
+                failures.append(f"{request.object.id}: {error}")
+                if error.code in OF_CONTENT:
+                    self._refused[request.object.id] = str(error)
+            else:
+                self._refused.pop(request.object.id, None)
+        if failures:
+            rest = f", and {len(failures) - 1} more" if failures[1:] else ""
+            raise ApplyError(("HCN",), f"{failures[0]}{rest}")
+
+    def _has_unknown_endpoint(self, differences: Mapping[Family, Difference]) -> bool:
+        """Returns whether an endpoint of this node is used that was not there when endpoints were read."""
+        if self._node is None:
+            return True
+        return any(
+            each.is_local and each.address not in self._node.endpoints and each.address not in self._missing
+            for difference in differences.values()
+            for _, front in difference.fronts.values()
+            if front and front.lists
+            for each in front.port.endpoints_of(front.lists[0])
+        )
+
+    def _log_missing(self) -> None:
+        """Logs endpoints of this node that HCN does not have, each once."""
+        contents = self._contents.values()
+        missing = frozenset(each for content in contents for some in content.missing.values() for each in some)
+        if new := sorted(missing - self._missing):
+            log.warning("endpoints of this node are left out", addresses=new, reason="HCN has no endpoint for them")
+        self._missing = missing
+
+    async def _watch(self, changed: ForeignChange) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            try:
+                async with self._turn:
+                    difference = await self._in_thread(self._difference)
+            except ApplyError as error:
+                log.warning("load balancers cannot be compared", reason=str(error))
+            else:
+                if difference:
+                    changed(f"unknown: {difference}")
+
+    def _difference(self) -> str:
+        """Returns the first difference of HCN's objects from the desired ones, in words, or ""."""
+        balancers = [each for content in self._contents.values() for each in content.load_balancers.values()]
+        if not balancers and not self._missing:
+            return ""
+        existing = self._service.ids("LoadBalancer")
+        if gone := next((each.id for each in balancers if each.id not in existing | self._refused.keys()), ""):
+            return f"load balancer {gone} is gone"
+        before, self._endpoint_ids = self._endpoint_ids, self._service.ids("Endpoint")
+        used = {name for each in balancers for name in each.endpoints}
+        if gone := min(used - self._endpoint_ids - self._refused.keys(), default=""):
+            return f"endpoint {gone} is gone"
+        own = {each.id for content in self._contents.values() for each in content.endpoints.values()}
+        if self._missing and (new := min(self._endpoint_ids - before - own, default="")):
+            return f"endpoint {new} of this node was created"
+        return ""
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Runs it in a thread, and to its end even if the calling task is cancelled."""
+        return await uninterrupted(asyncio.to_thread(work))
+
+
+def _contents(plan: Plan, node: NodeNetwork) -> dict[Family, Content]:
+    return {family: Content(plan.of(family), node) for family in FAMILIES}
+
+
+class ObjectCounters:
+    """The numbers of the mode's objects in HCN, which counts neither connections nor packets."""
+
+    def __init__(self, contents: Mapping[Family, Content]) -> None:
+        self._contents = contents
+
+    def register(self, metrics: MetricFamilies) -> None:
+        """Adds `kdns_hcn_load_balancers` and `kdns_hcn_endpoints`."""
+        for name, text in (("load_balancers", "Load balancers of HCN."), ("endpoints", "Endpoints on other nodes.")):
+            metrics.add(Metric(f"kdns_hcn_{name}", text, (), partial(self._samples, name)))
+
+    async def read(self, plan: Plan) -> None:
+        """Nothing: the numbers are known."""
+
+    def _samples(self, name: str) -> list[Sample]:
+        return [Sample((), float(sum(len(getattr(each, name)) for each in self._contents.values())))]
+
+
+def is_own(network: HostComputeNetwork, endpoint: HostComputeEndpoint) -> bool:
+    """Returns whether kdns created an endpoint: its id is derived from its address."""
+    return any(endpoint.id == endpoint_id(network.name, each) for each in endpoint.addresses)
+
+
+def remove_objects(service: ComputeNetwork, network_name: str) -> list[str]:
+    """Deletes the load balancers and endpoints that kdns created, and returns them in words. Blocks."""
+    removed = []
+    balancers = [each for each in service.load_balancers() if each.is_own]
+    endpoints: list[HostComputeEndpoint] = []
+    if network_name:
+        network = service.network(network_name)
+        endpoints = [each for each in service.endpoints(network.id) if is_own(network, each)]
+    for request in requests([(each, None) for each in endpoints], [(each, None) for each in balancers]):
+        service.carry_out(request)
+        kind = "endpoint" if isinstance(request.object, HostComputeEndpoint) else "load balancer"
+        removed.append(f"{kind} {request.object.id}")
+    return removed

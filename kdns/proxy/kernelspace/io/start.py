@@ -1,0 +1,57 @@
+"""Starts mode kernelspace, and says why it cannot work here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from kdns import logs
+from kdns.errors import ApplyError
+from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
+from kdns.proxy.kernelspace.io.libraries import host_mac, libraries, lock_machine
+from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier, remove_objects
+from kdns.proxy.settings.settings import Settings
+
+MINIMUM: Final = (12, 0)
+"""The first version with DSR, dual stack and session affinity (hcsshim, hcn/hcnglobals.go)."""
+NETWORK_VARIABLE: Final = "KUBE_NETWORK"
+
+log = logs.get(__name__)
+
+
+async def unsupported(settings: Settings) -> str:
+    """Returns why the mode cannot work here, or ""."""
+    try:
+        return await asyncio.to_thread(_unsupported, ComputeNetwork(libraries()), settings)
+    except ApplyError as error:
+        return error.stderr
+
+
+def _unsupported(service: ComputeNetwork, settings: Settings) -> str:
+    version = service.version()
+    if version < MINIMUM:
+        found, wanted = (".".join(map(str, each)) for each in (version, MINIMUM))
+        return f"version {found} of the host network service; expected {wanted} or later, as of Windows Server 2022"
+    if not network_name(settings):
+        return f"the network is not known; expected winkernel.networkName, --network-name or ${NETWORK_VARIABLE}"
+    return ""
+
+
+def network_name(settings: Settings) -> str:
+    """Returns the name of the Pods' network, "" if it is not known."""
+    return settings.winkernel.network_name or os.environ.get(NETWORK_VARIABLE, "")
+
+
+def remove_leftovers(settings: Settings) -> list[str]:
+    """Deletes what kdns has left in HCN, and returns it in words. Blocks."""
+    return remove_objects(ComputeNetwork(libraries()), network_name(settings))
+
+
+async def start(settings: Settings) -> KernelspaceProxier:
+    """Returns the proxier. Raises KdnsError if another process of kdns is at work."""
+    lock_machine()
+    service, name = ComputeNetwork(libraries()), network_name(settings)
+    network = await asyncio.to_thread(service.network, name)
+    log.info("network found", network=name, type=network.type, id=network.id)
+    return KernelspaceProxier(service, name, host_mac)
