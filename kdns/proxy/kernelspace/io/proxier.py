@@ -17,7 +17,7 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, VERSION, Family
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import OF_CONTENT, ComputeNetwork, HcnError
-from kdns.proxy.kernelspace.requests import Request, reconciling_requests, requests
+from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests, requests
 from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeNetwork, endpoint_id
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
@@ -159,9 +159,14 @@ class KernelspaceProxier:
         return self._host_mac(own[0])
 
     def _carry_out(self, changes: Iterable[Request]) -> None:
-        """Carries out the requests. Raises ApplyError at the end if HCN refused some."""
+        """Carries out the requests. Raises ApplyError at the end if HCN refused some.
+
+        After a refusal no endpoint is deleted, as a load balancer may still have it. The full sync that follows does.
+        """
         failures: list[str] = []
         for request in changes:
+            if failures and request.verb is Verb.DELETE and isinstance(request.object, HostComputeEndpoint):
+                continue
             try:
                 self._service.carry_out(request)
             except HcnError as error:
