@@ -1,0 +1,321 @@
+"""The proxier of mode kernelspace on a simulated service: restarts, others' objects, failures and the watch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from fake_hcn import PORT_EXISTS, FakeHcn
+from hcn_node import HcnNode, functions
+from small_cluster import ENDPOINTS, NODE_VIEW, endpoints, service
+
+from kdns.cluster.objects import EndpointSlice, Service
+from kdns.errors import ApplyError
+from kdns.proxy.kernelspace.io import start as starting
+from kdns.proxy.kernelspace.io.clean_up import remove_hcn_objects
+from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
+from kdns.proxy.kernelspace.io.libraries import host_mac, libraries
+from kdns.proxy.kernelspace.io.proxier import remove_objects
+from kdns.proxy.kernelspace.mode import KERNELSPACE
+from kdns.proxy.kernelspace.schema import LoadBalancerKey, endpoint_id, load_balancer_id
+from kdns.proxy.plan.config import HostNetwork
+from kdns.proxy.settings.settings import Settings, Winkernel
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
+from kdns.proxy.takeover.io.modes import MODES
+from kdns.runtime.metrics import MetricFamilies
+
+VIP = LoadBalancerKey("IPv4", "10.96.0.1", 6, 80)
+WEB = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Waits until it holds."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - another task changes it
+            await asyncio.sleep(0.002)
+
+
+async def test_a_restart_finds_its_own_objects() -> None:
+    node = HcnNode(WEB)
+    assert len(await node.sync()) == 10
+    before = json.dumps([node.service.endpoints, node.service.load_balancers])
+    node.start()
+    assert await node.sync() == []
+    assert json.dumps([node.service.endpoints, node.service.load_balancers]) == before
+
+
+async def test_what_went_while_no_process_was_at_work_goes_at_the_start() -> None:
+    node = HcnNode(WEB, service(2, endpoints(2, "r2"), protocols=("TCP",)))
+    await node.sync()
+    node = HcnNode(service(1, endpoints(1, "p1"), protocols=("TCP",)), service=node.service, pods=())
+    found = functions(await node.sync())
+    assert found == [*["ModifyLoadBalancer"] * 8, *["DeleteLoadBalancer"] * 8, *["DeleteEndpoint"] * 4]
+    assert len(node.service.load_balancers) == 8
+
+
+async def test_load_balancers_of_others_are_replaced_one_by_one() -> None:
+    """kube-proxy's have other ids. A destination has no load balancer only between two requests."""
+    node = HcnNode(WEB)
+    await node.sync()
+    of_kube_proxy = {}
+    for number, document in enumerate(node.service.load_balancers.values()):
+        made = f"6a0d3e8c-0000-4000-8000-{number:012}"
+        of_kube_proxy[made] = {**document, "ID": made.upper()}
+    node.service.load_balancers = of_kube_proxy
+    node.start()
+    assert functions(await node.sync()) == ["DeleteLoadBalancer", "CreateLoadBalancer"] * 8
+    assert load_balancer_id(VIP) in node.service.load_balancers
+
+
+async def test_an_endpoint_of_another_program_is_used_and_stays() -> None:
+    node = HcnNode(WEB)
+    other = node.service.add_pod(*ENDPOINTS["r1"])
+    await node.sync()
+    assert other in node.service.load_balancers[load_balancer_id(VIP)]["HostComputeEndpoints"]
+    await node.delete(Service, "s1")
+    assert set(node.service.endpoints) >= {other}
+    assert len(node.service.endpoints) == 3
+
+
+async def test_a_pod_of_this_node_that_is_new_is_read_before_it_is_used() -> None:
+    node = HcnNode(WEB, pods=("p1",))
+    await node.sync()
+    made = node.service.add_pod(*ENDPOINTS["p2"])
+    await node.change(*endpoints(1, "p1", "p2", "r1"))
+    assert made in node.service.load_balancers[load_balancer_id(VIP)]["HostComputeEndpoints"]
+
+
+async def test_an_endpoint_of_this_node_that_hcn_does_not_have_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    node = HcnNode(WEB, pods=(), poll_s=0.01)
+    changes: list[str] = []
+    await node.sync()
+    assert node.service.load_balancers[load_balancer_id(VIP)]["HostComputeEndpoints"] == [
+        endpoint_id("Pods", ENDPOINTS["r1"][0])
+    ]
+    assert capsys.readouterr().out.count("endpoints of this node are left out") == 1
+    with node.proxier.watch(changes.append):
+        made = node.service.add_pod(*ENDPOINTS["p1"])
+        await until(lambda: changes)
+    assert changes[0] == f"unknown: endpoint {made} of this node was created"
+    await node.sync()
+    assert made in node.service.load_balancers[load_balancer_id(VIP)]["HostComputeEndpoints"]
+
+
+@pytest.mark.parametrize("kind", ["load balancer", "endpoint"])
+async def test_the_watch_notices_what_is_gone(kind: str) -> None:
+    node = HcnNode(WEB, poll_s=0.01)
+    await node.sync()
+    changes: list[str] = []
+    with node.proxier.watch(changes.append):
+        await asyncio.sleep(0.05)
+        assert changes == []
+        name = load_balancer_id(VIP)
+        if kind == "load balancer":
+            del node.service.load_balancers[name]
+        else:
+            name = endpoint_id("Pods", ENDPOINTS["r1"][0])
+            del node.service.endpoints[name]
+        await until(lambda: changes)
+    assert changes[0] == f"unknown: {kind} {name} is gone"
+    await node.sync()
+    assert len(node.service.load_balancers) == 8
+
+
+async def test_the_watch_goes_on_while_the_service_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    node = HcnNode(WEB, poll_s=0.01)
+    await node.sync()
+    changes: list[str] = []
+    node.service.fails = lambda _function, _settings: 0x800706BA
+    with node.proxier.watch(changes.append):
+        await until(lambda: "cannot be compared" in capsys.readouterr().out)
+        node.service.fails = lambda _function, _settings: 0
+        del node.service.load_balancers[load_balancer_id(VIP)]
+        await until(lambda: changes)
+
+
+def sabotaged(vip: str) -> Callable[[str, str], int]:
+    """The destination of this VIP is refused, as where a program listens there."""
+    return lambda function, settings: (
+        PORT_EXISTS if function == "HcnCreateLoadBalancer" and f'["{vip}"]' in settings else 0
+    )
+
+
+async def test_a_refused_load_balancer_leaves_the_others() -> None:
+    node = HcnNode(WEB)
+    node.service.fails = sabotaged("198.51.100.1")
+    with pytest.raises(ApplyError, match="0x803B0013"):
+        await node.sync()
+    assert len(node.service.load_balancers) == 7
+    assert "0x803B0013" in await node.proxier.check(node.planner.plan)
+    node.service.fails = lambda _function, _settings: 0
+    await node.sync()
+    assert (len(node.service.load_balancers), await node.proxier.check(node.planner.plan)) == (8, "")
+
+
+async def test_a_service_that_hcn_refuses_is_left_out_and_named() -> None:
+    """Through the sync runner, which asks the proxier which Service it is."""
+    node = HcnNode(WEB, service(2, endpoints(2, "r2"), protocols=("TCP",)))
+    node.state.synced |= {Service, EndpointSlice}
+    node.service.fails = sabotaged("198.51.100.1")
+    runner = SyncRunner(node.state, node.proxier, lambda: (NODE_VIEW, node.config), SyncTiming(0.0, 0.1))
+    results: list[SyncResult] = []
+    runner.subscribers.append(results.append)
+    work = asyncio.create_task(runner.run())
+    try:
+        await until(lambda: results)
+    finally:
+        work.cancel()
+    assert list(results[0].rejected) == [("shop", "s1")]
+    assert "0x803B0013" in results[0].rejected["shop", "s1"]
+    assert len(node.service.load_balancers) == 8
+
+
+async def test_the_limits_of_services_are_in_the_result_once() -> None:
+    node = HcnNode(service(1, endpoints(1, "p1"), loadBalancerSourceRanges=["203.0.113.0/24"]))
+    node.state.synced |= {Service, EndpointSlice}
+    runner = SyncRunner(node.state, node.proxier, lambda: (NODE_VIEW, node.config), SyncTiming(0.0, 0.1))
+    results: list[SyncResult] = []
+    runner.subscribers.append(results.append)
+    work = asyncio.create_task(runner.run())
+    try:
+        await until(lambda: results)
+        runner.foreign_change("a test")
+        await until(lambda: len(results) > 1)
+    finally:
+        work.cancel()
+    text = "loadBalancerSourceRanges has no effect in mode kernelspace: every client is served"
+    assert [list(each.limits) for each in results[:2]] == [[(("shop", "s1"), text)], []]
+    assert {what for _, what in results[0].refused} >= {"cluster IP 10.96.0.1:80/SCTP"}
+
+
+async def test_without_an_answer_nobody_is_left_out() -> None:
+    node = HcnNode(WEB)
+    node.service.fails = lambda _function, _settings: 0x800706BA
+    with pytest.raises(ApplyError):
+        await node.sync()
+    with pytest.raises(ApplyError):
+        await node.proxier.check(node.planner.plan)
+
+
+@pytest.mark.parametrize(
+    "function", ["HcnCreateEndpoint", "HcnCreateLoadBalancer", "HcnOpenNetwork", "HcnEnumerateLoadBalancers"]
+)
+async def test_any_failure_is_mended_by_the_next_full_sync(function: str) -> None:
+    node = HcnNode(WEB)
+    calls = iter([0x800706BA])
+    node.service.fails = lambda called, _: next(calls, 0) if called == function else 0
+    with pytest.raises(ApplyError):
+        await node.sync()
+    await node.sync()
+    assert (len(node.service.load_balancers), len(node.service.endpoints)) == (8, 4)
+    assert await node.sync() == []
+
+
+async def test_the_end_of_the_process() -> None:
+    node = HcnNode(WEB)
+    await node.sync()
+    await node.proxier.close(keep_rules=True)
+    assert len(node.service.load_balancers) == 8
+    await node.proxier.close(keep_rules=False)
+    assert (node.service.load_balancers, len(node.service.endpoints)) == ({}, 2)
+
+
+async def test_a_clean_up_removes_what_kdns_has_created() -> None:
+    node = HcnNode(WEB)
+    await node.sync()
+    other = "6a0d3e8c-0000-4000-8000-000000000001"
+    document = node.service.load_balancers.pop(load_balancer_id(VIP))
+    node.service.load_balancers[other] = {**document, "ID": other, "HostComputeEndpoints": []}
+    removed = remove_objects(ComputeNetwork(node.libraries.functions), "Pods")
+    assert len(removed) == 9
+    assert list(node.service.load_balancers) == [other]
+
+
+async def test_counters() -> None:
+    node = HcnNode(WEB)
+    metrics = MetricFamilies()
+    node.proxier.counters.register(metrics)
+    await node.sync()
+    await node.proxier.counters.read(node.planner.plan)
+    values = {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
+    assert values == {"kdns_hcn_load_balancers": 8.0, "kdns_hcn_endpoints": 2.0}
+
+
+OVERLAYS = [
+    (HostNetwork("Pods"), "an overlay network needs a source VIP"),
+    (HostNetwork("Elsewhere", "10.1.0.9"), ""),
+]
+
+
+@pytest.mark.parametrize(("network", "reason"), OVERLAYS)
+async def test_an_overlay_network(network: HostNetwork, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    node = HcnNode(WEB, service=FakeHcn(network_type="Overlay"), network=network)
+    if reason:
+        with pytest.raises(ApplyError, match=reason):
+            await node.sync()
+        return
+    await node.sync()
+    assert {len(each["FrontendVIPs"]) for each in node.service.load_balancers.values() if "FrontendVIPs" in each} == {1}
+    assert all(":" not in str(each.get("FrontendVIPs")) for each in node.service.load_balancers.values())
+    assert "virtual IPs of IPv6 are not served" in capsys.readouterr().out
+    # Without a route the endpoint counts as outside of the cluster: the node's address is the source.
+    assert node.service.load_balancers[load_balancer_id(VIP)]["SourceVIP"] == "192.0.2.1"
+
+
+async def test_an_endpoint_follows_its_node() -> None:
+    """The provider address of an existing endpoint is modified when its Pods' range is at another node."""
+    simulated = FakeHcn(network_type="Overlay", subnets={"10.1.1.0/24": "192.0.2.7"})
+    node = HcnNode(WEB, service=simulated, network=HostNetwork("Pods", "10.1.0.9"))
+    await node.sync()
+    simulated.subnets = {"10.1.1.0/24": "192.0.2.8"}
+    assert functions(await node.sync()) == ["ModifyEndpoint"]
+
+
+async def test_health_checks_without_their_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    node = HcnNode(WEB, network=HostNetwork("Pods", "", "cbr0", 10256))
+    await node.sync()
+    assert "network Pods has no endpoint cbr0" in capsys.readouterr().out
+    assert len(node.service.load_balancers) == 8
+
+
+async def test_elsewhere_the_mode_says_that_it_needs_windows() -> None:
+    assert await MODES["kernelspace"].unsupported(Settings(mode="kernelspace")) == (
+        "mode kernelspace needs Windows, and this machine runs linux"
+    )
+    assert await remove_hcn_objects(Settings(), Footprint()) == []
+    for ask in (libraries, lambda: host_mac("192.0.2.1")):
+        with pytest.raises(ApplyError, match="needs Windows"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "reason"),
+    [
+        ((11, 10), "Pods", "version 11.10 of the host network service; expected 12.0 or later"),
+        ((13, 2), "", "the network is not known; expected winkernel.networkName, --network-name or $KUBE_NETWORK"),
+        ((13, 2), "Pods", ""),
+    ],
+)
+async def test_what_the_mode_needs(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], name: str, reason: str
+) -> None:
+    node = HcnNode(service=FakeHcn(version=version))
+    monkeypatch.delenv(starting.NETWORK_VARIABLE, raising=False)
+    monkeypatch.setattr(starting, "libraries", lambda: node.libraries.functions)
+    settings = Settings(mode="kernelspace", winkernel=Winkernel(network_name=name))
+    assert (await MODES["kernelspace"].unsupported(settings)).startswith(reason or "")
+    assert bool(await MODES["kernelspace"].unsupported(settings)) == bool(reason)
+
+
+async def test_the_network_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = HcnNode(WEB)
+    monkeypatch.setenv(starting.NETWORK_VARIABLE, "Pods")
+    monkeypatch.setattr(starting, "libraries", lambda: node.libraries.functions)
+    mode = await MODES["kernelspace"].start(Settings(mode="kernelspace"))
+    await mode.sync_full(node.planner.plan)
+    assert len(node.service.load_balancers) == 8
+    assert (mode.footprint, mode.udp_targets, mode.name) == (Footprint(), None, KERNELSPACE.name)
