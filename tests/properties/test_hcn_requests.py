@@ -7,8 +7,23 @@ from dataclasses import replace
 from fake_hcn import FakeHcn, FakeLibraries
 from hypothesis import given
 from hypothesis import strategies as st
-from test_plan import CONFIG, NODE, Write, api_servers, deletions, services, slices
+from test_plan import CONFIG, NODE, Write
 
+from kdns.cluster.objects import (
+    Conditions,
+    Endpoint,
+    EndpointPort,
+    EndpointSlice,
+    Ingress,
+    LoadBalancerStatus,
+    Service,
+    ServiceMeta,
+    ServicePort,
+    ServiceSpec,
+    ServiceStatus,
+    SliceLabels,
+    SliceMeta,
+)
 from kdns.cluster.state import State
 from kdns.net import FAMILIES
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
@@ -21,7 +36,43 @@ from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
 
 LOCAL = ("10.1.0.1", "10.1.0.2")
+ADDRESSES = {"IPv4": (*LOCAL, "10.2.0.1", "10.2.0.2", "203.0.113.5"), "IPv6": ("2001:db8:1::1", "2001:db8:1::2")}
+PORTS = (ServicePort(80, "x", "TCP", 30080), ServicePort(81, "y", "UDP"), ServicePort(10256, "x", "TCP"))
+
 networks = st.sampled_from(("L2Bridge", "Overlay"))
+names = st.sampled_from(("a", "b"))
+policies = st.sampled_from(("Cluster", "Local"))
+ingress = st.lists(st.sampled_from(("198.51.100.1", "198.51.100.2", "2001:db8:6::1")), max_size=2, unique=True)
+specs = st.builds(
+    ServiceSpec,
+    type=st.just("LoadBalancer"),
+    cluster_ip=st.sampled_from(("10.96.0.1", "10.96.0.2", "2001:db8::1")),
+    ports=st.lists(st.sampled_from(PORTS), max_size=2, unique_by=lambda port: port.name).map(tuple),
+    external_ips=ingress.map(tuple),
+    session_affinity=st.sampled_from(("None", "ClientIP")),
+    external_traffic_policy=policies,
+    internal_traffic_policy=policies,
+    health_check_node_port=st.sampled_from((0, 32000)),
+)
+statuses = ingress.map(lambda rows: ServiceStatus(LoadBalancerStatus(tuple(Ingress(each) for each in rows))))
+services = st.builds(Service, st.builds(ServiceMeta, names, st.just("shop")), specs, statuses)
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> EndpointSlice:
+    """A slice with endpoints here and elsewhere, ready or not."""
+    family, name = draw(st.sampled_from(("IPv4", "IPv6"))), draw(names)
+    conditions = st.sampled_from((None, Conditions(ready=False), Conditions(False, True, True)))
+    nodes = st.sampled_from(("here", "there"))
+    rows = draw(st.lists(st.tuples(st.sampled_from(ADDRESSES[family]), conditions, nodes), max_size=4))
+    ends = tuple(Endpoint((address,), state, node_name=node) for address, state, node in rows)
+    number = draw(st.sampled_from((8080, 9090)))
+    ports = (EndpointPort("x", number), EndpointPort("y", 53, "UDP"))
+    which = draw(st.sampled_from(("1", "2")))
+    return EndpointSlice(SliceMeta(f"{name}{family}{which}", "shop", SliceLabels(name)), family, ends, ports)
+
+
+deletions = names.map(lambda name: (Service, ("shop", name)))
 
 
 class Node:
@@ -74,7 +125,9 @@ class Node:
 
 
 @given(
-    st.lists(st.lists(st.one_of(services, slices, api_servers, deletions), max_size=3), max_size=6),
+    st.lists(
+        st.lists(st.one_of(services, slices(), slices(), deletions), min_size=2, max_size=5), min_size=1, max_size=5
+    ),
     networks,
     st.booleans(),
 )
