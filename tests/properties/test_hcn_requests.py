@@ -40,14 +40,14 @@ ADDRESSES = {"IPv4": (*LOCAL, "10.2.0.1", "10.2.0.2", "203.0.113.5"), "IPv6": ("
 PORTS = (ServicePort(80, "x", "TCP", 30080), ServicePort(81, "y", "UDP"), ServicePort(10256, "x", "TCP"))
 
 networks = st.sampled_from(("L2Bridge", "Overlay"))
-names = st.sampled_from(("a", "b"))
+names = st.sampled_from(("a", "a", "b"))
 policies = st.sampled_from(("Cluster", "Local"))
 ingress = st.lists(st.sampled_from(("198.51.100.1", "198.51.100.2", "2001:db8:6::1")), max_size=2, unique=True)
 specs = st.builds(
     ServiceSpec,
     type=st.just("LoadBalancer"),
     cluster_ip=st.sampled_from(("10.96.0.1", "10.96.0.2", "2001:db8::1")),
-    ports=st.lists(st.sampled_from(PORTS), max_size=2, unique_by=lambda port: port.name).map(tuple),
+    ports=st.lists(st.sampled_from(PORTS), min_size=1, max_size=2, unique_by=lambda port: port.name).map(tuple),
     external_ips=ingress.map(tuple),
     session_affinity=st.sampled_from(("None", "ClientIP")),
     external_traffic_policy=policies,
@@ -61,10 +61,10 @@ services = st.builds(Service, st.builds(ServiceMeta, names, st.just("shop")), sp
 @st.composite
 def slices(draw: st.DrawFn) -> EndpointSlice:
     """A slice with endpoints here and elsewhere, ready or not."""
-    family, name = draw(st.sampled_from(("IPv4", "IPv6"))), draw(names)
+    family, name = draw(st.sampled_from(("IPv4", "IPv4", "IPv6"))), draw(names)
     conditions = st.sampled_from((None, Conditions(ready=False), Conditions(False, True, True)))
     nodes = st.sampled_from(("here", "there"))
-    rows = draw(st.lists(st.tuples(st.sampled_from(ADDRESSES[family]), conditions, nodes), max_size=4))
+    rows = draw(st.lists(st.tuples(st.sampled_from(ADDRESSES[family]), conditions, nodes), min_size=1, max_size=4))
     ends = tuple(Endpoint((address,), state, node_name=node) for address, state, node in rows)
     number = draw(st.sampled_from((8080, 9090)))
     ports = (EndpointPort("x", number), EndpointPort("y", 53, "UDP"))

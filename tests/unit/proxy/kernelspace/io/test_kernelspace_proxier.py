@@ -319,3 +319,13 @@ async def test_the_network_may_come_from_the_environment(monkeypatch: pytest.Mon
     await mode.sync_full(node.planner.plan)
     assert len(node.service.load_balancers) == 8
     assert (mode.footprint, mode.udp_targets, mode.name) == (Footprint(), None, KERNELSPACE.name)
+
+
+async def test_a_front_comes_before_health_checks_at_its_destination() -> None:
+    checked = service(1, endpoints(1, "p1"), ports=[{"name": "tcp", "protocol": "TCP", "port": 10256}])
+    node = HcnNode(checked, network=HostNetwork("Pods", "", "cbr0", 10256))
+    node.service.add_pod("10.1.0.254", name="cbr0")
+    await node.sync()
+    key = LoadBalancerKey("IPv4", "198.51.101.1", 6, 10256)
+    (mapping,) = node.service.load_balancers[load_balancer_id(key)]["PortMappings"]
+    assert mapping["InternalPort"] == 8080
