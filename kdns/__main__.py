@@ -14,9 +14,10 @@ def main() -> None:
         if has_terminal and not os.isatty(0):
             _end(number, frame)
 
-    signal.signal(signal.SIGUSR1, lambda *_: None)  # nothing is read yet that could be read again
-    for number, handler in ((signal.SIGTERM, _end), (signal.SIGINT, _end), (signal.SIGHUP, hang_up)):
-        if signal.getsignal(number) is not signal.SIG_IGN:
+    handlers = {"SIGTERM": _end, "SIGINT": _end, "SIGHUP": hang_up, "SIGUSR1": lambda *_: None}
+    for name, handler in handlers.items():  # at SIGUSR1 nothing has been read yet that could be read again
+        number = getattr(signal, name, None)  # Windows has neither of the last two
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
     from kdns.cli.main import main as command_line  # noqa: PLC0415 - see above

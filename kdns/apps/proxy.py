@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import platform
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ class NodeProxy:
     @property
     def name(self) -> str:
         """The node's name."""
-        return self.settings.node_name or os.uname().nodename.strip().lower()
+        return self.settings.node_name or platform.node().strip().lower()
 
     @property
     def node(self) -> Node | None:

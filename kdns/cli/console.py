@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 UNWRITABLE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 """The errors of writing to a full disk and to a closed terminal; click handles EPIPE of a closed pipe."""
+LOOP_FACTORY: Final = asyncio.SelectorEventLoop if sys.platform == "win32" else None
+"""Listeners add readers, which asyncio's default loop on Windows does not have."""
 
 
 def say(text: str, *, is_error: bool = False) -> None:
@@ -71,7 +73,7 @@ def run(task: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
         signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():
         try:
-            with asyncio.Runner(loop_factory=loop_factory) as runner:
+            with asyncio.Runner(loop_factory=loop_factory or LOOP_FACTORY) as runner:
                 return runner.run(task)
         except KeyboardInterrupt:
             sys.exit(130)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
 import socket
 import ssl
+import sys
 from asyncio import sslproto
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +57,8 @@ MAX_CONNECTIONS: Final = {
 RESERVED: Final = 256
 """Descriptors for the rest of the process: bound sockets, files, its own requests, and closing connections."""
 MAX_DESCRIPTORS: Final = 1 << 20
+WINDOWS_SOCKETS: Final = 512
+"""FD_SETSIZE of CPython on Windows, whose asyncio uses select(2)."""
 BACKLOG: Final = 1024
 BURST: Final = 16
 """The most connections that are accepted in one iteration of the loop."""
@@ -77,8 +79,12 @@ _kinds: Final = set(ConnectionKind)
 def raise_open_files_limit() -> int:
     """Returns the limit of open files, after the soft limit was raised to the hard one: usual is 1024.
 
-    Go programs such as CoreDNS do the same when they start.
+    Go programs such as CoreDNS do the same when they start. On Windows the limit is that of select(2).
     """
+    if sys.platform == "win32":
+        return WINDOWS_SOCKETS
+    import resource  # noqa: PLC0415 - Windows does not have it
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import uname
@@ -17,8 +17,8 @@ from typing import Final, NoReturn
 from kdns.errors import InputError
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-RELOAD_SIGNALS: Final = (signal.SIGUSR1, signal.SIGHUP)
-"""CoreDNS reloads at the first one, dnsmasq and BIND at the second one."""
+RELOAD_SIGNALS: Final = tuple(signal.Signals[name] for name in ("SIGUSR1", "SIGHUP") if hasattr(signal, name))
+"""CoreDNS reloads at the first one, dnsmasq and BIND at the second one. Windows has neither."""
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _STDIN: Final = 0
 _ARCHITECTURES: Final[Mapping[str, str]] = {
@@ -49,11 +49,11 @@ def stop_event() -> asyncio.Event:
     def stopped() -> None:
         stop.set()
         for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+            _leave(loop, number)
 
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stopped)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        _handle(loop, number, stopped)
+    _unblock(STOP_SIGNALS)
     return stop
 
 
@@ -69,11 +69,35 @@ def reload_event(stop: asyncio.Event) -> asyncio.Event:
         is_closed = has_terminal and not os.isatty(_STDIN)
         (stop if is_closed else wanted).set()
 
-    loop.add_signal_handler(signal.SIGUSR1, wanted.set)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        loop.add_signal_handler(signal.SIGHUP, hung_up)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, RELOAD_SIGNALS)
+    for number in RELOAD_SIGNALS:
+        if number.name != "SIGHUP":
+            _handle(loop, number, wanted.set)
+        elif signal.getsignal(number) is not signal.SIG_IGN:
+            _handle(loop, number, hung_up)
+    _unblock(RELOAD_SIGNALS)
     return wanted
+
+
+def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, callback: Callable[[], None]) -> None:
+    """Has a signal call back in the loop. On Windows the loop learns of it when it wakes up for something else."""
+    try:
+        loop.add_signal_handler(number, callback)
+    except NotImplementedError:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
+
+
+def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    """Gives a signal its default action."""
+    try:
+        loop.remove_signal_handler(number)
+    except NotImplementedError:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _unblock(signals: Iterable[signal.Signals]) -> None:
+    """Unblocks signals. Windows blocks none."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def start_again() -> NoReturn:
@@ -81,7 +105,8 @@ def start_again() -> NoReturn:
 
     Signals that come before it has its `stop_event` and `reload_event` are acted on then. Raises OSError.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - its own arguments

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import socket
 import struct
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
@@ -94,6 +94,8 @@ def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
 
 def is_link_up(index: int) -> bool:
     """Returns whether the link of virtual IPs is still the one of this index, and is up."""
+    import fcntl  # noqa: PLC0415 - Windows, where kdns has other modes, does not have it
+
     request = VIRTUAL_LINK.encode().ljust(_IFREQ_BYTES, b"\0")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -152,7 +154,12 @@ def address_notices(is_selected: Callable[[bytes], bool]) -> Iterator[asyncio.Ev
 
 
 async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -> None:
-    """Calls `changed` with `node_addresses`, now and whenever they may have changed, until cancelled."""
+    """Calls `changed` with `node_addresses`, now and whenever they may have changed, until cancelled.
+
+    On systems without netlink it never calls.
+    """
+    if sys.platform != "linux":
+        await asyncio.Event().wait()
     with address_notices(_concerns_node) as notified:
         notified.set()  # addresses may have changed before the notices began
         while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -160,7 +161,7 @@ class HttpServer(web.Server):
         sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
         bound.close()
         self._listeners = [Listener(sock, self, tls, self._pool if tls else None) for sock in sockets]
-        for sock in sockets:  # listening takes the port once more
+        for sock in sockets if sys.platform != "win32" else ():  # listening takes the port once more
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     async def close(self) -> None:

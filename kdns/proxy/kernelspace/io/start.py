@@ -44,7 +44,11 @@ def network_name(settings: Settings) -> str:
 
 
 def remove_leftovers(settings: Settings) -> list[str]:
-    """Deletes what kdns has left in HCN, and returns it in words. Blocks."""
+    """Deletes what kdns has left in HCN, and returns it in words. Blocks.
+
+    Raises KdnsError if another process of kdns is at work, which would create it again.
+    """
+    lock_machine()
     return remove_objects(ComputeNetwork(libraries()), network_name(settings))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
@@ -29,5 +30,7 @@ MODES: Final = _Modes()
 
 
 def clean_ups() -> tuple[CleanUp, ...]:
-    """Returns the clean-ups of everything that a proxy of any mode may have left."""
+    """Returns the clean-ups of everything that a proxy of any mode may have left on this system."""
+    if sys.platform == "win32":
+        return MODES["kernelspace"].cleanups
     return (*dict.fromkeys(each for mode in MODES.values() for each in mode.cleanups), remove_marks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -151,12 +152,15 @@ async def remove_everything(
     Raises KdnsError if another process of kdns is at work, which would put its rules back, or if a kube-proxy is at
     work that has no rules yet. Raises ApplyError if something cannot be removed, after everything else was.
     """
-    with own():
-        found = await _settled(is_kube_proxy, authors, patience_s, poll_s)
-        if found.has_kube_proxy:
-            log.info("rules of a kube-proxy stay")
-        kept = Footprint(keep_kube_proxy=True, marked=found.marked)
-        removed, failures = await _removals(clean_ups, settings, kept)
+    if sys.platform == "win32":  # ids say what is kdns's there, and the clean-up has a lock of its own
+        removed, failures = await _removals(clean_ups, settings, Footprint())
+    else:
+        with own():
+            found = await _settled(is_kube_proxy, authors, patience_s, poll_s)
+            if found.has_kube_proxy:
+                log.info("rules of a kube-proxy stay")
+            kept = Footprint(keep_kube_proxy=True, marked=found.marked)
+            removed, failures = await _removals(clean_ups, settings, kept)
     for failure in failures:
         raise failure
     return removed
