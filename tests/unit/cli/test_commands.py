@@ -48,7 +48,7 @@ def test_the_examples_of_a_commands_help_have_its_options(name: str) -> None:
         ("kdns u", "up"),
         ("kdns --log-l", "--log-level"),
         ("kdns up --proxy-mode n", "nftables"),
-        ("kdns render --proxy-mode k", ""),
+        ("kdns render --proxy-mode x", ""),
         ("kdns proxy --proxy-mode u", "userspace"),
         ("kdns proxy --vmod", ""),
         ("kdns trace --outp", "--output"),
