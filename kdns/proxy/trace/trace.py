@@ -94,7 +94,7 @@ def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
         reasons.append(why)
         if not family_plan.mode.refuses:
             fate = Fate.UNTOUCHED
-            reasons.append(f"mode {family_plan.mode.name} has no rule for a front without endpoints")
+            reasons.append(f"mode {family_plan.mode.name} refuses no packets")
         return Trace(fate, tuple(reasons), front, verdict=verdict)
     blocked = unreachable(family_plan, packet.source, packet.destination, endpoints)
     if endpoints and blocked.endpoints == endpoints:

@@ -75,6 +75,7 @@ NOT_RUN: Final = {
         "kdns serve": "test_node_local.py runs it with a cluster's addresses",
         "ip ": "needs a kernel with dummy links",
     },
+    "docs/proxy-kernelspace": {"kdns proxy": "needs Windows"},
     "docs/userspace": {"kdns up": "docs/laptop.md has it with manifests"},
     "deploy/README": {
         "sudo cp deploy/systemd": "needs systemd as process 1",

@@ -21,6 +21,12 @@ def from_flags(line: str) -> Settings:
     return settings_from_flags(flag_values(dict(word.removeprefix("--").split("=", 1) for word in line.split())))
 
 
+KERNELSPACE = (
+    "mode: kernelspace\nwinkernel: {networkName: Pods, sourceVip: 10.1.0.9, enableDSR: true}\n"
+    "iptables: {masqueradeAll: true}"
+)
+
+
 def test_flags_and_files_have_the_same_defaults() -> None:
     assert from_flags("") == Settings() == read("")
 
@@ -60,6 +66,10 @@ def test_flags_and_files_have_the_same_defaults() -> None:
          "bindAddress: '::'\nhealthzBindAddress: '[::1]:10256'\nmetricsBindAddress: 127.0.0.1"),
         ("--oom-score-adj=0 --profiling=true --bind-address-hard-fail=1",
          "oomScoreAdj: 0\nenableProfiling: true\nbindAddressHardFail: true"),
+        ("--proxy-mode=kernelspace --network-name=Pods --source-vip=10.1.0.9 --enable-dsr=true --masquerade-all=true",
+         KERNELSPACE),
+        ("--forward-healthcheck-vip=true --root-hnsendpoint-name=gw",
+         "winkernel: {forwardHealthCheckVip: true, rootHnsEndpointName: gw}"),
         ("--ipvs-scheduler=lc --ipvs-strict-arp=true --ipvs-exclude-cidrs=10.0.0.0/8 --ipvs-tcpfin-timeout=1s",
          "ipvs: {scheduler: lc, strictARP: true, excludeCIDRs: [10.0.0.0/8], tcpFinTimeout: 1s}"),
         ("--v=4 --vmodule=a=1,b*=0 --logging-format=json",
@@ -115,7 +125,9 @@ def test_all_that_is_wrong_is_told_of_flags_and_of_the_file(tmp_path: Path) -> N
 
 
 def test_what_is_wrong_with_a_flag_names_the_flag() -> None:
-    flags = flag_values({"iptables-masquerade-bit": "40", "iptables-sync-period": "-1s", "oom-score-adj": "3000"})
+    flags = flag_values(
+        {"source-vip": "pods", "iptables-masquerade-bit": "40", "iptables-sync-period": "-1s", "oom-score-adj": "3000"}
+    )
     with pytest.raises(SettingsError) as caught:
         settings_of(flags, lambda _: None)
     assert sorted(caught.value.problems) == [
@@ -123,6 +135,7 @@ def test_what_is_wrong_with_a_flag_names_the_flag() -> None:
         f"--iptables-sync-period: Invalid value: -1s: {POSITIVE}",
         "--iptables-sync-period: Invalid value: 1s: must be greater than or equal to nftables.minSyncPeriod",
         "--oom-score-adj: Invalid value: 3000: must be within the range [-1000, 1000]",
+        '--source-vip: Invalid value: "pods": must be an IPv4 address',
     ]
     with pytest.raises(InputError, match="empty hostname-override is invalid"):
         settings_of(flag_values({"hostname-override": " "}), pytest.fail)

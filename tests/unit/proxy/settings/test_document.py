@@ -79,6 +79,11 @@ from kdns.proxy.settings.validation import problems
         ("mode: ipvs\niptables: {masqueradeAll: true, masqueradeBit: 3}", "mark", 8),
         ("mode: userspace\nnftables: {masqueradeBit: 1}", "mark", 2),
         ("windowsRunAsService: false", "windows_run_as_service", False),
+        ("winkernel: {enableDSR: true}", "winkernel.enable_dsr", True),
+        ("winkernel: {networkName: Pods}", "winkernel.network_name", "Pods"),
+        ("winkernel: {forwardHealthCheckVip: true, rootHnsEndpointName: gw}", "winkernel.root_hns_endpoint_name", "gw"),
+        ("mode: kernelspace", "masquerade_all", True),
+        ("mode: kernelspace\nwinkernel: {enableDSR: true}", "masquerade_all", False),
     ],
 )  # fmt: skip
 def test_what_a_file_says(text: str, path: str, value: object) -> None:
@@ -116,6 +121,10 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
             "featureGates.A: expected true or false, got 1", 'featureGates.C: expected true or false, got "x"',
         ]),
         ("featureGates: [A]", ["featureGates: expected names with true or false, got a list"]),
+        ("winkernel: {enableDsr: true, sourceVip: 1.5}", [
+            "winkernel.enableDsr: no such field; did you mean enableDSR?",
+            "winkernel.sourceVip: expected text, got 1.5",
+        ]),
         ("kind: Config", ["kind: expected KubeProxyConfiguration, got 'Config'"]),
         ("apiVersion: kubeproxy.config.k8s.io/v1\nnodePortAddresses: [1, [], true]\nmod: x", [
             "apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, got 'kubeproxy.config.k8s.io/v1'",
@@ -138,13 +147,14 @@ def test_everything_that_is_wrong_is_told_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
         "# ours\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
-        "iptables:\n  masqueradeBit: 40\noomScoreAdj: 5000\n"
+        "iptables:\n  masqueradeBit: 40\noomScoreAdj: 5000\nwinkernel:\n  enableDSR: true\n  sourceVip: pods\n"
     )
     with pytest.raises(SettingsError) as caught:
         load_settings(path, pytest.fail)
     assert str(caught.value).splitlines() == [
         f"{path}:5: iptables.masqueradeBit: Invalid value: 40: {BIT}",
         f"{path}:6: oomScoreAdj: Invalid value: 5000: must be within the range [-1000, 1000]",
+        f'{path}:9: winkernel.sourceVip: Invalid value: "pods": must be an IPv4 address',
     ]
 
 

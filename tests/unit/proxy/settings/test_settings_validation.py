@@ -170,6 +170,8 @@ def test_values_that_are_fine(text: str) -> None:
         ("", ["clusterCIDR"]),
         ("nftables: {masqueradeAll: true}", []),
         ("detectLocalMode: NodeCIDR\nmode: iptables", ["nodePortAddresses"]),
+        ("mode: kernelspace\nwinkernel: {enableDSR: true}", []),
+        ("mode: kernelspace\nnodePortAddresses: [primary]", ["nodePortAddresses"]),
     ],
 )  # fmt: skip
 def test_what_is_remarked(text: str, fields: list[str]) -> None:

@@ -11,7 +11,15 @@ from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.proxy.nftables.mode import NFTABLES
-from kdns.proxy.node.io.events import LEFT_OUT, MAX_LEFT_OUT, QUIET_S, REFUSED, SERVICE_EVENTS, EventRecorder
+from kdns.proxy.node.io.events import (
+    LEFT_OUT,
+    LIMITED,
+    MAX_LEFT_OUT,
+    QUIET_S,
+    REFUSED,
+    SERVICE_EVENTS,
+    EventRecorder,
+)
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.sync.io.runner import SyncResult
@@ -46,6 +54,14 @@ def test_an_address_that_a_service_does_not_get_is_told() -> None:
     events.synced(replace(synced({}), refused=refused))
     message = "this node does not serve external IP 192.0.2.1:22/TCP for it: it is ssh of this node"
     assert events.told == [("shop", "web", REFUSED, message)]
+
+
+def test_what_the_mode_does_not_do_for_a_service_is_told() -> None:
+    events = Noted()
+    events.synced(replace(synced({}), limits=[(("shop", "web"), "every client is served")]))
+    assert events.told == [("shop", "web", LIMITED, "every client is served")]
+    events.synced(replace(synced({}), limits=[(("shop", f"s{number}"), "all") for number in range(1000)]))
+    assert len(events.told) == 1 + MAX_LEFT_OUT
 
 
 def test_a_service_that_is_warned_of_again_and_again_is_so_for_a_while() -> None:
