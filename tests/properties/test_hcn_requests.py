@@ -31,7 +31,7 @@ from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.mode import KERNELSPACE
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests
 from kdns.proxy.kernelspace.schema import HostComputeLoadBalancer, HostComputeNetwork
-from kdns.proxy.plan.config import HostNetwork
+from kdns.proxy.plan.config import WindowsNetwork
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
 
@@ -140,7 +140,7 @@ def test_load_balancers_that_followed_equal_new_ones(
         mode=KERNELSPACE,
         masquerade_all=not enables_dsr,
         node_port_addresses=(),
-        host_network=HostNetwork("Pods", "10.1.0.9", "cbr0", 10256),
+        windows_network=WindowsNetwork("Pods", "10.1.0.9", "cbr0", 10256),
     )
     planner = Planner(state, NODE, config)
     node = Node(planner.plan, network_type)

@@ -15,11 +15,11 @@ from kdns.net import Family
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier
 from kdns.proxy.kernelspace.mode import KERNELSPACE
-from kdns.proxy.plan.config import HostNetwork, ProxyConfig
+from kdns.proxy.plan.config import ProxyConfig, WindowsNetwork
 from kdns.proxy.plan.planner import Difference, Planner
 
 HOST_MAC = "00-15-5d-00-00-01"
-NETWORK = HostNetwork("Pods")
+NETWORK = WindowsNetwork("Pods")
 
 
 class HcnNode:
@@ -31,14 +31,18 @@ class HcnNode:
         service: FakeHcn | None = None,
         pods: Iterable[str] = ("p1", "p2"),
         enables_dsr: bool = True,
-        network: HostNetwork = NETWORK,
+        network: WindowsNetwork = NETWORK,
         poll_s: float = 10.0,
         **config: Any,
     ) -> None:
         self.service = service or FakeHcn()
         for each in pods:
             self.service.add_pod(*ENDPOINTS[each])
-        given: dict[str, Any] = {"node_port_addresses": (), "masquerade_all": not enables_dsr, "host_network": network}
+        given: dict[str, Any] = {
+            "node_port_addresses": (),
+            "masquerade_all": not enables_dsr,
+            "windows_network": network,
+        }
         self.config: ProxyConfig = replace(CONFIG, mode=KERNELSPACE, **(given | config))
         self.state: State = state(*objects)
         self.planner = Planner(self.state, NODE_VIEW, self.config)

@@ -182,8 +182,9 @@ class Content:
         if not ids:
             return _FrontObjects(missing=tuple(missing))
         balancers = [self._load_balancer(front, ids, used)]
-        if front.kind is FrontKind.LOAD_BALANCER_IP and self.node.gateway:
-            balancers.append(self._health_check(front))
+        port = front.port.health_check_port or self.family_plan.windows_network.healthz_port
+        if front.kind is FrontKind.LOAD_BALANCER_IP and self.node.gateway and port:
+            balancers.append(self._health_check(front, port))
         if self.node.network.is_overlay:
             endpoints += self._overlay_endpoints(front)
         return _FrontObjects(tuple(balancers), tuple(endpoints), tuple(missing))
@@ -206,11 +207,10 @@ class Content:
         flags = LoadBalancerFlags.NONE if front.branches[-1].masquerade else LoadBalancerFlags.DSR
         return self._at(front.key.address, ids, mapping, flags, self._source_vip(used))
 
-    def _health_check(self, front: Front) -> tuple[LoadBalancerKey, HostComputeLoadBalancer]:
+    def _health_check(self, front: Front, port: int) -> tuple[LoadBalancerKey, HostComputeLoadBalancer]:
         """Returns the load balancer that forwards health checks at a load balancer IP to the node itself."""
-        port = front.port.health_check_port or self.family_plan.host_network.healthz_port
         mapping = PortMapping(PROTOCOLS["TCP"], port, port)
-        source_vip = self.family_plan.host_network.source_vip if self.node.network.is_overlay else ""
+        source_vip = self.family_plan.windows_network.source_vip if self.node.network.is_overlay else ""
         return self._at(front.key.address, [self.node.gateway], mapping, LoadBalancerFlags.NONE, source_vip)
 
     def _at(
@@ -235,7 +235,7 @@ class Content:
             return ""
         remote = (self._provider(each.address) for each in used if not each.is_local)
         is_outside = any(provider in {"", address} for address, provider in remote)
-        return self._node_address if is_outside else self.family_plan.host_network.source_vip
+        return self._node_address if is_outside else self.family_plan.windows_network.source_vip
 
     def _provider(self, text: str) -> tuple[str, str]:
         """Returns an address, and that of the node that has it, "" for none."""
@@ -255,7 +255,7 @@ class Content:
 
     def _overlay_endpoints(self, front: Front) -> Iterator[HostComputeEndpoint]:
         """Yields the source VIP, and the cluster IP as an address of this node."""
-        mac, source_vip = self.node.host_mac, self.family_plan.host_network.source_vip
+        mac, source_vip = self.node.host_mac, self.family_plan.windows_network.source_vip
         if source_vip and source_vip not in self.node.endpoints:
             yield self._endpoint(source_vip, mac, "", EndpointFlags.NONE)
         if front.kind is FrontKind.CLUSTER_IP and front.key.address not in self.node.endpoints:

@@ -22,14 +22,14 @@ def requests_text(plan: Plan) -> str:
 
 def described_network(family_plan: FamilyPlan) -> NodeNetwork:
     """Returns the node's network as far as settings and plan describe it; with a source VIP it is an overlay."""
-    settings = family_plan.host_network
+    settings = family_plan.windows_network
     local = {
         each.address: f"(endpoint of {each.address})"
         for port in family_plan.ports.values()
         for each in port.endpoints.reachable
         if each.is_local
     }
-    gateway = f"(endpoint {settings.gateway_endpoint})" if settings.healthz_port else ""
+    gateway = f"(endpoint {settings.gateway_endpoint})" if settings.gateway_endpoint else ""
     network = HostComputeNetwork("", settings.name, "Overlay" if settings.source_vip else "L2Bridge")
     return NodeNetwork(network, "(MAC address of the node)", local, gateway)
 

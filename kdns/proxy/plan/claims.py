@@ -12,6 +12,8 @@ No front is at an address that packets to a Service cannot have: unspecified, mu
 relays, loopback. A cluster IP is not the node's own address, because all ports of a cluster IP belong to the Service.
 Addresses in a service range are excepted: a node-local cache has the cluster IP of its DNS servers.
 
+A Service port of a protocol that the mode does not serve gets no front.
+
 Differs: kube-proxy serves external IPs and load balancers' addresses at loopback addresses too, and so captures traffic
 between programs of a node. It protects the node's own addresses in mode ipvs, and no other destination. If two Service
 ports claim one front, the one that it handles last gets it. Here an author of a Service cannot take another's traffic,

@@ -74,12 +74,12 @@ class ProtectedPort(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HostNetwork:
+class WindowsNetwork:
     """The section winkernel of the settings, which a renderer reads.
 
     `name` is that of the Pods' network, `source_vip` the source of translated packets on an overlay network.
-    `gateway_endpoint` is the name of the endpoint that gets the health checks of load balancers, and `healthz_port` its
-    port for Services without a health check node port; 0: these checks are not forwarded.
+    `gateway_endpoint` is the name of the endpoint that gets the health checks of load balancers, "" for none, and
+    `healthz_port` its port for Services without a health check node port, 0 for none.
     """
 
     name: str = ""
@@ -102,7 +102,7 @@ class ProxyConfig:
     `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is AllowServiceExternalIPs. The
     endpoints of the Service `kubernetes` are protected beside `protected_ports`. `masquerade_mark` has one bit:
     masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode leaves the choice to a scheduler.
-    `host_network` is for mode kernelspace.
+    `windows_network` is for mode kernelspace.
     """
 
     mode: Mode
@@ -116,4 +116,4 @@ class ProxyConfig:
     protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = DEFAULT_SCHEDULER
-    host_network: HostNetwork = HostNetwork()
+    windows_network: WindowsNetwork = WindowsNetwork()

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, assert_never
 from kdns.cluster.objects import Key
 from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
-from kdns.proxy.plan.config import DEFAULT_MARK, HostNetwork, LocalPods, NodeView
+from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView, WindowsNetwork
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
 from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
@@ -169,7 +169,7 @@ class FamilyPlan:
     `unallocated` are the service ranges except loopback ones, which do not overlap: packets to unused cluster IPs in
     them are dropped. It is empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that
     renderers use for packets to masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a
-    random choice. `host_network` is for the renderer of mode kernelspace.
+    random choice. `windows_network` is for the renderer of mode kernelspace.
     """
 
     family: Family
@@ -188,7 +188,7 @@ class FamilyPlan:
     unallocated: tuple[Network, ...] = ()
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = ""
-    host_network: HostNetwork = field(default_factory=HostNetwork)
+    windows_network: WindowsNetwork = field(default_factory=WindowsNetwork)
 
     def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:
         """Returns the front that a packet goes to; an address of a Service comes before a node port."""

@@ -43,7 +43,7 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         unallocated=_routed(config.service_cidrs, family) if mode.drops_unallocated else (),
         masquerade_mark=config.masquerade_mark,
         scheduler=config.scheduler if mode.schedules else "",
-        host_network=config.host_network,
+        windows_network=config.windows_network,
     )
 
 

@@ -13,13 +13,13 @@ from kdns.proxy.plan.config import (
     DEFAULT_SCHEDULER,
     OF_THE_NODE,
     PRIMARY,
-    HostNetwork,
     LocalPods,
     NodeView,
     ProtectedPort,
     ProxyConfig,
+    WindowsNetwork,
 )
-from kdns.proxy.settings.settings import HEALTHZ_PORT, Settings
+from kdns.proxy.settings.settings import Settings
 
 DEFAULT_ROOT_ENDPOINT: Final = "cbr0"
 """kube-proxy's default of --root-hnsendpoint-name."""
@@ -92,17 +92,17 @@ def proxy_config(
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
         masquerade_mark=settings.mark,
         scheduler=settings.ipvs.scheduler or DEFAULT_SCHEDULER,
-        host_network=_host_network(settings),
+        windows_network=_windows_network(settings),
     )
 
 
-def _host_network(settings: Settings) -> HostNetwork:
+def _windows_network(settings: Settings) -> WindowsNetwork:
     winkernel = settings.winkernel
     if not winkernel.forward_health_check_vip:
-        return HostNetwork(winkernel.network_name, winkernel.source_vip)
+        return WindowsNetwork(winkernel.network_name, winkernel.source_vip)
     _, port = split_host_port(settings.healthz_bind_address) or ("", "")
     endpoint = winkernel.root_hns_endpoint_name or DEFAULT_ROOT_ENDPOINT
-    return HostNetwork(winkernel.network_name, winkernel.source_vip, endpoint, parse_port(port) or HEALTHZ_PORT)
+    return WindowsNetwork(winkernel.network_name, winkernel.source_vip, endpoint, parse_port(port) or 0)
 
 
 def _protected_ports(settings: Settings, api_servers: Iterable[SocketAddress]) -> Iterator[ProtectedPort]:

@@ -29,6 +29,7 @@ from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import MODES as RUNNABLE
+from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Fate, Packet, trace
 
 RENDERS_OR_RUNS = {"monitor", "proxier", "relay_set", "table", "tables", "text"}
@@ -256,3 +257,17 @@ def test_a_protocol_that_a_mode_does_not_serve_is_refused_with_the_reason() -> N
     (refusal,) = made.ipv4.refusals(VIP, "SCTP", 80)
     assert refusal.reason == "mode nftables serves TCP and UDP, not SCTP"
     assert (("shop", "s1"), "cluster IP 10.96.0.1:80/SCTP") in made.refusals
+
+
+def test_an_endpoint_of_another_port_is_left_out_with_the_reason() -> None:
+    of_one, of_two = endpoints(1, "p1"), endpoints(1, "r1", "r2", slice_name="b")
+    ports = [msgspec.structs.replace(each, port=9090) for each in of_two[0].ports or ()]
+    known = state(service(1, of_one), [msgspec.structs.replace(each, ports=tuple(ports)) for each in of_two])
+    mode = replace(NFTABLES, has_one_target_port=True)
+    made = plan(known, NODE_VIEW, replace(CONFIG, mode=mode))
+    found = explained(known, made, Packet(ip_address("10.1.0.3"), VIP, "TCP", 80))
+    assert {each.port for each in found.trace.endpoints} == {9090}
+    assert [each.reason for each in found.unused] == [
+        "has another port than 9090: mode nftables uses endpoints of one port only"
+    ]
+    assert "mode nftables uses endpoints of one port only, and the endpoints have the ports 8080, 9090" in found.reasons

@@ -54,7 +54,7 @@ class ComputeNetwork:
         self._can_modify: bool | None = None
 
     def version(self) -> tuple[int, int]:
-        """Returns the version of the service, such as (13, 2) of Windows Server 2022."""
+        """Returns the version of the service, such as (13, 2)."""
         buffer = ctypes.c_void_p()
         _check("HNSCall", self._libraries["HNSCall"]("GET", "/globals/version", "", ctypes.byref(buffer)), "")
         answer = json.loads(self._taken(buffer) or "{}")

@@ -133,22 +133,22 @@ class KernelspaceProxier:
     def _node_network(
         self, plan: Plan, network: HostComputeNetwork, existing: Iterable[HostComputeEndpoint]
     ) -> NodeNetwork:
-        settings = plan.ipv4.host_network
+        settings = plan.ipv4.windows_network
         mac, gateway = self._overlay_mac(plan) if network.is_overlay else "", ""
         others: dict[str, str] = {}
         for each in existing:
             if not is_own(network, each):
                 others |= dict.fromkeys(each.addresses, each.id)
-            if each.name == settings.gateway_endpoint and settings.healthz_port:
+            if settings.gateway_endpoint and each.name == settings.gateway_endpoint:
                 gateway = each.id
-        if settings.healthz_port and not gateway:
+        if settings.gateway_endpoint and not gateway:
             reason = f"network {network.name} has no endpoint {settings.gateway_endpoint}"
             log.warning("health checks of load balancers are not forwarded", reason=reason)
         return NodeNetwork(network, mac, others, gateway)
 
     def _overlay_mac(self, plan: Plan) -> str:
         """Returns the node's MAC address. Raises ApplyError if settings or node lack what an overlay network needs."""
-        if not plan.ipv4.host_network.source_vip:
+        if not plan.ipv4.windows_network.source_vip:
             expected = "expected winkernel.sourceVip or --source-vip, an address of the node's Pod range"
             raise ApplyError((self._network_name,), f"an overlay network needs a source VIP; {expected}")
         own = [str(each) for each in plan.ipv4.node.primary if each.version == VERSION["IPv4"]]

@@ -17,7 +17,7 @@ from small_cluster import endpoints, service
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.schema import LoadBalancerKey, endpoint_id, load_balancer_id
-from kdns.proxy.plan.config import HostNetwork
+from kdns.proxy.plan.config import WindowsNetwork
 
 VIP = "10.96.0.1"
 REMOTE = "10.1.1.2"
@@ -35,7 +35,7 @@ def web(*ends: str, number: int = 1, **spec: Any) -> tuple[Object, ...]:
 def overlay(*objects: tuple[Object, ...], enables_dsr: bool = True) -> HcnNode:
     """A node on an overlay network."""
     simulated = FakeHcn(network_type="Overlay", subnets={"10.1.1.0/24": "10.0.0.3"})
-    network = HostNetwork("Pods", "10.1.0.9")
+    network = WindowsNetwork("Pods", "10.1.0.9")
     return HcnNode(*objects, service=simulated, network=network, enables_dsr=enables_dsr)
 
 
@@ -152,7 +152,7 @@ async def test_load_balancer_ingress_with_health_check() -> None:
     objects = web(
         "p1", type="LoadBalancer", ingress=[{"ip": "198.51.101.1"}], external="Local", healthCheckNodePort=32000
     )
-    node = HcnNode(objects, network=HostNetwork("Pods", "", "cbr0", 10256))
+    node = HcnNode(objects, network=WindowsNetwork("Pods", "", "cbr0", 10256))
     gateway = node.service.add_pod("10.1.0.254", name="cbr0")
     await node.sync()
     assert balancer(node, "198.51.101.1")["Flags"] == 1
@@ -166,7 +166,7 @@ async def test_health_checks_without_a_port_of_the_service() -> None:
     """Without a health check node port, health checks have the port of /healthz, as in syncProxyRules."""
     node = HcnNode(
         web("p1", type="LoadBalancer", ingress=[{"ip": "198.51.101.1"}]),
-        network=HostNetwork("Pods", "", "cbr0", 10256),
+        network=WindowsNetwork("Pods", "", "cbr0", 10256),
     )
     node.service.add_pod("10.1.0.254", name="cbr0")
     await node.sync()
@@ -244,7 +244,7 @@ async def test_ingress_ip_service_with_dual_stack(policy: str, flags: int, count
         external=policy,
         internal=policy,
     )
-    node = HcnNode(objects, enables_dsr=policy == "Local", network=HostNetwork("Pods", "", "gw", 10256))
+    node = HcnNode(objects, enables_dsr=policy == "Local", network=WindowsNetwork("Pods", "", "gw", 10256))
     node.service.add_pod("10.1.0.254", "fd00:1::fe", name="gw")
     await node.sync()
     fronts = {"IPv4": (VIP, "11.21.31.41", ""), "IPv6": ("fd00:96::1", "fd00::1", "")}

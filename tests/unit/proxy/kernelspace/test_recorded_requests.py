@@ -15,7 +15,7 @@ from hcn_node import HcnNode
 from small_cluster import endpoints, service
 
 from kdns.cluster.objects import Object
-from kdns.proxy.plan.config import HostNetwork
+from kdns.proxy.plan.config import WindowsNetwork
 
 GOLDEN: Final = Path(__file__).parents[3] / "golden" / "kernelspace"
 _ONE: Final = [{"name": "tcp", "protocol": "TCP", "port": 80}]
@@ -46,7 +46,7 @@ NODES: Final[dict[str, tuple[tuple[Object, ...], dict[str, Any]]]] = {
             external="Local",
             healthCheckNodePort=32000,
         ),
-        {"enables_dsr": False, "network": HostNetwork("Pods", "", "cbr0", 10256)},
+        {"enables_dsr": False, "network": WindowsNetwork("Pods", "", "cbr0", 10256)},
     ),
     "external_ip": (objects("p1", "r1", externalIPs=["198.51.100.1"]), {"enables_dsr": False}),
     "affinity": (objects("p1", "r1", sessionAffinity="ClientIP"), {"enables_dsr": False}),
@@ -56,7 +56,7 @@ NODES: Final[dict[str, tuple[tuple[Object, ...], dict[str, Any]]]] = {
     ),
     "overlay": (
         objects("p1", "r1"),
-        {"enables_dsr": False, "network": HostNetwork("Pods", "10.1.0.9"), "service": OVERLAY},
+        {"enables_dsr": False, "network": WindowsNetwork("Pods", "10.1.0.9"), "service": OVERLAY},
     ),
 }
 
@@ -65,7 +65,7 @@ async def recorded(name: str) -> str:
     """The requests of a first sync."""
     of, given = NODES[name]
     node = HcnNode(of, **given)
-    if node.config.host_network.healthz_port:
+    if node.config.windows_network.healthz_port:
         node.service.add_pod("10.1.0.254", name="cbr0")
     return "\n".join((*await node.sync(), ""))
 

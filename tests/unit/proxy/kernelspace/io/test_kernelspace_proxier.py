@@ -20,7 +20,7 @@ from kdns.proxy.kernelspace.io.libraries import host_mac, libraries
 from kdns.proxy.kernelspace.io.proxier import remove_objects
 from kdns.proxy.kernelspace.mode import KERNELSPACE
 from kdns.proxy.kernelspace.schema import LoadBalancerKey, endpoint_id, load_balancer_id
-from kdns.proxy.plan.config import HostNetwork
+from kdns.proxy.plan.config import WindowsNetwork
 from kdns.proxy.settings.settings import Settings, Winkernel
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
@@ -246,13 +246,13 @@ async def test_counters() -> None:
 
 
 OVERLAYS = [
-    (HostNetwork("Pods"), "an overlay network needs a source VIP"),
-    (HostNetwork("Elsewhere", "10.1.0.9"), ""),
+    (WindowsNetwork("Pods"), "an overlay network needs a source VIP"),
+    (WindowsNetwork("Elsewhere", "10.1.0.9"), ""),
 ]
 
 
 @pytest.mark.parametrize(("network", "reason"), OVERLAYS)
-async def test_an_overlay_network(network: HostNetwork, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_overlay_network(network: WindowsNetwork, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     node = HcnNode(WEB, service=FakeHcn(network_type="Overlay"), network=network)
     if reason:
         with pytest.raises(ApplyError, match=reason):
@@ -269,14 +269,14 @@ async def test_an_overlay_network(network: HostNetwork, reason: str, capsys: pyt
 async def test_an_endpoint_follows_its_node() -> None:
     """The provider address of an existing endpoint is modified when its Pods' range is at another node."""
     simulated = FakeHcn(network_type="Overlay", subnets={"10.1.1.0/24": "192.0.2.7"})
-    node = HcnNode(WEB, service=simulated, network=HostNetwork("Pods", "10.1.0.9"))
+    node = HcnNode(WEB, service=simulated, network=WindowsNetwork("Pods", "10.1.0.9"))
     await node.sync()
     simulated.subnets = {"10.1.1.0/24": "192.0.2.8"}
     assert functions(await node.sync()) == ["ModifyEndpoint"]
 
 
 async def test_health_checks_without_their_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
-    node = HcnNode(WEB, network=HostNetwork("Pods", "", "cbr0", 10256))
+    node = HcnNode(WEB, network=WindowsNetwork("Pods", "", "cbr0", 10256))
     await node.sync()
     assert "network Pods has no endpoint cbr0" in capsys.readouterr().out
     assert len(node.service.load_balancers) == 8
@@ -323,7 +323,7 @@ async def test_the_network_may_come_from_the_environment(monkeypatch: pytest.Mon
 
 async def test_a_front_comes_before_health_checks_at_its_destination() -> None:
     checked = service(1, endpoints(1, "p1"), ports=[{"name": "tcp", "protocol": "TCP", "port": 10256}])
-    node = HcnNode(checked, network=HostNetwork("Pods", "", "cbr0", 10256))
+    node = HcnNode(checked, network=WindowsNetwork("Pods", "", "cbr0", 10256))
     node.service.add_pod("10.1.0.254", name="cbr0")
     await node.sync()
     key = LoadBalancerKey("IPv4", "198.51.101.1", 6, 10256)
