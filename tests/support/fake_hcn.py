@@ -98,15 +98,24 @@ class FakeHcn:
     requests: list[str] = field(default_factory=list)
     fails: Callable[[str, str], int] = lambda _function, _settings: 0
     network_id: str = NETWORK_ID
+    network_name: str = "Pods"
+    """Of the one network; "" if there is none."""
 
     @property
     def networks(self) -> dict[str, Json]:
-        """The one network."""
+        """The one network, or none."""
+        if not self.network_name:
+            return {}
         routes = [
             {"Type": "RemoteSubnetRoute", "Settings": {"DestinationPrefix": prefix, "ProviderAddress": node}}
             for prefix, node in self.subnets.items()
         ]
-        document = {"ID": self.network_id.upper(), "Name": "Pods", "Type": self.network_type, "Policies": routes}
+        document = {
+            "ID": self.network_id.upper(),
+            "Name": self.network_name,
+            "Type": self.network_type,
+            "Policies": routes,
+        }
         return {self.network_id: document}
 
     def objects(self, kind: str) -> dict[str, Json]:

@@ -139,6 +139,14 @@ class Content:
                 self._add(new)
         return self._requests()
 
+    def knows(self, endpoint: ServiceEndpoint) -> bool:
+        """Returns whether HCN had this endpoint, or what its creation needs, when the node's network was read."""
+        if endpoint.address in self.node.endpoints or self._has_no_ipv6:
+            return True
+        if endpoint.is_local or not self.node.network.is_overlay:
+            return not endpoint.is_local
+        return endpoint.address in self.endpoints or bool(self._provider(endpoint.address)[1])
+
     def front_at(self, key: LoadBalancerKey) -> Front | None:
         """Returns the front of a load balancer; None for one that forwards health checks."""
         protocol = next(name for name, number in PROTOCOLS.items() if number == key.protocol)

@@ -12,9 +12,9 @@ from kdns.proxy.sync.io.proxier import Footprint
 
 async def remove_hcn_objects(settings: Settings, kept: Footprint) -> Sequence[str]:
     """Removes them; see `CleanUp`. On other systems than Windows there is nothing."""
-    del kept
+    del settings, kept
     if sys.platform == "win32":
         from kdns.proxy.kernelspace.io.start import remove_leftovers  # noqa: PLC0415 - loaded where there is something
 
-        return await asyncio.to_thread(remove_leftovers, settings)
+        return await asyncio.to_thread(remove_leftovers)
     return []

@@ -65,13 +65,16 @@ class ComputeNetwork:
 
     def network(self, name: str) -> HostComputeNetwork:
         """Returns the network of this name. Raises ApplyError if there is none."""
-        names = []
-        for document in self._documents("Network", {}):
-            found = HostComputeNetwork.read(document)
-            names.append(found.name)
-            if found.name.lower() == name.lower():
-                return found
+        found = self.networks()
+        for each in found:
+            if each.name.lower() == name.lower():
+                return each
+        names = [each.name for each in found]
         raise ApplyError(("HcnEnumerateNetworks",), f"there is no network {name}; expected one of {names}")
+
+    def networks(self) -> tuple[HostComputeNetwork, ...]:
+        """Returns all networks."""
+        return tuple(HostComputeNetwork.read(each) for each in self._documents("Network", {}))
 
     def endpoints(self, network: str) -> tuple[HostComputeEndpoint, ...]:
         """Returns the endpoints of a network, given by its id."""

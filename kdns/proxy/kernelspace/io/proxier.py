@@ -67,7 +67,7 @@ class KernelspaceProxier:
             await self._in_thread(lambda: self._load(plan))
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Requests what differs. Endpoints are read again if new ones of this node are not known."""
+        """Requests what differs. Everything is read again if the last reading lacks an endpoint, or a route to it."""
         async with self._turn:
             if not self._contents or self._has_unknown_endpoint(differences):
                 await self._in_thread(lambda: self._load(plan))
@@ -109,7 +109,7 @@ class KernelspaceProxier:
         if keep_rules:
             return
         async with self._turn:
-            await self._in_thread(lambda: remove_objects(self._service, self._network_name))
+            await self._in_thread(lambda: remove_objects(self._service))
             self._contents.clear()
 
     def _load(self, plan: Plan) -> None:
@@ -117,6 +117,8 @@ class KernelspaceProxier:
         self._refused.clear()
         network = self._service.network(self._network_name)
         existing = self._service.endpoints(network.id)
+        if self._node is None or self._node.network.id != network.id:
+            log.info("network found", network=network.name, type=network.type, id=network.id)
         node = self._node_network(plan, network, existing)
         contents = _contents(plan, node)
         changes = reconciling_requests(
@@ -180,12 +182,10 @@ class KernelspaceProxier:
             raise ApplyError(("HCN",), f"{failures[0]}{rest}")
 
     def _has_unknown_endpoint(self, differences: Mapping[Family, Difference]) -> bool:
-        """Returns whether an endpoint of this node is used that was not there when endpoints were read."""
-        if self._node is None:
-            return True
+        """Returns whether an endpoint is used that HCN did not have, or had no route to, when its objects were read."""
         return any(
-            each.is_local and each.address not in self._node.endpoints and each.address not in self._missing
-            for difference in differences.values()
+            each.address not in self._missing and not self._contents[family].knows(each)
+            for family, difference in differences.items()
             for _, front in difference.fronts.values()
             if front and front.lists
             for each in front.port.endpoints_of(front.lists[0])
@@ -260,14 +260,12 @@ def is_own(network: HostComputeNetwork, endpoint: HostComputeEndpoint) -> bool:
     return any(endpoint.id == endpoint_id(network.name, each) for each in endpoint.addresses)
 
 
-def remove_objects(service: ComputeNetwork, network_name: str) -> list[str]:
+def remove_objects(service: ComputeNetwork) -> list[str]:
     """Deletes the load balancers and endpoints that kdns created, and returns them in words. Blocks."""
     removed = []
     balancers = [each for each in service.load_balancers() if each.is_own]
-    endpoints: list[HostComputeEndpoint] = []
-    if network_name:
-        network = service.network(network_name)
-        endpoints = [each for each in service.endpoints(network.id) if is_own(network, each)]
+    networks = service.networks()
+    endpoints = [each for network in networks for each in service.endpoints(network.id) if is_own(network, each)]
     for request in requests([(each, None) for each in endpoints], [(each, None) for each in balancers]):
         service.carry_out(request)
         kind = "endpoint" if isinstance(request.object, HostComputeEndpoint) else "load balancer"

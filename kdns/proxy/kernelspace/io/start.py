@@ -6,7 +6,6 @@ import asyncio
 import os
 from typing import Final
 
-from kdns import logs
 from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries, lock_machine
@@ -16,8 +15,6 @@ from kdns.proxy.settings.settings import Settings
 MINIMUM: Final = (12, 0)
 """The first version with DSR, dual stack and session affinity (hcsshim, hcn/hcnglobals.go)."""
 NETWORK_VARIABLE: Final = "KUBE_NETWORK"
-
-log = logs.get(__name__)
 
 
 async def unsupported(settings: Settings) -> str:
@@ -43,19 +40,19 @@ def network_name(settings: Settings) -> str:
     return settings.winkernel.network_name or os.environ.get(NETWORK_VARIABLE, "")
 
 
-def remove_leftovers(settings: Settings) -> list[str]:
+def remove_leftovers() -> list[str]:
     """Deletes what kdns has left in HCN, and returns it in words. Blocks.
 
     Raises KdnsError if another process of kdns is at work, which would create it again.
     """
     lock_machine()
-    return remove_objects(ComputeNetwork(libraries()), network_name(settings))
+    return remove_objects(ComputeNetwork(libraries()))
 
 
 async def start(settings: Settings) -> KernelspaceProxier:
-    """Returns the proxier. Raises KdnsError if another process of kdns is at work."""
+    """Returns the proxier. Raises KdnsError if another process of kdns is at work.
+
+    The network need not exist yet: the CNI plugin may create it later, and syncs fail until then.
+    """
     lock_machine()
-    service, name = ComputeNetwork(libraries()), network_name(settings)
-    network = await asyncio.to_thread(service.network, name)
-    log.info("network found", network=name, type=network.type, id=network.id)
-    return KernelspaceProxier(service, name, host_mac)
+    return KernelspaceProxier(ComputeNetwork(libraries()), network_name(settings), host_mac)

@@ -230,7 +230,7 @@ async def test_a_clean_up_removes_what_kdns_has_created() -> None:
     other = "6a0d3e8c-0000-4000-8000-000000000001"
     document = node.service.load_balancers.pop(load_balancer_id(VIP))
     node.service.load_balancers[other] = {**document, "ID": other, "HostComputeEndpoints": []}
-    removed = remove_objects(ComputeNetwork(node.libraries.functions), "Pods")
+    removed = remove_objects(ComputeNetwork(node.libraries.functions))
     assert len(removed) == 9
     assert list(node.service.load_balancers) == [other]
 
@@ -273,6 +273,26 @@ async def test_an_endpoint_follows_its_node() -> None:
     await node.sync()
     simulated.subnets = {"10.1.1.0/24": "192.0.2.8"}
     assert functions(await node.sync()) == ["ModifyEndpoint"]
+
+
+@pytest.mark.parametrize(("route", "provider"), [("192.0.2.8", "192.0.2.8"), ("", "192.0.2.1")])
+async def test_the_route_to_a_new_node_is_read_before_it_is_used(route: str, provider: str) -> None:
+    """Routes are read again for a new endpoint without one: once, as endpoints outside of the cluster have none."""
+    known, new = (ENDPOINTS[each][0] for each in ("r1", "r2"))
+    simulated = FakeHcn(network_type="Overlay", subnets={f"{known}/32": "192.0.2.7"})
+    node = HcnNode(WEB, service=simulated, network=WindowsNetwork("Pods", "10.1.0.9"))
+    await node.sync()
+    called: list[str] = []
+    simulated.fails = lambda function, _: called.append(function) or 0  # type: ignore[func-returns-value]
+    await node.change(*endpoints(1, "p1"))
+    await node.change(*endpoints(1, "p1", "r1"))
+    assert "HcnEnumerateNetworks" not in called
+    simulated.subnets |= {f"{new}/32": route} if route else {}
+    await node.change(*endpoints(1, "p1", "r2"))
+    await node.change(*endpoints(1, "p2", "r2"))
+    assert called.count("HcnEnumerateNetworks") == 1
+    policies = simulated.endpoints[endpoint_id("Pods", new)]["Policies"]
+    assert policies == [{"Type": "ProviderAddress", "Settings": {"ProviderAddress": provider}}]
 
 
 async def test_health_checks_without_their_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,6 +339,20 @@ async def test_the_network_may_come_from_the_environment(monkeypatch: pytest.Mon
     await mode.sync_full(node.planner.plan)
     assert len(node.service.load_balancers) == 8
     assert (mode.footprint, mode.udp_targets, mode.name) == (Footprint(), None, KERNELSPACE.name)
+
+
+async def test_the_network_may_be_created_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = HcnNode(WEB, service=FakeHcn(network_name=""))
+    monkeypatch.setattr(starting, "libraries", lambda: node.libraries.functions)
+    mode = await MODES["kernelspace"].start(Settings(mode="kernelspace", winkernel=Winkernel(network_name="Pods")))
+    with pytest.raises(ApplyError, match=r"there is no network Pods; expected one of \[\]"):
+        await mode.sync_full(node.planner.plan)
+    node.service.network_name = "Pods"
+    await mode.sync_full(node.planner.plan)
+    assert len(node.service.load_balancers) == 8
+    node.service.network_name = ""
+    await mode.close(keep_rules=False)  # as when the network was deleted first
+    assert node.service.load_balancers == {}
 
 
 async def test_a_front_comes_before_health_checks_at_its_destination() -> None:
