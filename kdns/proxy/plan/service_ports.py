@@ -162,8 +162,8 @@ def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinit
 
 def _endpoint_limits(endpoints: EndpointLists, mode: Mode) -> Iterator[Limit]:
     """Yields what the mode does not do with so many endpoints, or with endpoints of several ports."""
-    ports = sorted({each.port for each in endpoints.reachable})
-    if len(ports) > 1 and mode.has_one_target_port:
+    ports = sorted({each.port for each in endpoints.reachable}) if mode.has_one_target_port else ()
+    if len(ports) > 1:
         numbers = listed(map(str, ports))
         yield Limit(f"mode {mode.name} uses endpoints of one port only, and the endpoints have the ports {numbers}")
     count = max(len(endpoints.cluster), len(endpoints.local))

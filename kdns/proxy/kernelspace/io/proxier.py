@@ -13,10 +13,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from kdns import logs
+from kdns.cluster.objects import Key
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, VERSION, Family
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
-from kdns.proxy.kernelspace.io.compute_network import OF_CONTENT, ComputeNetwork, HcnError
+from kdns.proxy.kernelspace.io.compute_network import NOT_FOUND, OF_CONTENT, ComputeNetwork, HcnError
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests, requests
 from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeNetwork, endpoint_id
 from kdns.proxy.plan.plan import Plan
@@ -83,17 +84,17 @@ class KernelspaceProxier:
     async def sweep(self) -> None:
         """Nothing: partial syncs leave nothing unused."""
 
-    async def check(self, plan: Plan) -> str:
-        """Returns why HCN refused an object of this plan in the last sync. Raises ApplyError if HCN does not answer."""
-        async with self._turn:
-            await self._in_thread(lambda: self._service.ids("Network"))
-        for content in _contents(plan, self._node).values() if self._node and self._refused else ():
-            ids = {each.id for each in content.load_balancers.values()} | {
-                each.id for each in content.endpoints.values()
-            }
-            if name := min(ids & self._refused.keys(), default=""):
-                return self._refused[name]
-        return ""
+    @property
+    def rejected(self) -> dict[Key, str]:
+        """The Services for which HCN refused an object in the last sync, with the reason; all else is served."""
+        rejected: dict[Key, str] = {}
+        for content in self._contents.values() if self._refused else ():
+            for key, balancer in content.load_balancers.items():
+                front = content.front_at(key)
+                refused = next((each for each in (balancer.id, *balancer.endpoints) if each in self._refused), "")
+                if front and refused:
+                    rejected.setdefault(front.port.name[:2], self._refused[refused])
+        return rejected
 
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
@@ -161,25 +162,39 @@ class KernelspaceProxier:
         return self._host_mac(own[0])
 
     def _carry_out(self, changes: Iterable[Request]) -> None:
-        """Carries out the requests. Raises ApplyError at the end if HCN refused some.
+        """Carries out the requests. Raises ApplyError at the end if HCN failed, other than by refusing an object.
 
-        After a refusal no endpoint is deleted, as a load balancer may still have it. The full sync that follows does.
+        After a refusal or failure no endpoint is deleted, as a load balancer may have it. The next full sync does.
         """
         failures: list[str] = []
+        is_complete = True
         for request in changes:
-            if failures and request.verb is Verb.DELETE and isinstance(request.object, HostComputeEndpoint):
+            name = request.object.id
+            if not is_complete and request.verb is Verb.DELETE and isinstance(request.object, HostComputeEndpoint):
                 continue
             try:
-                self._service.carry_out(request)
+                self._carry_out_one(request)
             except HcnError as error:
-                failures.append(f"{request.object.id}: {error}")
+                is_complete = False
                 if error.code in OF_CONTENT:
-                    self._refused[request.object.id] = str(error)
+                    self._refused[name] = str(error)
+                else:
+                    failures.append(f"{name}: {error}")
             else:
-                self._refused.pop(request.object.id, None)
+                self._refused.pop(name, None)
         if failures:
             rest = f", and {len(failures) - 1} more" if failures[1:] else ""
             raise ApplyError(("HCN",), f"{failures[0]}{rest}")
+
+    def _carry_out_one(self, request: Request) -> None:
+        """Carries out a request; an object whose creation was refused before is created in place of modified."""
+        try:
+            self._service.carry_out(request)
+        except HcnError as error:
+            is_missing = request.verb is Verb.MODIFY and error.code in NOT_FOUND
+            if not is_missing or request.object.id not in self._refused:
+                raise
+            self._service.carry_out(Request(Verb.CREATE, request.object))
 
     def _has_unknown_endpoint(self, differences: Mapping[Family, Difference]) -> bool:
         """Returns whether an endpoint is used that HCN did not have, or had no route to, when its objects were read."""
