@@ -4,6 +4,7 @@
 # make bench  the measurements, into docs/benchmarks.md; CASE=NAME for one of them
 # make docs   the pages as a site, in build/docs
 # make schema the data of kdns/controlplane/schema, from the OpenAPI of a Kubernetes release
+# make reference the pages of docs/reference, the manual pages and the drawing of the rooms, from the code
 # make mode-table the table of docs/modes.md, from the rows of the modes
 
 VENV ?= .venv
@@ -14,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 UP ?= examples
 JOBS ?= auto
 
-.PHONY: up test check bench docs schema mode-table venv clean
+.PHONY: up test check bench docs schema reference mode-table venv clean
 
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
@@ -37,6 +38,9 @@ docs: $(VENV)/ready-dev
 
 schema: $(VENV)/ready-dev
 	$(BIN)/python -m tools.schema.generate
+
+reference: $(VENV)/ready-dev
+	$(BIN)/python -m tools.reference
 
 venv: $(VENV)/ready-dev
 

@@ -38,6 +38,7 @@ Completion of commands and options, here for bash:
 COMMANDS: Final = {
     "check": "Report every mistake in Corefiles, KubeProxyConfigurations and manifests.",
     "completion": "Print a script that completes commands, options, modes and files in a shell.",
+    "docs": "List the pages of the documentation, or show one.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "explain": "Explain which objects give a DNS name its answer, or why it has none.",
     "laptop": "Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).",

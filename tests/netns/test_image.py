@@ -62,6 +62,7 @@ def test_the_image_serves_port_53_as_the_deployment_runs_it(tmp_path: Path) -> N
             *sources, target = rest.split()
             for source in sources:
                 made = tmp_path / "src" / target
+                made.parent.mkdir(exist_ok=True)
                 copy = shutil.copytree if (PROJECT / source).is_dir() else shutil.copy
                 copy(PROJECT / source, made)
     runs = [rest for name, rest in steps if name == "RUN" and "apt-get" not in rest]

@@ -1,0 +1,16 @@
+"""The files of the reference, by their paths in the project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tools.reference import commands
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def files() -> dict[str, str]:
+    """Returns the text of each file, as the code has it now."""
+    manual = {f"docs/man/{name}": text for name, text in commands.manual_pages().items()}
+    return {"docs/reference/commands.md": commands.page(), **manual}
