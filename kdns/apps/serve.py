@@ -18,6 +18,7 @@ from kdns.net import join_host_port
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.connections import ConnectionKind, share_out
+from kdns.runtime.metrics import Counters
 from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
 from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
 from kdns.status.paths import STATUS
@@ -45,6 +46,11 @@ def status_site() -> StatusSite:
     from kdns.status.io.site import DnsStatus  # noqa: PLC0415 - few servers have them
 
     return DnsStatus()
+
+
+def setup_errors(server: DnsServer) -> Counters:
+    """Returns the counters of the node-local cache, which are among the server's metrics from then on."""
+    return server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
 
 
 async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -102,7 +108,7 @@ async def serve(
         if node_local:
             from kdns.node_local.io.upkeep import linked, untracked  # noqa: PLC0415 - netlink and nftables
 
-            errors = server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
+            errors = setup_errors(server)
             await stack.enter_async_context(linked(node_local, errors))
             listening = partial(untracked, node_local, errors)
         try:

@@ -101,7 +101,7 @@ class Autopath(Plugin):
         self._cluster: Kubernetes | None = None
         self._before: tuple[Plugin, ...] | None = None
         self._successes = setup.counters(
-            "coredns_autopath_success", "Queries answered with a further element of a search path.", ("server",)
+            "coredns_autopath_success", "Queries answered with another name of the search path.", ("server",)
         )
         every_s = REREAD_S if self._of_pods else 0.0
         setup.watch_file("resolv.conf", config.path or OWN_RESOLV_CONF, every_s, self._read, is_optional=self._of_pods)

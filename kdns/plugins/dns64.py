@@ -85,7 +85,7 @@ class Dns64(Plugin):
     def __init__(self, config: Dns64Config, metrics: Metrics) -> None:
         self._config = config
         self._translated = metrics.counters(
-            "coredns_dns64_requests_translated", "Queries for AAAA that led to one for A.", ("server",)
+            "coredns_dns64_requests_translated", "Queries for AAAA that caused a query for A.", ("server",)
         )
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin

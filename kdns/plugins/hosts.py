@@ -248,7 +248,7 @@ class Hosts(Plugin):
         )
         setup.expose(
             "coredns_hosts_reload_timestamp_seconds",
-            "When the hosts file was read.",
+            "Time at which the hosts file was read.",
             (),
             self._timestamp,
             counter=False,

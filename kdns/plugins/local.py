@@ -44,7 +44,7 @@ class Local(Plugin):
 
     def __init__(self, config: LocalConfig, metrics: Metrics) -> None:
         self._has_prefix = config.localhost_prefix
-        name, text = "coredns_local_localhost_requests", "Queries for names that begin with localhost."
+        name, text = "coredns_local_localhost_requests", "Queries for names whose first label is localhost."
         self._tally = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin

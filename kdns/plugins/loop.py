@@ -74,7 +74,7 @@ class Loop(Plugin):
         self._looping: dict[Group, frozenset[Member]] = {}
         setup.expose(
             "kdns_loop_upstreams",
-            "1 for an upstream that sends questions back and is asked no more.",
+            "1 for an upstream that sends queries back and is not used.",
             ("to",),
             self._samples,
             counter=False,

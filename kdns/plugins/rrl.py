@@ -134,9 +134,9 @@ class Rrl(Plugin):
         self._config = config
         self._zones = ZoneSet(config.zones)
         self._accounts = Accounts(config.max_table_size, config.window_s, config.slip_ratio)
-        name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance."
+        name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance of a network."
         self._responses = metrics.counters(name, text, ()).tally()
-        name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance."
+        name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance of a network."
         self._requests = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin

@@ -17,6 +17,7 @@ import pytest
 from kdns.cli.main import COMMANDS
 from kdns.dnsserver.directive import Row
 from kdns.plugins.directives import BY_NAME
+from tools.reference.python_api import PUBLIC
 
 PACKAGE = Path(__file__).parents[2] / "kdns"
 MODULES = {
@@ -157,9 +158,6 @@ DEPENDENCIES_NOT_IMPORTED: dict[str, str] = {}
 
 IMPORT_NAMES = {"dnspython": "dns", "google-re2": "re2", "pyyaml": "yaml"}
 """Distribution → the package that it installs, where the names differ by more than dashes."""
-
-PUBLIC = ("kdns.cluster.objects", "kdns.env", "kdns.errors", "kdns.records", "kdns.testing")
-"""Modules that other programs may import: `__all__` changes with the major version only (docs/python.md)."""
 
 MAX_MODULES = 15
 """Modules of a folder; those of a directive's name stand in kdns.plugins without being counted."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 
@@ -10,20 +12,42 @@ import pytest
 from kdns.cli.main import COMMANDS
 from tools.reference.files import ROOT, files
 
-FILES = files()
-MANUAL_PAGES = [name for name in FILES if name.endswith(".1")]
+PAGES = [str(path.relative_to(ROOT)) for name in ("docs/man", "docs/reference") for path in (ROOT / name).iterdir()]
+MANUAL_PAGES = [name for name in PAGES if name.endswith(".1")]
+ALL_METRICS = ROOT / "docs/reference/all-metrics.md"
+METRIC = re.compile(r"(coredns|kdns|kubeproxy|kube_apiserver|rest_client|kubernetes)_[a-z_{}]+")
+NO_METRICS = {"kubernetes_validate"}
+"""Strings of the code that look like the name of a metric."""
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_reference_is_that_of_the_code(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8") == FILES[name], "run `make reference`"
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    return files()
 
 
-def test_nothing_else_is_in_its_folders() -> None:
-    there = {
-        str(path.relative_to(ROOT)) for folder in ("docs/man", "docs/reference") for path in (ROOT / folder).iterdir()
-    }
-    assert there - FILES.keys() == set()
+def test_the_reference_has_these_files(made: dict[str, str]) -> None:
+    assert set(PAGES) <= made.keys()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_reference_is_that_of_the_code(name: str, made: dict[str, str]) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8") == made[name], "run `make reference`"
+
+
+def metric_names() -> set[str]:
+    """The strings of the code that are the name of a metric or, of a formatted string, its beginning."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "kdns").rglob("*.py"))
+    texts = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return {text for text in texts if isinstance(text, str) and METRIC.fullmatch(text)} - NO_METRICS
+
+
+def test_every_metric_of_the_code_is_on_the_page_of_metrics() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| \w+ \| [^|]*\| (.+?) \|", ALL_METRICS.read_text(encoding="utf-8"), re.MULTILINE)
+    names = metric_names()
+    assert len(names) > 60
+    documented = " ".join(name for name, meaning in rows if meaning.strip())
+    patterns = {name: rf"\b{name.replace('{}', '[a-z_]+')}" for name in names}
+    assert [name for name, pattern in patterns.items() if not re.search(pattern, documented)] == []
 
 
 def test_each_command_has_a_manual_page() -> None:

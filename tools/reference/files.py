@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tools.reference import commands
+from tools.reference import commands, kinds, metrics, python_api
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -13,4 +13,10 @@ ROOT: Final = Path(__file__).parents[2]
 def files() -> dict[str, str]:
     """Returns the text of each file, as the code has it now."""
     manual = {f"docs/man/{name}": text for name, text in commands.manual_pages().items()}
-    return {"docs/reference/commands.md": commands.page(), **manual}
+    pages = {
+        "commands": commands.page,
+        "all-metrics": metrics.page,
+        "kinds": kinds.page,
+        "python-api": python_api.page,
+    }
+    return {f"docs/reference/{name}.md": page() for name, page in pages.items()} | manual

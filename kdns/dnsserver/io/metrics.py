@@ -74,45 +74,87 @@ def gauges(
     """Returns the metrics of the build, of directives and of followed clusters."""
     rows = MetricFamilies()
     build = (kdns.__version__, "", f"python{platform.python_version()}")
-    rows.add(Metric("coredns_build_info", "Version.", ("version", "revision", "goversion"), lambda: [Sample(build, 1)]))
-    compiled = "Whether UDP queries are answered by compiled code."
-    rows.add(Metric("kdns_dns_is_compiled", compiled, (), lambda: [Sample((), is_compiled())]))
-    by_name = ("server", "zone", "view", "name")
-    rows.add(Metric("coredns_plugin_enabled", "Directives.", by_name, lambda: _directives(enabled)))
-    by_kind = ("server", "kind")
-    rows.add(
-        Metric("kdns_watch_connected", "Whether changes arrive.", by_kind, lambda: _watched(clusters(), "connected"))
-    )
-    rows.add(Metric("kdns_watch_events", "Changes seen.", by_kind, lambda: _watched(clusters(), "events"), COUNTER))
-    rows.add(Metric("kdns_watch_lists", "Full lists.", by_kind, lambda: _watched(clusters(), "lists"), COUNTER))
     rows.add(
         Metric(
-            "kdns_watch_staleness_seconds", "Time since the API last spoke.", by_kind, lambda: _staleness(clusters())
+            "coredns_build_info",
+            "The version of kdns; the value is 1.",
+            ("version", "revision", "goversion"),
+            lambda: [Sample(build, 1)],
+        )
+    )
+    compiled = "1 if compiled code answers UDP queries."
+    rows.add(Metric("kdns_dns_is_compiled", compiled, (), lambda: [Sample((), is_compiled())]))
+    by_name = ("server", "zone", "view", "name")
+    rows.add(Metric("coredns_plugin_enabled", "1 for each directive of a zone.", by_name, lambda: _directives(enabled)))
+    by_kind = ("server", "kind")
+    rows.add(
+        Metric(
+            "kdns_watch_connected", "1 while a watch is connected.", by_kind, lambda: _watched(clusters(), "connected")
         )
     )
     rows.add(
-        Metric("kdns_snapshot_served", "Whether answers are of a snapshot.", ("server",), lambda: _stale(clusters()))
+        Metric("kdns_watch_events", "Watch events received.", by_kind, lambda: _watched(clusters(), "events"), COUNTER)
     )
     rows.add(
-        Metric("kdns_snapshot_age_seconds", "Since it was saved.", ("server",), lambda: _snapshot_ages(clusters()))
+        Metric("kdns_watch_lists", "Complete lists received.", by_kind, lambda: _watched(clusters(), "lists"), COUNTER)
+    )
+    rows.add(
+        Metric(
+            "kdns_watch_staleness_seconds",
+            "Time since the last message of the API server.",
+            by_kind,
+            lambda: _staleness(clusters()),
+        )
+    )
+    rows.add(
+        Metric(
+            "kdns_snapshot_served", "1 while answers are made from a snapshot.", ("server",), lambda: _stale(clusters())
+        )
+    )
+    rows.add(
+        Metric(
+            "kdns_snapshot_age_seconds",
+            "Time since the snapshot was saved.",
+            ("server",),
+            lambda: _snapshot_ages(clusters()),
+        )
     )
     name = "kdns_snapshot_failures"
-    rows.add(Metric(name, "Failed writes.", ("server",), lambda: _snapshot_failures(clusters()), COUNTER))
-    rows.add(Metric("kdns_objects", "Objects known.", by_kind, lambda: _objects(clusters())))
-    rows.add(Metric("kdns_answers", "Answers ready.", ("server",), lambda: _answers(servers)))
+    rows.add(
+        Metric(
+            name, "Writes of the snapshot that failed.", ("server",), lambda: _snapshot_failures(clusters()), COUNTER
+        )
+    )
+    rows.add(Metric("kdns_objects", "Objects of the cluster in memory.", by_kind, lambda: _objects(clusters())))
+    rows.add(Metric("kdns_answers", "Answers in the answer table.", ("server",), lambda: _answers(servers)))
     name, text = "kdns_lost_log_lines", "Log lines that could not be written."
     rows.add(Metric(name, text, (), lambda: [Sample((), logs.lost_lines())], COUNTER))
     rest = ("code", "method", "host")
     name = "coredns_kubernetes_rest_client_requests"
-    rows.add(Metric(name, "Requests to the API.", rest, lambda: _requests(clusters()), COUNTER))
-    name, text = "coredns_kubernetes_dns_programming_duration_seconds", "From change to answer."
+    rows.add(Metric(name, "Requests to the API server.", rest, lambda: _requests(clusters()), COUNTER))
+    name, text = (
+        "coredns_kubernetes_dns_programming_duration_seconds",
+        "Time from a change of endpoints to the answer that shows it.",
+    )
     rows.add(Metric(name, text, ("service_kind",), lambda: _programming(clusters()), HISTOGRAM))
     name, by_verb = "coredns_kubernetes_rest_client_{}_duration_seconds", ("verb", "host")
     rows.add(
-        Metric(name.format("request"), "API requests.", by_verb, lambda: _rest(clusters(), "durations"), HISTOGRAM)
+        Metric(
+            name.format("request"),
+            "Time from a request to the API server to its response.",
+            by_verb,
+            lambda: _rest(clusters(), "durations"),
+            HISTOGRAM,
+        )
     )
     rows.add(
-        Metric(name.format("rate_limiter"), "API requests.", by_verb, lambda: _rest(clusters(), "throttled"), HISTOGRAM)
+        Metric(
+            name.format("rate_limiter"),
+            "Time for which the rate limiter held requests to the API server.",
+            by_verb,
+            lambda: _rest(clusters(), "throttled"),
+            HISTOGRAM,
+        )
     )
     return rows
 
@@ -121,8 +163,20 @@ def probe_metrics(probe: HealthProbe) -> tuple[Metric, ...]:
     """Returns how long the process's questions to its own /health took, and how often none was answered."""
     name = "coredns_health_request"
     return (
-        Metric(f"{name}_duration_seconds", "Asking the own /health.", (), lambda: [((), probe.durations)], HISTOGRAM),
-        Metric(f"{name}_failures", "Such requests that failed.", (), lambda: [((), probe.failures)], COUNTER),
+        Metric(
+            f"{name}_duration_seconds",
+            "Time of a request to the process's own /health.",
+            (),
+            lambda: [((), probe.durations)],
+            HISTOGRAM,
+        ),
+        Metric(
+            f"{name}_failures",
+            "Requests to the process's own /health that failed.",
+            (),
+            lambda: [((), probe.failures)],
+            COUNTER,
+        ),
     )
 
 

@@ -72,11 +72,17 @@ def sent_metrics(responses: Iterable[Sent]) -> tuple[Metric, ...]:
     labels, name = ("server", "zone", "view"), "coredns_dns"
     by_proto, by_type = (*labels, "proto"), (*labels, "proto", "family", "type")
     return (
-        Metric(f"{name}_requests", "Queries.", by_type, asked_by.items, COUNTER),
-        Metric(f"{name}_responses", "Responses.", (*labels, "rcode", "plugin"), answered_by.items, COUNTER),
-        Metric(f"{name}_do_requests", "Queries with DNSSEC OK.", labels, dnssec_by.items, COUNTER),
-        Metric(f"{name}_request_size_bytes", "Size of a request.", by_proto, request_sizes.items, HISTOGRAM),
-        Metric(f"{name}_response_size_bytes", "Size of a response.", by_proto, response_sizes.items, HISTOGRAM),
+        Metric(f"{name}_requests", "Queries, counted with their response.", by_type, asked_by.items, COUNTER),
+        Metric(
+            f"{name}_responses",
+            "Responses, by rcode and by the directive that answered.",
+            (*labels, "rcode", "plugin"),
+            answered_by.items,
+            COUNTER,
+        ),
+        Metric(f"{name}_do_requests", "Queries with the flag DO (DNSSEC OK).", labels, dnssec_by.items, COUNTER),
+        Metric(f"{name}_request_size_bytes", "Size of queries.", by_proto, request_sizes.items, HISTOGRAM),
+        Metric(f"{name}_response_size_bytes", "Size of responses.", by_proto, response_sizes.items, HISTOGRAM),
     )
 
 
@@ -87,17 +93,17 @@ def listener_metrics(requests: Mapping[str, Sequence[Requests]]) -> Iterator[Met
     """
     for scheme in ("https", "quic"):
         totals = _by_status(requests, f"{scheme}_responses")
-        name, text = f"coredns_dns_{scheme}_responses", f"Responses over {scheme.upper()}."
+        name, text = f"coredns_dns_{scheme}_responses", f"Responses over {scheme.upper()}, by status."
         if totals:
             yield Metric(name, text, ("server", "status"), totals.items, COUNTER)
     name, labels = "coredns_dns_request_duration_seconds", ("server", "zone", "view")
-    yield Metric(name, "Time to answer.", labels, lambda: _durations(requests), HISTOGRAM)
+    yield Metric(name, "Time from a query to its response.", labels, lambda: _durations(requests), HISTOGRAM)
     panics = sum(listener.panics for listeners in requests.values() for listener in listeners)
-    yield Metric("coredns_panics", "Queries that failed by a defect.", (), lambda: [((), panics)], COUNTER)
+    yield Metric("coredns_panics", "Queries that failed because of a defect.", (), lambda: [((), panics)], COUNTER)
     for name, text, counted in (
-        ("kdns_dns_unsent_responses", "Responses the kernel did not take.", "unsent"),
-        ("kdns_dns_evicted_connections", "Connections closed to make room.", "evicted"),
-        ("kdns_dns_shed_queries", "Queries of clients that had too many waiting.", "shed"),
+        ("kdns_dns_unsent_responses", "Responses that the kernel did not accept.", "unsent"),
+        ("kdns_dns_evicted_connections", "TCP connections that were closed to make room for others.", "evicted"),
+        ("kdns_dns_shed_queries", "UDP queries that were dropped because too many of their client waited.", "shed"),
     ):
         yield Metric(name, text, ("server",), partial(_sums, requests, counted), COUNTER)
 

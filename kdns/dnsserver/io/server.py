@@ -316,9 +316,9 @@ class DnsServer:
             self._process.metrics,
             lambda: (metric for setup in self._setups for metric in setup.metrics),
         )
-        name, text = "coredns_reload_failed", "Reloads that failed."
+        name, text = "coredns_reload_failed", "Reloads of the Corefile that failed."
         metrics.add(Metric(name, text, (), lambda: [Sample((), self.failed_reloads)], COUNTER))
-        name, text = "coredns_reload_version_info", "The Corefile in use."
+        name, text = "coredns_reload_version_info", "The hash of the Corefile in use; the value is 1."
         version = ("hash", "value")
         metrics.add(Metric(name, text, version, lambda: [Sample(("sha512", self.sha512), 1)] * bool(self.sha512)))
         collectors = (

@@ -162,7 +162,7 @@ class Cache(Plugin):
             name: setup.counters(f"coredns_cache_{name}", text, labels) for name, text, labels in FAMILIES
         }
         setup.on_stop(self._stop)
-        setup.expose("coredns_cache_entries", "Items that are kept.", _TYPED, self._entries, counter=False)
+        setup.expose("coredns_cache_entries", "Replies in the cache.", _TYPED, self._entries, counter=False)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the item of the question, or the next directive's reply, which becomes an item."""
@@ -479,13 +479,13 @@ class Cache(Plugin):
 
 
 FAMILIES: Final = (
-    ("requests", "Queries that the cache was asked.", _LABELS),
-    ("hits", "Queries that it answered.", _TYPED),
-    ("misses", "Queries that it did not answer.", _LABELS),
+    ("requests", "Queries for names that the cache covers.", _LABELS),
+    ("hits", "Queries answered from the cache.", _TYPED),
+    ("misses", "Queries without a reply in the cache.", _LABELS),
     ("served_stale", "Answers whose TTL had passed.", _LABELS),
-    ("prefetch", "Items that were refreshed before their TTL had passed.", _LABELS),
+    ("prefetch", "Replies that were refreshed before their TTL had passed.", _LABELS),
     ("drops", "Replies that were not about the question.", _LABELS),
-    ("evictions", "Items that went for lack of room.", _TYPED),
+    ("evictions", "Replies that were evicted because the cache was full.", _TYPED),
 )
 
 

@@ -115,10 +115,10 @@ class Dnssec(Plugin):
         self._signers = of_zone if is_split else keys
         self._kept: LRUCache[tuple[int, Labels, bytes], Signed] = LRUCache(capacity)
         self._servers: set[str] = set()
-        self._hits = setup.counters("coredns_dnssec_cache_hits", "Signatures that were kept.", ("server",))
+        self._hits = setup.counters("coredns_dnssec_cache_hits", "Signatures taken from the cache.", ("server",))
         self._misses = setup.counters("coredns_dnssec_cache_misses", "Signatures that were made.", ("server",))
         labels = ("server", "type")
-        setup.expose("coredns_dnssec_cache_entries", "Signatures kept.", labels, self._entries, counter=False)
+        setup.expose("coredns_dnssec_cache_entries", "Signatures in the cache.", labels, self._entries, counter=False)
 
     def _entries(self) -> Iterable[Sample]:
         return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]

@@ -169,7 +169,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
 
 def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
     """Returns the plugin for all stanzas of a server block."""
-    lost = setup.counters("kdns_dnstap_lost_messages", "Copies of messages that no reader took in time.", ("endpoint",))
+    lost = setup.counters(
+        "kdns_dnstap_lost_messages", "Copies of messages that the collector did not read in time.", ("endpoint",)
+    )
     readers = [
         Reader(
             setup.frames(config.frames, lost.tally(str(config.frames))),

@@ -49,10 +49,10 @@ class Forwarder:
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
         self._too_many = Response(REFUSED, plugin=NAME, error=reason)
         self._broken = setup.counters(
-            "coredns_forward_healthcheck_broken", "Questions for which all upstreams were down.", ()
+            "coredns_forward_healthcheck_broken", "Queries for which no upstream was healthy.", ()
         ).tally()
         self._rejects = setup.counters(
-            "coredns_forward_max_concurrent_rejects", "Questions refused because too many were under way.", ()
+            "coredns_forward_max_concurrent_rejects", "Queries refused because max_concurrent queries waited.", ()
         ).tally()
 
     def matches(self, labels: Labels) -> bool:

@@ -58,12 +58,12 @@ class TemplatePlugin(Plugin):
     def __init__(self, configs: tuple[TemplateConfig, ...], setup: Needs) -> None:
         self._stencils = tuple(map(stencil_of, configs))
         self._setup = setup
-        text = "Counter of template regex matches."
+        text = "Queries that a template matched."
         self._matches = setup.counters("coredns_template_matches", text, PLACE)
         labels = (*PLACE, "section", "template")
-        text = "Counter of go template failures."
+        text = "Templates that failed."
         self._template_failures = setup.counters("coredns_template_template_failures", text, labels)
-        text = "Counter of mis-templated RRs."
+        text = "Templates whose text was not a valid record."
         self._rr_failures = setup.counters("coredns_template_rr_failures", text, labels)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin

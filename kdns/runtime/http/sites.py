@@ -54,10 +54,16 @@ def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
 
 
 def slis(checks: HealthChecks) -> Handler:
-    """Returns the handler of /metrics/slis: results of health checks, in the form of k8s.io/component-base."""
-    rows, registry = MetricFamilies(), CollectorRegistry()
-    registry.register(rows)
-    text, labels = "Whether a health check passed the last time.", ("name", "type")
+    """Returns the handler of /metrics/slis."""
+    registry = CollectorRegistry()
+    registry.register(sli_metrics(checks))
+    return exposition(registry)
+
+
+def sli_metrics(checks: HealthChecks) -> MetricFamilies:
+    """Returns the results of health checks as metrics, in the form of k8s.io/component-base."""
+    rows = MetricFamilies()
+    text, labels = "1 if the health check passed the last time.", ("name", "type")
     rows.add(
         Metric(
             "kubernetes_healthcheck",
@@ -76,7 +82,7 @@ def slis(checks: HealthChecks) -> Handler:
             COUNTER,
         )
     )
-    return exposition(registry)
+    return rows
 
 
 class HealthProbe:

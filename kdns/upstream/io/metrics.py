@@ -16,15 +16,15 @@ def gauges(upstreams: Upstreams) -> MetricFamilies:
     """Returns the families, read at each scrape."""
     rows = MetricFamilies()
     labels = ("proxy_name", "to", "proto")
-    name, text = "coredns_proxy_conn_cache_hits", "Queries sent on a socket or connection that was there."
+    name, text = "coredns_proxy_conn_cache_hits", "Queries sent over an existing socket or connection."
     rows.add(Metric(name, text, labels, lambda: _connections(upstreams, is_reused=True), COUNTER))
-    name, text = "coredns_proxy_conn_cache_misses", "Queries that a socket or connection was made for."
+    name, text = "coredns_proxy_conn_cache_misses", "Queries for which a socket or connection was opened."
     rows.add(Metric(name, text, labels, lambda: _connections(upstreams, is_reused=False), COUNTER))
-    name, text = "kdns_upstream_ignored_messages", "Messages of upstreams that answer no query."
+    name, text = "kdns_upstream_ignored_messages", "Messages of upstreams that match no query."
     rows.add(Metric(name, text, ("to", "proto", "reason"), lambda: _ignored(upstreams), COUNTER))
     name, text = "kdns_upstream_exchanges", "Queries that wait for upstreams."
     rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.under_way)]))
-    name, text = "kdns_upstream_rejected_exchanges", "Queries that failed as too many waited for upstreams."
+    name, text = "kdns_upstream_rejected_exchanges", "Queries that failed because too many waited for upstreams."
     rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.rejected)], COUNTER))
     return rows
 
