@@ -6,10 +6,12 @@ import ast
 import re
 import shutil
 import subprocess
+from graphlib import TopologicalSorter
 
 import pytest
 
 from kdns.cli.main import COMMANDS
+from tools.reference.drawing import BASE, drawing, rooms
 from tools.reference.files import ROOT, files
 
 PAGES = [str(path.relative_to(ROOT)) for name in ("docs/man", "docs/reference") for path in (ROOT / name).iterdir()]
@@ -29,9 +31,19 @@ def test_the_reference_has_these_files(made: dict[str, str]) -> None:
     assert set(PAGES) <= made.keys()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "docs/architecture.svg"])
 def test_the_reference_is_that_of_the_code(name: str, made: dict[str, str]) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == made[name], "run `make reference`"
+
+
+def test_the_drawing_has_every_room_and_goes_one_way() -> None:
+    folders = {path.name for path in (ROOT / "kdns").iterdir() if (path / "__init__.py").exists()}
+    graph = rooms()
+    assert folders <= graph.keys()
+    assert next(iter(TopologicalSorter(graph).static_order())) == BASE
+    assert not any(other in graph["dns"] for other in ("dnsserver", "cluster", "proxy"))
+    names = re.findall(r"<text [^>]+>([^<]+)</text>", drawing())
+    assert sorted(names) == sorted(graph)
 
 
 def metric_names() -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tools.reference import commands, kinds, metrics, python_api
+from tools.reference import commands, drawing, kinds, metrics, python_api
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -19,4 +19,8 @@ def files() -> dict[str, str]:
         "kinds": kinds.page,
         "python-api": python_api.page,
     }
-    return {f"docs/reference/{name}.md": page() for name, page in pages.items()} | manual
+    return (
+        {f"docs/reference/{name}.md": page() for name, page in pages.items()}
+        | manual
+        | {"docs/architecture.svg": drawing.drawing()}
+    )
