@@ -78,6 +78,7 @@ NOT_RUN: Final = {
     "docs/proxy-kernelspace": {"kdns proxy": "needs Windows"},
     "docs/userspace": {"kdns up": "docs/laptop.md has it with manifests"},
     "deploy/README": {
+        "helm ": "needs Helm; tests/live/kubectl/test_chart_applied.py applies what it renders",
         "sudo cp deploy/systemd": "needs systemd as process 1",
         "sudo systemctl": "the same",
     },

@@ -1,0 +1,135 @@
+"""What Helm makes of deploy/chart, applied with kubectl: the API accepts it, and the Pods are behind their Services."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
+
+RENDERED = ROOT / "tests" / "golden" / "chart"
+KUBEADM = Path(__file__).with_name("kubeadm_addons.yaml")
+OF_THE_OPERATOR = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.monitoring.coreos.com}}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {{kind: {kind}, plural: {plural}}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+---
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Running]:
+    """An API whose Service kube-dns is kubeadm's, or none."""
+    with kdns_up(tmp_path) as running:
+        running.kubectl("-n", "kube-system", "delete", "service/kube-dns", "endpointslices/kube-dns")
+        yield running
+
+
+def of_system(cluster: Running, *arguments: str) -> Any:
+    return json.loads(cluster.kubectl("-n", "kube-system", "get", *arguments, "-o", "json"))
+
+
+def apply(cluster: Running, case: str) -> str:
+    """Apply a rendering, and again: the second time changes nothing."""
+    path = str(RENDERED / f"{case}.yaml")
+    applied = cluster.kubectl("apply", "-f", path)
+    before = contents(cluster, path)
+    cluster.kubectl("apply", "-f", path)
+    assert contents(cluster, path) == before
+    return applied
+
+
+def contents(cluster: Running, path: str) -> list[Any]:
+    """The objects of a file as the API has them, without metadata and status."""
+    listed = json.loads(cluster.kubectl("get", "-f", path, "-o", "json"))["items"]
+    return [{key: value for key, value in each.items() if key not in ("metadata", "status")} for each in listed]
+
+
+def behind(cluster: Running, service: str) -> list[str]:
+    """The Deployments of the ready Pods behind a Service."""
+    slices = of_system(cluster, "endpointslices", "-l", f"kubernetes.io/service-name={service}")["items"]
+    names = {
+        endpoint["targetRef"]["name"]
+        for each in slices
+        for endpoint in each.get("endpoints") or ()
+        if endpoint["conditions"]["ready"]
+    }
+    return sorted(name.rsplit("-", 2)[0] for name in names)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
+def test_beside_coredns_its_pods_are_behind_kube_dns(cluster: Running) -> None:
+    cluster.kubectl("create", "-f", str(KUBEADM))
+    before = of_system(cluster, "service", "kube-dns")["spec"]
+    apply(cluster, "default")
+    until(lambda: behind(cluster, "kube-dns") == ["coredns", "coredns", "kdns", "kdns"])
+    assert behind(cluster, "kdns") == ["kdns", "kdns"]
+    assert of_system(cluster, "service", "kube-dns")["spec"] == before
+    cluster.kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
+    until(lambda: behind(cluster, "kube-dns") == ["kdns", "kdns"])
+
+
+def test_as_the_dns_of_a_cluster(cluster: Running) -> None:
+    kinds = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
+    definitions = "".join(OF_THE_OPERATOR.format(kind=kind, plural=plural) for kind, plural in kinds.items())
+    cluster.kubectl("apply", "-f", "-", stdin=definitions)
+    cluster.kubectl("create", "namespace", "monitoring")
+    apply(cluster, "cluster")
+    service = of_system(cluster, "service", "kube-dns")
+    assert service["spec"]["clusterIP"] == "10.96.0.10"
+    assert {port["port"] for port in service["spec"]["ports"]} == {53}
+    until(lambda: behind(cluster, "kube-dns") == ["kdns"])
+    assert cluster.rdata("kube-dns.kube-system.svc.cluster.local") == ["10.96.0.10"]
+    cluster.kubectl("-n", "kube-system", "scale", "deployment/kdns", "--replicas=4")  # as the autoscaler does
+    until(lambda: behind(cluster, "kube-dns") == ["kdns"] * 4)
+    apply(cluster, "cluster")
+    assert of_system(cluster, "deployment", "kdns")["spec"]["replicas"] == 4
+    assert len(of_system(cluster, "servicemonitors")["items"]) == 1
+
+
+def test_the_autoscaler_of_deploy_is_that_of_the_chart(cluster: Running) -> None:
+    cluster.kubectl("apply", "-k", str(ROOT / "deploy" / "autoscaler"))
+    plain = contents(cluster, str(ROOT / "deploy" / "autoscaler" / "autoscaler.yaml"))
+    charted = [
+        {key: value for key, value in each.items() if key != "metadata"}
+        for each in yaml.safe_load_all((RENDERED / "cluster.yaml").read_text())
+        if each["metadata"]["name"] == "kdns-autoscaler"
+    ]
+    assert [each["kind"] for each in plain] == [each["kind"] for each in charted]
+    for key in ("rules", "roleRef", "subjects"):
+        assert [each.get(key) for each in plain] == [each.get(key) for each in charted]
+    (ours,), (of_chart,) = (
+        next(each for each in found if each["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]
+        for found in (plain, charted)
+    )
+    assert ours["image"] == of_chart["image"]
+    assert ours["securityContext"] == of_chart["securityContext"]
+    assert ours["command"] == [word for word in of_chart["command"] if "nodelabels" not in word]
+    until(lambda: of_system(cluster, "deployment", "kdns-autoscaler")["status"].get("readyReplicas") == 1)
+
+
+def test_as_an_application(cluster: Running) -> None:
+    applied = apply(cluster, "app")
+    assert "horizontalpodautoscaler.autoscaling/edge created" in applied
+    ports = of_system(cluster, "service", "edge")["spec"]["ports"]
+    assert {port["nodePort"] for port in ports if port["port"] == 1053} == {30053}
