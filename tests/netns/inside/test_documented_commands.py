@@ -200,7 +200,7 @@ BEFORE: Final = {
     },
     "deploy/README": {
         "kubectl -n kube-system get configmap": [OF_KUBEADM],
-        "kubectl -n kube-system set image": [
+        "kubectl -n kube-system set image deployment/coredns": [
             f"kubectl apply -f - <<'END'{OF_A_CLUSTER}\nEND",
             ready(2, "deployment", "coredns"),
         ],
@@ -222,7 +222,7 @@ AFTER: Final = {
         ],
     },
     "deploy/README": {
-        "kubectl -n kube-system rollout undo": [
+        "kubectl -n kube-system rollout undo deployment/coredns": [
             "kubectl -n kube-system rollout status deployment/coredns",
             "kubectl -n kube-system get deployment coredns -o jsonpath='{..image}' | grep -x coredns",
         ],
