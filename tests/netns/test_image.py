@@ -27,6 +27,14 @@ names.remove("kdns.pytest_plugin")  # pytest imports it, which an image has not
 for name in names:
     importlib.import_module(name)
 print("modules", len(names))
+
+import json
+from importlib.metadata import distributions
+with open("/opt/kdns/share/sbom/kdns.cdx.json") as file:
+    listed = {(each["name"], each["version"]) for each in json.load(file)["components"]}
+installed = {(each.name, each.version) for each in distributions()}
+assert listed == installed, listed ^ installed
+print("listed", *sorted(name for name, _ in listed))
 """
 
 
@@ -108,3 +116,6 @@ def test_the_image_serves_port_53_as_the_deployment_runs_it(tmp_path: Path) -> N
     assert status["NoNewPrivs"] == "1", said
     assert int(status["CapEff"], 16) == 1 << 10, said  # NET_BIND_SERVICE and no other
     assert "status: NOERROR" in said
+    listed = re.findall(r"^listed (.+)$", said, re.MULTILINE)[0].split()
+    assert {"kdns", "kubernetes", "aiohttp"} < set(listed)
+    assert not {"pip", "setuptools", "cyclonedx-bom"} & set(listed)

@@ -54,7 +54,12 @@ NOT_RUN: Final = {
     "docs/tasks/replace-kube-proxy": _AS_IN_DEPLOY,
     "docs/tasks/upgrade": _AS_IN_DEPLOY,
     "docs/tasks/why": {"kdns explain": "tests/unit/explain has clusters with such names"},
-    "README": {"make test": "it runs this test"},
+    "README": {
+        "make test": "it runs this test",
+        "uvx ": "needs uv",
+        "pipx ": "needs pipx",
+        "pip wheel": "tests/live/cli/test_wheel.py builds the wheel",
+    },
     "CONTRIBUTING": {"make ": "CI runs them"},
     "docs/benchmarks": {"python bench/": "they take minutes, and .ci runs none"},
     "docs/check": {"kdns check Corefile": "tests/unit/cli/test_check.py has files with these mistakes"},
@@ -78,6 +83,7 @@ NOT_RUN: Final = {
     "docs/proxy-kernelspace": {"kdns proxy": "needs Windows"},
     "docs/userspace": {"kdns up": "docs/laptop.md has it with manifests"},
     "deploy/README": {
+        "podman ": "needs podman; tests/netns/test_image.py runs the steps of the image, and reads this file",
         "helm ": "needs Helm; tests/live/kubectl/test_chart_applied.py applies what it renders",
         "sudo cp deploy/systemd": "needs systemd as process 1",
         "sudo systemctl": "the same",
