@@ -22,7 +22,7 @@ from kdns.env import FORMATS, service_variables, size_warning
     "kdns env -o fish | source",
 )
 @click.option(
-    "--namespace", "-n", default="default", show_default=True, metavar="NS", help="Namespace the container runs in."
+    "--namespace", "-n", default="default", show_default=True, metavar="NS", help="The namespace of the container."
 )
 @click.option(
     "--output",
@@ -33,7 +33,11 @@ from kdns.env import FORMATS, service_variables, size_warning
     help="Lines for a POSIX shell, fish or PowerShell, lines for docker run --env-file, a JSON object, the field envs "
     "of a CRI container, or the field env of a Pod's container.",
 )
-@click.option("--no-service-links", is_flag=True, help="Only the variables of Service kubernetes in namespace default.")
+@click.option(
+    "--no-service-links",
+    is_flag=True,
+    help="Only the variables of Service kubernetes in namespace default, as with enableServiceLinks: false in a Pod.",
+)
 @source_options
 def env(
     namespace: str,

@@ -28,8 +28,16 @@ from kdns.cli.console import reported_errors, say, warn
 @click.option(
     "--namespace", "-n", default="default", show_default=True, metavar="NS", help="The namespace of the client."
 )
-@click.option("--pod", default="", metavar="NS/NAME", help="The client: its dnsPolicy and dnsConfig are used.")
-@click.option("--corefile", default="", metavar="FILE", type=click.Path(), help="The Corefile.  [default: kubeadm's]")
+@click.option(
+    "--pod", default="", metavar="NS/NAME", help="The client: its namespace, dnsPolicy and dnsConfig are used."
+)
+@click.option(
+    "--corefile",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="The Corefile.  [default: kubeadm's, with the resolvers of this machine]",
+)
 @flags.cluster_domain_option("The zone, without --corefile.")
 @click.option(
     "--admin", default="", metavar="HOST:PORT", help="Ask the kdns whose Corefile has `status` at this address."
@@ -54,8 +62,9 @@ def explain(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Explain which objects give a DNS name its answer, or why it has none.
 
-    NAME is a name as a client writes it, or an address. Nothing is sent to a DNS server. Exit code 1: the name has no
-    answer. Without --admin, --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
+    NAME is a name as a client writes it, or an address for its PTR record; TYPE is A by default. Nothing is sent to a
+    DNS server. Exit code 1: the name has no answer. Without --admin, --manifests, --server or --kubeconfig, the
+    kubeconfig is the one kubectl uses.
     """
     with reported_errors():
         flags.check_one_source(manifests, server, kubeconfig)

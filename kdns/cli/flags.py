@@ -68,8 +68,8 @@ _SOURCES: Final = (
     click.option(
         "--kubeconfig", metavar="FILE", default="", type=click.Path(), help="Use the API server of this kubeconfig."
     ),
-    service_cidr_option("With --manifests: the ranges of cluster IPs."),
-    pod_cidr_option("With --manifests: addresses of simulated Pods."),
+    service_cidr_option("With --manifests: the ranges of cluster IPs, the first one for the default family."),
+    pod_cidr_option("With --manifests: addresses of simulated Pods, in no range of cluster IPs."),
 )
 
 output_option: Final = click.option(

@@ -56,7 +56,7 @@ def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIONS: Final = (
-    click.option("--node", default="", metavar="NAME", help="The node.  [default: the only node]"),
+    click.option("--node", default="", metavar="NAME", help="The node.  [default: the only node, or this machine]"),
     click.option(
         "--proxy-mode",
         "mode",

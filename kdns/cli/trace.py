@@ -27,16 +27,24 @@ from kdns.proxy.trace.text import as_json, as_text
     "sudo kdns trace --from 10.244.3.7 --to web.shop:http --live 10",
     "kdns trace --manifests examples/ --from 192.0.2.7 --to 10.96.0.11:6379",
 )
-@click.option("--from", "source", required=True, metavar="IP", help="The packet's source.")
+@click.option(
+    "--from", "source", required=True, metavar="IP", help="The packet's source: a Pod, a node, or a machine outside."
+)
 @click.option(
     "--to",
     required=True,
     metavar="IP:PORT[/PROTO]",
-    help="The packet's destination; IP may be a DNS name of a Service or its Pod, PORT a port's name.",
+    help="The packet's destination; IP may be a DNS name of a Service or its Pod, PORT a port's name; PROTO is tcp "
+    "by default.",
 )
 @click.option("--namespace", "-n", default="", metavar="NS", help="The namespace of names in --to.  [default: default]")
 @cluster_domain_option("The zone of names in --to.")
-@click.option("--interface", default="", metavar="NAME", help="The interface on which it arrives.")
+@click.option(
+    "--interface",
+    default="",
+    metavar="NAME",
+    help="The interface on which it arrives; needed if the settings recognize Pods by interfaces.",
+)
 @click.option(
     "--live",
     type=click.FloatRange(0, 3600),

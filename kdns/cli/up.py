@@ -43,9 +43,17 @@ if TYPE_CHECKING:
     help="A Service of servers that run here or elsewhere; may be given several times.",
 )
 @click.option(
-    "--compose", type=flags.PATH, metavar="FILE", help="A Service for each service of a compose file with ports."
+    "--compose",
+    type=flags.PATH,
+    metavar="FILE",
+    help="A Service for each service of a compose file with published ports.",
 )
-@click.option("--data", type=flags.PATH, metavar="DIR", help="Keep the objects here; else in memory.")
+@click.option(
+    "--data",
+    type=flags.PATH,
+    metavar="DIR",
+    help="Keep the objects in this folder, in an SQLite database.  [default: in memory]",
+)
 @click.option(
     "--kubeconfig",
     type=flags.PATH,
@@ -57,7 +65,7 @@ if TYPE_CHECKING:
     default="",
     metavar="FILE",
     type=click.Path(),
-    help="The DNS configuration, instead of the built-in one.",
+    help="The DNS configuration, instead of the built-in one for --dns.",
 )
 @flags.cluster_domain_option("The cluster's zone.")
 @flags.service_cidr_option("Cluster IPs; the first range is the default family.")
@@ -69,7 +77,11 @@ if TYPE_CHECKING:
     metavar="CIDR[,CIDR]",
     help="Addresses for Services of type LoadBalancer, also as FIRST-LAST; without, they stay pending.",
 )
-@click.option("--proxy-mode", type=click.Choice(NAMES), help="Give Services their virtual IPs here.")
+@click.option(
+    "--proxy-mode",
+    type=click.Choice(NAMES),
+    help="Give Services their virtual IPs on this machine; all modes but userspace need root.",
+)
 @click.option("--no-simulated-pods", is_flag=True, help="Do not simulate Pods; they stay Pending.")
 @click.option(
     "--token-file",
@@ -89,7 +101,7 @@ if TYPE_CHECKING:
     default="",
     metavar="FILE",
     type=click.Path(),
-    help="The certificate's key, if it is not in the same file.",
+    help="The certificate's key (PEM).  [default: in the certificate's file]",
 )
 def up(paths: tuple[Path, ...], **given: Any) -> None:
     """Run a control plane, its controllers and DNS on this machine.

@@ -11,6 +11,7 @@ from graphlib import TopologicalSorter
 import pytest
 
 from kdns.cli.main import COMMANDS
+from tools.reference.commands import Reference, references
 from tools.reference.drawing import BASE, drawing, rooms
 from tools.reference.files import ROOT, files
 
@@ -64,6 +65,12 @@ def test_every_metric_of_the_code_is_on_the_page_of_metrics() -> None:
 
 def test_each_command_has_a_manual_page() -> None:
     assert set(MANUAL_PAGES) == {"docs/man/kdns.1", *(f"docs/man/kdns-{name}.1" for name in COMMANDS)}
+
+
+@pytest.mark.parametrize("reference", references(), ids=lambda each: each.path)
+def test_every_option_has_a_text_and_every_command_an_example(reference: Reference) -> None:
+    assert [option.names for option in reference.options if not option.text] == []
+    assert any(line.lstrip().startswith(("kdns ", "sudo kdns ")) for line in reference.examples)
 
 
 @pytest.mark.parametrize("name", MANUAL_PAGES)

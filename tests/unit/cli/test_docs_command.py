@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +48,20 @@ def test_a_pipe_gets_the_page_as_it_is(name: str, file: str) -> None:
     result = CliRunner().invoke(main, ["docs", name])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (PROJECT / file).read_text(encoding="utf-8")
+
+
+def test_a_terminal_gets_the_pager(tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\ncat > {tmp_path}/paged\n")
+    pager.chmod(0o755)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kdns", "docs", "serve"]
+    environment = {**os.environ, "PAGER": str(pager)}
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0
+    assert (tmp_path / "paged").read_text(encoding="utf-8") == (PROJECT / "docs/serve.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
