@@ -55,7 +55,7 @@ def metric_names() -> set[str]:
 
 
 def test_every_metric_of_the_code_is_on_the_page_of_metrics() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| \w+ \| [^|]*\| (.+?) \|", ALL_METRICS.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)`: (.+)\.$", ALL_METRICS.read_text(encoding="utf-8"), re.MULTILINE)
     names = metric_names()
     assert len(names) > 60
     documented = " ".join(name for name, meaning in rows if meaning.strip())

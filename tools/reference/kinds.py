@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from kdns.controlplane.meta.kinds import Kind
 from kdns.controlplane.resources.catalogue import built_in
@@ -11,32 +12,35 @@ from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
 def page() -> str:
     """Returns the page of all kinds."""
+    release = KUBERNETES_VERSION.removeprefix("v")
     return "\n".join(
         (
             "# Kinds of the API",
             "",
-            f"The API of [kdns up](../up.md#kinds) is that of Kubernetes {KUBERNETES_VERSION.removeprefix('v')}.",
+            f"The API of [kdns up](../up.md#kinds) is that of Kubernetes {release}.",
             "It serves these kinds, and those of CustomResourceDefinitions.",
             "",
-            "| kind | apiVersion | resource | short names | subresources | notes |",
-            "|---|---|---|---|---|---|",
-            *_rows(),
-            "",
+            *_sections(),
         )
     )
 
 
-def _rows() -> Iterator[str]:
-    for kind in sorted(built_in(), key=lambda each: (each.group, each.kind, each.version)):
-        short, subresources = ", ".join(kind.short_names), ", ".join(kind.subresources)
-        scope = "" if kind.namespaced else "of the cluster"
-        note = ", ".join(filter(None, (scope, _treatment(kind))))
-        yield f"| {kind.kind} | `{kind.api_version}` | `{kind.plural}` | {short} | {subresources} | {note} |"
+def _sections() -> Iterator[str]:
+    kinds = sorted(built_in(), key=lambda each: (each.group, each.version, each.kind))
+    for api_version, members in groupby(kinds, lambda each: each.api_version):
+        yield from (f"## {api_version}", "", "| kind | short names | subresources | notes |", "|---|---|---|---|")
+        for kind in members:
+            short, subresources = ", ".join(kind.short_names), ", ".join(kind.subresources)
+            yield f"| {kind.kind} | {short} | {subresources} | {', '.join(_notes(kind))} |"
+        yield ""
 
 
-def _treatment(kind: Kind) -> str:
+def _notes(kind: Kind) -> Iterator[str]:
+    if not kind.namespaced:
+        yield "in no namespace"
     if kind.stored_as:
-        return f"stored as `{kind.stored_as.api_version}`"
-    if kind.is_review:
-        return "answered, not stored"
-    return "stored; nothing acts on it" if kind.is_inert else ""
+        yield f"stored as {kind.stored_as.api_version}"
+    elif kind.is_review:
+        yield "answered, not stored"
+    elif kind.is_inert:
+        yield "nothing acts on it"

@@ -159,18 +159,18 @@ def page() -> str:
             "",
             "The directive [prometheus](../directives/prometheus.md) serves them on `/metrics`.",
             "A metric with a directive has samples if a server block has that directive.",
-            *_table(serve, "directive"),
+            *_list(serve, "directive"),
             "",
             "## Of kdns proxy",
             "",
             f"[`metricsBindAddress`](../proxy.md#metrics) serves {_PATHS}.",
-            *_table(proxy, "modes"),
+            *_list(proxy, "modes"),
             "",
             "## Of the API of kdns up",
             "",
             f"The API serves {_PATHS}.",
             "The DNS server of `kdns up` has the metrics of `kdns serve` if its Corefile has `prometheus`.",
-            *_table(up),
+            *_list(up),
             "",
             "## Labels",
             "",
@@ -182,13 +182,13 @@ def page() -> str:
     )
 
 
-def _table(found: Iterable[Row], note: str = "") -> Iterator[str]:
-    heads = ("metric", "type", "labels", "meaning", *((note,) if note else ()))
-    yield from ("", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|")
+def _list(found: Iterable[Row], note: str = "") -> Iterator[str]:
+    yield ""
     for row in sorted(found):
         labels = ", ".join(f"`{label}`" for label in row.labels)
-        cells = (f"`{row.name}`", row.kind, labels, row.text, *((row.note,) if note else ()))
-        yield f"| {' | '.join(cells)} |"
+        yield f"- `{row.name}`: {row.text}."
+        by, of = f" by {labels}" if labels else "", f"; {note} {row.note}" if row.note else ""
+        yield f"  {row.kind.capitalize()}{by}{of}."
 
 
 def _collected(*collectors: Collector) -> Iterator[Row]:
