@@ -12,7 +12,9 @@ import pytest
 import yaml
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 
-RENDERED = ROOT / "tests" / "golden" / "chart"
+from kdns import __version__
+from tools.chart import CHART, RELEASE, RENDERED
+
 KUBEADM = Path(__file__).with_name("kubeadm_addons.yaml")
 OF_THE_OPERATOR = """
 apiVersion: apiextensions.k8s.io/v1
@@ -133,3 +135,25 @@ def test_as_an_application(cluster: Running) -> None:
     assert "horizontalpodautoscaler.autoscaling/edge created" in applied
     ports = of_system(cluster, "service", "edge")["spec"]["ports"]
     assert {port["nodePort"] for port in ports if port["port"] == 1053} == {30053}
+
+
+def test_helm_installs_upgrades_rolls_back_and_uninstalls(cluster: Running) -> None:
+    helm = pytest.importorskip("helm_python", reason="Helm is not here: pip install helm-python-sdk")
+    name, namespace = RELEASE
+
+    def deployed() -> tuple[int, str]:
+        deployment = of_system(cluster, "deployment", name)
+        image: str = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+        return deployment["status"].get("readyReplicas", 0), image
+
+    with helm.Config(kubeconfig_path=cluster.folder / "kdns.kubeconfig", namespace=namespace) as releases:
+        releases.install(CHART, name, {}, namespace=namespace, wait="watcher", timeout=int(DEADLINE_S))
+        assert deployed() == (2, f"kdns:{__version__}")
+        values = {"replicaCount": 3, "image": {"tag": "next"}}
+        releases.upgrade(CHART, name, values, namespace=namespace, wait="watcher", timeout=int(DEADLINE_S))
+        assert deployed() == (3, "kdns:next")
+        releases.rollback(name, version=1, wait="watcher", timeout=int(DEADLINE_S))
+        assert deployed() == (2, f"kdns:{__version__}")
+        releases.uninstall(name, wait="watcher", timeout=int(DEADLINE_S))
+    kinds = "all,configmaps,serviceaccounts,clusterroles,poddisruptionbudgets,networkpolicies"
+    assert name not in cluster.kubectl("get", kinds, "-A", "-o", "name")
