@@ -26,6 +26,7 @@ from kdns.plugins.directives import BY_NAME, configure
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
+from kdns.proxy.kernelspace.io.proxier import ObjectCounters
 from kdns.proxy.nftables.io.counters import NftablesCounters
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.node.io.metrics import MetricSources, rows
@@ -74,6 +75,7 @@ _MODE_COUNTERS: Final[Mapping[str, Counters]] = {
     "nftables": NftablesCounters(),
     "iptables": IptablesCounters({}),
     "ipvs": IpvsCounters(Draining()),
+    "kernelspace": ObjectCounters({}),
     "userspace": RelayCounters(cast("Any", SimpleNamespace(counters={})), None),
 }
 
