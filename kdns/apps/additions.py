@@ -21,6 +21,8 @@ from kdns.runtime.files.yaml import documents
 ADDED: Final = Path("--add")
 """What the objects of --add have as their file."""
 LOOPBACK: Final = "127.0.0.1"
+MAX_RANGE: Final = 1000
+"""The most ports of one row of a compose file."""
 _VARIABLE: Final = re.compile(r"\$(?:\$|(?P<bare>\w+)|\{(?P<name>\w+)(?:(?P<colon>:)?-(?P<default>[^}]*))?\})")
 _PUBLISHED: Final = re.compile(
     r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[0-9.]+):)?(?P<published>\d+)(?:-(?P<last>\d+))?"
@@ -98,6 +100,8 @@ def _published(where: str, service: str, row: Any, environment: Mapping[str, str
     address = _address((found["host"] or LOOPBACK).strip("[]")) if found else ""
     if not found or not first or not last or not address:
         raise InputError(f"{where}: expected [HOST:]PUBLISHED:TARGET[/tcp|udp], got {text!r}")
+    if last - first >= MAX_RANGE:
+        raise InputError(f"{where}: expected a range of at most {MAX_RANGE} ports, got {text!r}")
     for port in range(first, last + 1):
         yield Addition("default", name, address, port, (found["protocol"] or "tcp").upper())
 

@@ -79,6 +79,10 @@ def test_published_ports_of_a_compose_file(tmp_path: Path) -> None:
         ("services: {web: {ports: ['0:80']}}", r"services.web.ports: expected"),
         ("services: {web: {ports: [{target: 80, published: 80, host_ip: 5}]}}", r"services.web.ports: expected"),
         ("services: {web: {ports: ['80:80/sctp']}}", r"services.web.ports: expected"),
+        (
+            "services: {web: {ports: ['1-65535:1-65535']}}",
+            r"services.web.ports: expected a range of at most 1000 ports",
+        ),
         ("services: {9web: {ports: ['80:80']}}", r"services.9web.ports: the service's name as a Service's, '9web'"),
     ],
 )
