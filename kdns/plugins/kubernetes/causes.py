@@ -133,7 +133,8 @@ class ClusterCauses:
     def _elsewhere(self, key: Key) -> Iterator[Cause]:
         """Yields where a Service of this name is, if it is in other namespaces."""
         namespace, name = key
-        others = sorted(space for space, other in self.state.services if other == name and space != namespace)
+        spaces = (space for _, space in self.state.namespaces if space != namespace)
+        others = sorted(space for space in spaces if (space, name) in self.state.services)
         if others:
             names = listed((f"{name}.{space}.svc.{self.zone.name.rstrip('.')}" for space in others), SHOWN)
             yield Cause(f"{and_(others[:SHOWN])} {'has' if len(others) == 1 else 'have'} one: {names}")
