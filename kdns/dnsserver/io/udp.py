@@ -19,7 +19,7 @@ from kdns.dnsserver.blocks import SILENCE, Exchange, Server
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
-from kdns.dnsserver.io.fair_scheduler import FairScheduler
+from kdns.dnsserver.io.fair_scheduler import SLICE_S, FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
@@ -28,6 +28,8 @@ MAX_WAITING: Final = 4096
 
 Half of it has room for the A and AAAA queries of 1,000 clients behind one address.
 """
+MAX_DIRECT: Final = 32
+"""So few misses are answered without a queue if nothing waits, as long as a slice: it would change their order only."""
 RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 CLOSE_S: Final = 2.0
@@ -158,17 +160,24 @@ class UdpListener:
         """Answers the packets that the selector did not; all of them, if it answers none any more."""
         missed = self._missed[:]
         self._missed.clear()
-        if len(missed) == 1 and self._misses.is_idle:
-            self._answer(*missed[0])
-        else:
-            for packet, key, client, received_s in missed:
-                if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
-                    self._requests.shed += 1
-            self._misses.run_now()
+        begun = self._answer_at_once(missed) if len(missed) <= MAX_DIRECT and self._misses.is_idle else 0
+        for packet, key, client, received_s in missed[begun:]:
+            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
+                self._requests.shed += 1
+        self._misses.run_now()
         if isinstance(self._loop, BurstEventLoop):
             bursts = self._loop.bursts
             if bursts.is_paused or not bursts.follows(self._socket.fileno()):
                 self._drain()
+
+    def _answer_at_once(self, missed: list[Miss]) -> int:
+        """Answers misses for the time of a slice; returns how many."""
+        end_s = self._loop.time() + SLICE_S
+        for number, miss in enumerate(missed, 1):
+            self._answer(*miss)
+            if self._loop.time() >= end_s:
+                return number
+        return len(missed)
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float, look: Look | None = None) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
