@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.rdata import NamesAt
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
-from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
+from kdns.dns.types import ANY, CNAME, IN, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
+from kdns.dns.wire import ANSWER, AUTHORITY, Record, addresses, records
 from kdns.dnsserver.answers.response import PRIVATE, Response
 
 MAX_CNAMES: Final = 32
@@ -26,8 +26,8 @@ FLAGS: Final = Struct("!H")
 FLAGS_AT: Final = 2
 
 _POINTER_TO_QUESTION: Final = b"\xc0\x0c"
-_TURNED_ON: Final = frozenset((CNAME, SOA, OPT, RRSIG))
-"""Types whose records are parsed: the kind of a message with them depends on more than its types."""
+_TTL_IN_ADDRESS: Final = 6
+"""The position of the TTL in a record whose owner is a pointer."""
 _TIMES: Final = Struct("!II")
 _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
@@ -48,17 +48,21 @@ class AnswerKind(Enum):
     __hash__ = object.__hash__  # that of Enum is a function in Python, and each query looks up a few
 
 
+Ttls: TypeAlias = Sequence[tuple[int, int]]
+"""The TTLs of a message's records in seconds, each behind its position."""
+
+
 class Contents(NamedTuple):
     """The kind of a reply and its lifetime in seconds: the smallest TTL of its records, 0 without any.
 
-    `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `records` are the positions
-    of a message's records.
+    `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `ttls` are those of a
+    message's records.
     """
 
     kind: AnswerKind
     ttl_s: int = 0
     is_valid: bool = False
-    records: Sequence[Record] = ()
+    ttls: Ttls = ()
 
 
 OTHER: Final = Contents(AnswerKind.OTHER)
@@ -82,27 +86,21 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
     """
     if not response.wire:
         return _contents(query, response.rcode, response.flags, list(_of_records(response)), unix_s)
-    found = records(response.wire)
-    (flags,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
-    return _plain_answer(query, response.wire, flags, found) or _contents(
-        query, response.rcode & ~15 | flags & 15, flags, list(_of_wire(query, response.wire, found)), unix_s
-    )._replace(records=found)
+    wire = response.wire
+    (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
+    rcode = response.rcode & ~15 | flags & 15
+    plain = None if flags & TC or rcode else addresses(wire, query.question_end)
+    if plain is not None and plain.rtype == query.qtype and query.qclass == IN:
+        places = range(query.question_end + _TTL_IN_ADDRESS, plain.end, plain.record_bytes)
+        ttls = [(place, int.from_bytes(wire[place : place + TTL_BYTES.size])) for place in places]
+        return Contents(AnswerKind.SUCCESS, min(ttl_s for _, ttl_s in ttls), True, ttls)
+    found = records(wire)
+    return _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)._replace(ttls=ttls_of(found))
 
 
-def _plain_answer(query: Query, packet: bytes, flags: int, found: Sequence[Record]) -> Contents | None:
-    """Returns the contents of a message whose answer is records of the question's name and type; None for any other."""
-    if flags & (TC | 15):
-        return None
-    _, _, _, qtype, qclass, _, _, _ = query
-    is_answered = False
-    least = 1 << 32
-    for section, owner_at, rtype, rclass, ttl, _, _, _ in found:
-        if rtype in _TURNED_ON:
-            return None
-        least = min(least, ttl)
-        if section == ANSWER and rtype == qtype and rclass == qclass:
-            is_answered |= packet[owner_at : owner_at + 2] == _POINTER_TO_QUESTION
-    return Contents(AnswerKind.SUCCESS, least, True, found) if is_answered else None
+def ttls_of(found: Iterable[Record]) -> Ttls:
+    """Returns the TTLs of records, without that field of an OPT, which is not a TTL."""
+    return [(record.ttl_at, record.ttl) for record in found if record.rtype != OPT]
 
 
 def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: float) -> Contents:
@@ -204,22 +202,27 @@ def without_flags(response: Response, flags: int) -> Response:
     """Returns the same response without these flags of its header."""
     if not response.wire:
         return response._replace(flags=response.flags & ~flags) if response.flags & flags else response
-    (found,) = FLAGS.unpack_from(response.wire, FLAGS_AT)
+    wire = wire_without_flags(response.wire, flags)
+    return response if wire is response.wire else response._replace(wire=wire)
+
+
+def wire_without_flags(wire: bytes, flags: int) -> bytes:
+    """Returns the same message without these flags of its header."""
+    (found,) = FLAGS.unpack_from(wire, FLAGS_AT)
     if not found & flags:
-        return response
-    wire = response.wire
-    return response._replace(wire=wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :])
+        return wire
+    return wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :]
 
 
-def with_ttl(response: Response, ttl_s: int, found: Iterable[Record] = ()) -> Response:
+def with_ttl(response: Response, ttl_s: int, ttls: Ttls = ()) -> Response:
     """Returns the same response, all of its records with one TTL.
 
-    `found` are those of its message, where that is known.
+    `ttls` are those of its message, if they are known.
     """
     if response.wire:
         ttl, changed = TTL_BYTES.pack(ttl_s), bytearray()
-        for _, _, rtype, _, was_s, ttl_at, _, _ in found or records(response.wire):
-            if was_s != ttl_s and rtype != OPT:
+        for ttl_at, was_s in ttls or ttls_of(records(response.wire)):
+            if was_s != ttl_s:
                 changed = changed or bytearray(response.wire)
                 changed[ttl_at : ttl_at + 4] = ttl
         return response._replace(wire=bytes(changed)) if changed else response

@@ -42,6 +42,7 @@ from kdns.plugins.cache.kinds import (
     Contents,
     capped,
     contents,
+    wire_without_flags,
     with_ttl,
     without_flags,
 )
@@ -390,7 +391,7 @@ class Cache(Plugin):
         config = self._config
         limits = config.success if found.kind is AnswerKind.SUCCESS else config.denial
         ttl_s = config.failure_ttl_s if found.kind is AnswerKind.FAILURE else limits.clamped(found.ttl_s)
-        reply = with_ttl(reply, int(ttl_s), found.records)
+        reply = with_ttl(reply, int(ttl_s), found.ttls)
         disabled = self._disabled.get(found.kind)
         if not ttl_s or (disabled is not None and query.labels in disabled):
             return FetchResult(reply, found)
@@ -420,16 +421,15 @@ class Cache(Plugin):
             and self._config.prefer_positive
         ):
             return None
-        response = without_flags(reply, AA)
         response = Response(
-            response.rcode,
-            response.flags,
-            response.answer,
-            response.authority,
-            response.additional,
+            reply.rcode,
+            reply.flags & ~AA,
+            reply.answer,
+            reply.authority,
+            reply.additional,
             plugin=NAME,
             options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR) if reply.options else (),
-            wire=response.wire,
+            wire=wire_without_flags(reply.wire, AA) if reply.wire else b"",
             header=reply.header,
             aged_from_s=None if self._config.keep_ttl else now_s,
         )
@@ -546,9 +546,9 @@ def _for_all(request: Request) -> Request:
         return Request._make((bare, *request[1:]))
     if query.flags & AD:
         return request
-    packet, flags, *rest = query
-    asked = Query._make((packet[:3] + bytes((packet[3] | AD,)) + packet[4:], flags | AD, *rest))
-    return Request._make((asked, *request[1:]))
+    packet = query.packet
+    asked = query._replace(packet=packet[:3] + bytes((packet[3] | AD,)) + packet[4:], flags=query.flags | AD)
+    return request._replace(query=asked)
 
 
 def _give(future: Future[FetchResult], outcome: FetchResult) -> None:

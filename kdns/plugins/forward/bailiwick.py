@@ -15,8 +15,8 @@ from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.dns.rdata import ADDRESS_BYTES, LAYOUTS, NamesAt, check_rdata
-from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
-from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, without_opt
+from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, IN, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
+from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, addresses, records, without_opt
 from kdns.dnsserver.answers.decode import with_records
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import MAX_CNAMES
@@ -33,6 +33,8 @@ POINTERS: Final = 8
 """The most pointers in a row that `is_plain` follows; names are read without this limit."""
 
 _ONE: Final = b"\0\1"
+_UPPER_RCODE_AT: Final = 5
+"""The position in an OPT of the upper bits of the rcode (RFC 6891 §6.1.3)."""
 
 
 def checked(wire: bytes, query: Query, plugin: str) -> Response:
@@ -41,15 +43,22 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
     If all of them belong to it, the bytes are unchanged except for the OPT. ValueError if the bytes are not a DNS
     message, and for invalid rdata, which another directive would report as an internal error.
     """
+    if query.qclass == IN and (plain := addresses(wire, query.question_end)):
+        upper_rcode = 0
+        if plain.end < len(wire):
+            upper_rcode = wire[plain.end + _UPPER_RCODE_AT] << 4
+            wire = wire[:10] + bytes(2) + wire[HEADER_BYTES : plain.end]
+        return Response(upper_rcode | wire[3] & 15, wire=wire, plugin=plugin)
     every, names = records(wire), NamesAt(wire)
-    for record in every:
-        if not wire.startswith(QUESTION_POINTER, record.owner_at):
-            names.at(record.owner_at)
-        size_bytes = record.end - record.rdata_at
-        if record.rtype in CHECKED and size_bytes != ADDRESS_BYTES.get(record.rtype):
-            check_rdata(record.rtype, wire, record.rdata_at, record.end, names)
-    wire = wire[: every[-1].end if every else len(wire) if wire[4:6] != _ONE else query.question_end]
-    if wire[4:6] != _ONE or not is_plain(wire, query, every):
+    end = HEADER_BYTES
+    for _, owner_at, rtype, _, _, _, rdata_at, end in every:
+        if wire[owner_at] and not wire.startswith(QUESTION_POINTER, owner_at):
+            names.at(owner_at)
+        if rtype in CHECKED and end - rdata_at != ADDRESS_BYTES.get(rtype):
+            check_rdata(rtype, wire, rdata_at, end, names)
+    has_question = wire.startswith(_ONE, 4)
+    wire = wire[: end if every else query.question_end if has_question else len(wire)]
+    if not (has_question and is_plain(wire, query, every)):
         related = in_bailiwick(wire, query, every)
         if len(related) < len(every) or any(record.rtype == OPT for record in every[:-1]):
             if len(related) > MAX_TAKEN_APART:

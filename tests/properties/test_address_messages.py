@@ -1,0 +1,81 @@
+"""Messages of addresses alone, which one pattern reads, are read like all others, also with damaged bytes."""
+
+from __future__ import annotations
+
+from struct import pack
+from unittest.mock import patch
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kdns.dns.names import labels_of
+from kdns.dns.query import HEADER_BYTES, Query, query_for
+from kdns.dns.types import AAAA, A
+from kdns.dns.wire import addresses
+from kdns.dnsserver.answers.response import Response
+from kdns.plugins.cache import kinds
+from kdns.plugins.cache.kinds import Contents, contents
+from kdns.plugins.forward import bailiwick
+from kdns.plugins.forward.bailiwick import checked
+
+OPTS = (b"", bytes.fromhex("000029 04d0 0000 8000 0000"), bytes.fromhex("000029 04d0 0100 0000 0000"))
+"""None, one with DNSSEC OK, and one with upper bits of the rcode."""
+QUERIES = {rtype: query_for(labels_of("www.example.org."), rtype) for rtype in (A, AAAA)}
+
+
+def message(query: Query, rtype: int, ttls: list[int], opt: bytes) -> bytes:
+    """A response with an address for each TTL."""
+    size_bytes = 4 if rtype == A else 16
+    answer = b"".join(pack("!HHHIH", 0xC00C, rtype, 1, ttl, size_bytes) + bytes(range(size_bytes)) for ttl in ttls)
+    counts = pack("!HHHHH", 0x8180, 1, len(ttls), 0, bool(opt))
+    return query.packet[:2] + counts + query.packet[HEADER_BYTES:] + answer + opt
+
+
+def reading(wire: bytes, query: Query) -> tuple[Response, Contents] | str:
+    """What `forward` and `cache` read in a message."""
+    try:
+        response = checked(wire, query, "forward")
+        return response, contents(query, response, 0.0)
+    except ValueError as error:
+        return str(error)
+
+
+def read_by_loops(wire: bytes, query: Query) -> tuple[Response, Contents] | str:
+    """The same, each record read for itself."""
+    with (
+        patch.object(bailiwick, "addresses", lambda _wire, _end: None),
+        patch.object(kinds, "addresses", lambda _wire, _end: None),
+    ):
+        return reading(wire, query)
+
+
+@given(
+    st.sampled_from((A, AAAA)),
+    st.sampled_from((A, AAAA)),
+    st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5),
+    st.sampled_from(OPTS),
+    st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=2),
+    st.binary(max_size=2),
+)
+@example(A, A, [60, 30], OPTS[1], [(7, 1)], b"")  # fewer answers than records
+@example(A, A, [60], OPTS[1], [(7, 2)], b"")  # the OPT would be an answer
+@example(A, A, [60], b"", [(2, 0x83)], b"")  # truncated
+def test_one_pattern_reads_what_loops_read(
+    qtype: int, rtype: int, ttls: list[int], opt: bytes, damage: list[tuple[int, int]], junk: bytes
+) -> None:
+    query = QUERIES[qtype]
+    changed = bytearray(message(query, rtype, ttls, opt))
+    for number, byte in damage:
+        place = number % len(changed)
+        if not HEADER_BYTES <= place < query.question_end:  # an exchange has compared the question
+            changed[place] = byte
+    wire = bytes(changed) + junk
+    assert reading(wire, query) == read_by_loops(wire, query)
+
+
+def test_the_pattern_matches_addresses() -> None:
+    for rtype, query in QUERIES.items():
+        for count in (1, 2, 100):
+            for opt in OPTS:
+                wire = message(query, rtype, [60] * count, opt)
+                assert addresses(wire, query.question_end) == (rtype, 16 if rtype == A else 28, len(wire) - len(opt))
