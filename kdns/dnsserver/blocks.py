@@ -22,7 +22,7 @@ from kdns.dnsserver.answers.answer import (
     malformed_answer,
     with_room,
 )
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
+from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response, Reuse
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, for_one_client, then
 from kdns.dnsserver.exact import exact_answer, exact_zones
@@ -191,7 +191,7 @@ class Server:
     ) -> tuple[Request, Block | None, bool]:
         """Returns the request of a query, its block, and whether the block was chosen by the packet only."""
         request = Request(
-            query, client, self.local, partition.transport, ".", received_s, server=self.label, local_port=self.port
+            query, client, self.local, partition.transport, ".", received_s, NO_METADATA, self.label, "", self.port
         )
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):
@@ -277,7 +277,7 @@ class Server:
         if response.signer:
             limit_bytes -= response.signer.size_bytes
         response = with_room(query, response, limit_bytes)
-        turn = self._next_turn(query, once=once) if is_rotated(response) else 0
+        turn = self._next_turn(query, once=once) if response.order.rotate and is_rotated(response) else 0
         return compile_answer(
             query,
             response,

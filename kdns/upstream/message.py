@@ -35,14 +35,15 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
 
     Who forges a response without seeing the query has to guess the case too (draft-vixie-dnsext-dns0x20-00).
     """
-    size = len(question) - _TYPE_AND_CLASS_BYTES
-    letters = int.from_bytes(question[:size].translate(_CASE), "big") & int.from_bytes(entropy[:size], "big")
-    return (int.from_bytes(question[:size], "big") ^ letters).to_bytes(size, "big") + question[size:]
+    name = question[:-_TYPE_AND_CLASS_BYTES]
+    size = len(name)
+    letters = int.from_bytes(name.translate(_CASE)) & int.from_bytes(entropy[:size])
+    return (int.from_bytes(name) ^ letters).to_bytes(size) + question[size:]
 
 
 def response_to(query: Query, message: bytes, question: bytes, sent: bytes) -> bytes:
     """Returns the message with the query's id and own question, and its name also at its position as it was `sent`."""
-    own = query.packet[:2] + message[2:HEADER_BYTES] + question + message[HEADER_BYTES + len(question) :]
+    own = b"".join((query.packet[:2], message[2:HEADER_BYTES], question, message[HEADER_BYTES + len(question) :]))
     if sent == question:
         return own
     return own.replace(sent[:-_TYPE_AND_CLASS_BYTES], question[:-_TYPE_AND_CLASS_BYTES])

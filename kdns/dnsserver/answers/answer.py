@@ -277,9 +277,7 @@ def _compiled(
 
 
 def is_rotated(response: Response) -> bool:
-    """Returns whether the answer may differ at the next use."""
-    if not response.order.rotate:
-        return False
+    """Returns whether an answer whose addresses change places may differ at the next use."""
     if response.wire:
         return response.wire[6:8] > _ONE_ANSWER
     return sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
@@ -383,7 +381,9 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     if not wire:
         return response
     end = query.question_end
-    if wire[4:6] != b"\0\1" or wire[HEADER_BYTES:end].lower() != query.packet[HEADER_BYTES:end].lower():
+    question = query.packet[HEADER_BYTES:end]
+    is_same = wire.startswith(question, HEADER_BYTES) or wire[HEADER_BYTES:end].lower() == question.lower()
+    if wire[4:6] != b"\0\1" or not is_same:
         return from_wire(response)
     room_bytes = limit_bytes
     if query.edns:

@@ -109,7 +109,7 @@ class Forwarder:
                         break
                     continue
                 at_s = now_s()
-                member.durations(response.rcode).add(at_s - begun_s)
+                member.durations[response.rcode].add(at_s - begun_s)
                 has_answer = True
                 answers_left -= 1
                 if response.rcode not in config.failover_rcodes or answers_left <= 0:

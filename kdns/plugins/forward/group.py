@@ -32,6 +32,21 @@ class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
     """The capabilities that a group of upstreams uses."""
 
 
+class Durations(dict[int, Histogram]):
+    """How long the responses of one upstream took, by rcode; rcodes without a name are "other"."""
+
+    def __init__(self, address: str, histograms: Histograms) -> None:
+        super().__init__()
+        self._address = address
+        self._histograms = histograms
+
+    def __missing__(self, rcode: int) -> Histogram:
+        name = rcode_name(rcode)
+        label = "other" if name.startswith("RCODE") else name
+        histogram = self[rcode] = self._histograms.histogram(PROXY_NAME, self._address, label)
+        return histogram
+
+
 class Member:
     """One upstream of a stanza, and what is known of its health; `name` is how it may be written in a Corefile.
 
@@ -52,23 +67,12 @@ class Member:
         self.upstream = upstream
         self.is_down = False
         self._fails = 0
-        self._histograms = durations
-        self._durations: dict[int, Histogram] = {}
+        self.durations = Durations(str(upstream.spec.address), durations)
         self._check = config.health_check
         self._max_fails = config.max_fails
         self._tasks = tasks
         self._failures = failures
         self._is_checking = False
-
-    def durations(self, rcode: int) -> Histogram:
-        """Returns how long responses with this rcode took; rcodes without a name are "other"."""
-        histogram = self._durations.get(rcode)
-        if histogram is None:
-            name = rcode_name(rcode)
-            label = "other" if name.startswith("RCODE") else name
-            histogram = self._histograms.histogram(PROXY_NAME, str(self.upstream.spec.address), label)
-            self._durations[rcode] = histogram
-        return histogram
 
     def failed(self, transport: Transport) -> None:
         """Starts health checks, over the protocol that got no response, unless they are under way."""

@@ -77,7 +77,7 @@ class UdpSockets:
         sent = question
         if self.keeps_case:
             sent = in_random_case(question, drawn[_DRAWN_BYTES:])
-            body = body[:_FLAGS_BYTES] + sent + body[_FLAGS_BYTES + len(question) :]
+            body = b"".join((body[:_FLAGS_BYTES], sent, body[_FLAGS_BYTES + len(question) :]))
         pending = exchanges.begin(timeout_s, sent, client)
         try:
             one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - timeout_s)
