@@ -196,7 +196,7 @@ def read_query(packet: bytes) -> Query | Malformed:
     if qtype == OPT:
         return Malformed(FORMERR, end, edns)
     bare = size == last and (size == end + BARE_OPT_BYTES if edns else size == end)
-    return Query(packet, flags, labels, qtype, qclass, end, edns, bare)
+    return Query._make((packet, flags, labels, qtype, qclass, end, edns, bare))
 
 
 @lru_cache(1024)

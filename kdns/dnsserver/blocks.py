@@ -190,8 +190,8 @@ class Server:
         self, query: Query, client: Client, partition: Partition, received_s: float
     ) -> tuple[Request, Block | None, bool]:
         """Returns the request of a query, its block, and whether the block was chosen by the packet only."""
-        request = Request(
-            query, client, self.local, partition.transport, ".", received_s, NO_METADATA, self.label, "", self.port
+        request = Request._make(
+            (query, client, self.local, partition.transport, ".", received_s, NO_METADATA, self.label, "", self.port, 0)
         )
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):

@@ -22,6 +22,7 @@ EVERYTHING: Final[Subject] = "everything"
 """The subject of all answers: touching it drops all of them."""
 
 
+@quick_replace
 class Repeat(NamedTuple):
     """The difference between a response that a cache has just stored and the later responses to the same packet.
 
@@ -35,6 +36,7 @@ class Repeat(NamedTuple):
     aged_from_s: float | None
 
 
+@quick_replace
 class Reuse(NamedTuple):
     """How long a response may be reused for the same packet: until a subject is touched, or until `expires_s`.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
@@ -18,6 +18,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, IN, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, Record, addresses, records
 from kdns.dnsserver.answers.response import PRIVATE, Response
+from kdns.named_tuples import quick_replace
 
 MAX_CNAMES: Final = 32
 """CNAMEs of one answer that are followed to its records."""
@@ -26,8 +27,10 @@ FLAGS: Final = Struct("!H")
 FLAGS_AT: Final = 2
 
 _POINTER_TO_QUESTION: Final = b"\xc0\x0c"
-_TTL_IN_ADDRESS: Final = 6
-"""The position of the TTL in a record whose owner is a pointer."""
+_TYPE_AT: Final = 3
+_TTL_AT: Final = 6
+"""The positions of a type below 256 and of the TTL in a record whose owner is a pointer."""
+_LONGEST: Final = b"\xff\xff\xff\xff"
 _TIMES: Final = Struct("!II")
 _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
@@ -48,21 +51,18 @@ class AnswerKind(Enum):
     __hash__ = object.__hash__  # that of Enum is a function in Python, and each query looks up a few
 
 
-Ttls: TypeAlias = Sequence[tuple[int, int]]
-"""The TTLs of a message's records in seconds, each behind its position."""
-
-
+@quick_replace
 class Contents(NamedTuple):
     """The kind of a reply and its lifetime in seconds: the smallest TTL of its records, 0 without any.
 
-    `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `ttls` are those of a
-    message's records.
+    `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `ttls_at` are the
+    positions of a message's TTLs.
     """
 
     kind: AnswerKind
     ttl_s: int = 0
     is_valid: bool = False
-    ttls: Ttls = ()
+    ttls_at: Sequence[int] = ()
 
 
 OTHER: Final = Contents(AnswerKind.OTHER)
@@ -87,20 +87,23 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
     if not response.wire:
         return _contents(query, response.rcode, response.flags, list(_of_records(response)), unix_s)
     wire = response.wire
-    (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
-    rcode = response.rcode & ~15 | flags & 15
-    plain = None if flags & TC or rcode else addresses(wire, query.question_end)
-    if plain is not None and plain.rtype == query.qtype and query.qclass == IN:
-        places = range(query.question_end + _TTL_IN_ADDRESS, plain.end, plain.record_bytes)
-        ttls = [(place, int.from_bytes(wire[place : place + TTL_BYTES.size])) for place in places]
-        return Contents(AnswerKind.SUCCESS, min(ttl_s for _, ttl_s in ttls), True, ttls)
+    rcode = response.rcode & ~15 | wire[3] & 15
+    is_complete = not (rcode or wire[2] & TC >> 8)
+    plain = addresses(wire, query.question_end) if is_complete and query.qclass == IN else None
+    if plain and wire[plain.start + _TYPE_AT] == query.qtype:
+        places = range(plain.start + _TTL_AT, plain.stop, plain.step)
+        least = _LONGEST
+        for place in places:
+            least = min(least, wire[place : place + TTL_BYTES.size])
+        return Contents._make((AnswerKind.SUCCESS, int.from_bytes(least), True, places))
     found = records(wire)
-    return _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)._replace(ttls=ttls_of(found))
+    (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
+    return _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)._replace(ttls_at=ttls_at(found))
 
 
-def ttls_of(found: Iterable[Record]) -> Ttls:
-    """Returns the TTLs of records, without that field of an OPT, which is not a TTL."""
-    return [(record.ttl_at, record.ttl) for record in found if record.rtype != OPT]
+def ttls_at(found: Iterable[Record]) -> Sequence[int]:
+    """Returns the positions of the records' TTLs. An OPT has none."""
+    return [record.ttl_at for record in found if record.rtype != OPT]
 
 
 def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: float) -> Contents:
@@ -214,17 +217,18 @@ def wire_without_flags(wire: bytes, flags: int) -> bytes:
     return wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :]
 
 
-def with_ttl(response: Response, ttl_s: int, ttls: Ttls = ()) -> Response:
+def with_ttl(response: Response, ttl_s: int, places: Iterable[int] = ()) -> Response:
     """Returns the same response, all of its records with one TTL.
 
-    `ttls` are those of its message, if they are known.
+    `places` are the positions of its message's TTLs, if they are known.
     """
-    if response.wire:
+    wire = response.wire
+    if wire:
         ttl, changed = TTL_BYTES.pack(ttl_s), bytearray()
-        for ttl_at, was_s in ttls or ttls_of(records(response.wire)):
-            if was_s != ttl_s:
-                changed = changed or bytearray(response.wire)
-                changed[ttl_at : ttl_at + 4] = ttl
+        for place in places or ttls_at(records(wire)):
+            if not wire.startswith(ttl, place):
+                changed = changed or bytearray(wire)
+                changed[place : place + TTL_BYTES.size] = ttl
         return response._replace(wire=bytes(changed)) if changed else response
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)

@@ -28,6 +28,7 @@ from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, TRANSFER
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
 from kdns.dnsserver.chain import NO_EFFECT, Effect, Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
+from kdns.named_tuples import quick_replace
 from kdns.plugins.cache.config import (
     OPTIONS,
     STALE_TTL_S,
@@ -74,6 +75,7 @@ class Counts(NamedTuple):
     evictions: dict[AnswerKind, Tally]
 
 
+@quick_replace
 class Question(NamedTuple):
     """A request with its key, its counters, and the directives behind the cache."""
 
@@ -83,6 +85,7 @@ class Question(NamedTuple):
     counts: Counts
 
 
+@quick_replace
 class FetchResult(NamedTuple):
     """The result of a fetch: the reply for the client that asked first, and its contents.
 
@@ -172,7 +175,7 @@ class Cache(Plugin):
             return next(request)
         server, view = request.server, request.view
         counts = self._counts.get((server, view)) or self._new_counts(server, view)
-        question = Question(request, next, question_key(query), counts)
+        question = Question._make((request, next, question_key(query), counts))
         item = self.pick(question.key, request.received_s)
         if item is None and not query.flags & RD:
             item = self.pick(recursive_key(question.key), request.received_s)
@@ -379,8 +382,9 @@ class Cache(Plugin):
             return FetchResult(reply, Contents(AnswerKind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
         end, wire = query.question_end, reply.wire
-        if wire and wire[HEADER_BYTES:end].lower() != query.packet[HEADER_BYTES:end].lower():  # another question's
-            question.counts.drops.count += 1
+        own = query.packet[HEADER_BYTES:end]
+        if wire and not wire.startswith(own, HEADER_BYTES) and wire[HEADER_BYTES:end].lower() != own.lower():
+            question.counts.drops.count += 1  # it is about another question
             return FetchResult(reply)
         try:
             found = contents(query, reply, self._setup.unix_s())
@@ -391,14 +395,14 @@ class Cache(Plugin):
         config = self._config
         limits = config.success if found.kind is AnswerKind.SUCCESS else config.denial
         ttl_s = config.failure_ttl_s if found.kind is AnswerKind.FAILURE else limits.clamped(found.ttl_s)
-        reply = with_ttl(reply, int(ttl_s), found.ttls)
+        reply = with_ttl(reply, int(ttl_s), found.ttls_at)
         disabled = self._disabled.get(found.kind)
         if not ttl_s or (disabled is not None and query.labels in disabled):
             return FetchResult(reply, found)
         item = self._keep(question, found.kind, reply, ttl_s)
         is_repeated = item is not None and reply.wire and reply.options == item.response.options
         # `prefetch` has to see the uses of an item from the first one on
-        return FetchResult(reply, found, item if is_repeated and self._config.prefetch is None else None)
+        return FetchResult._make((reply, found, item if is_repeated and config.prefetch is None else None))
 
     def _drop(self, item: Item) -> None:
         self.success.remove(item.key)
@@ -501,7 +505,7 @@ def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
         return _reply_for_client(reply, request.query, (counts.requests, counts.misses))
     tallies = (*reply.tallies, counts.requests, counts.misses)
     hit = (counts.requests, counts.hits[item.kind], item.uses)
-    repeat = Repeat(NAME, hit, len(tallies), item.response.aged_from_s)
+    repeat = Repeat._make((NAME, hit, len(tallies), item.response.aged_from_s))
     return _for_client(reply, request.query, tallies, item.reuse(item.end_s, repeat))
 
 

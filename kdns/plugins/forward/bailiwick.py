@@ -33,6 +33,7 @@ POINTERS: Final = 8
 """The most pointers in a row that `is_plain` follows; names are read without this limit."""
 
 _ONE: Final = b"\0\1"
+_NO_ADDITIONAL: Final = bytes(2)
 _UPPER_RCODE_AT: Final = 5
 """The position in an OPT of the upper bits of the rcode (RFC 6891 §6.1.3)."""
 
@@ -45,9 +46,9 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
     """
     if query.qclass == IN and (plain := addresses(wire, query.question_end)):
         upper_rcode = 0
-        if plain.end < len(wire):
-            upper_rcode = wire[plain.end + _UPPER_RCODE_AT] << 4
-            wire = wire[:10] + bytes(2) + wire[HEADER_BYTES : plain.end]
+        if plain.stop < len(wire):
+            upper_rcode = wire[plain.stop + _UPPER_RCODE_AT] << 4
+            wire = b"".join((wire[:10], _NO_ADDITIONAL, wire[HEADER_BYTES : plain.stop]))
         return Response(upper_rcode | wire[3] & 15, wire=wire, plugin=plugin)
     every, names = records(wire), NamesAt(wire)
     end = HEADER_BYTES
