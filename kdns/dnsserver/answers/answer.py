@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from struct import Struct, pack, pack_into, unpack_from
@@ -347,15 +348,16 @@ def _compiled_wire(
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
     head = encode_head(flags, 1, answers, authorities, additionals + bool(opt))
     kind = _kind(query, response, place, len(wire) + len(opt))
-    return Answer(head, end, _wire_bodies(response, end, opt, turn, once=once), kind)
+    moving = moving_of(wire) if response.order.rotate and wire[6:8] > _ONE_ANSWER else None
+    bodies = _wire_bodies(response, end, opt, moving, turn, once=once) if moving else (wire[end:] + opt,)
+    return Answer(head, end, bodies, kind)
 
 
-def _wire_bodies(response: Response, end: int, opt: bytes, turn: int, *, once: bool) -> tuple[bytes, ...]:
-    """Returns the bytes behind the question, in each order that its addresses take."""
+def _wire_bodies(
+    response: Response, end: int, opt: bytes, moving: Sequence[Record], turn: int, *, once: bool
+) -> tuple[bytes, ...]:
+    """Returns the bytes behind the question, in each order that its `moving` addresses take."""
     wire, order = response.wire, response.order
-    moving = moving_of(wire) if order.rotate and wire[6:8] > _ONE_ANSWER else None
-    if not moving:
-        return (wire[end:] + opt,)
     rdata = [wire[record.rdata_at : record.end] for record in moving]
     ranked = order.ranked(rdata)
     owners = [text_of(owner_of(wire, record)) for record in moving] if order.weights else []

@@ -551,8 +551,8 @@ def _for_all(request: Request) -> Request:
     if query.flags & AD:
         return request
     packet = query.packet
-    asked = query._replace(packet=packet[:3] + bytes((packet[3] | AD,)) + packet[4:], flags=query.flags | AD)
-    return request._replace(query=asked)
+    asked = (b"".join((packet[:3], bytes((packet[3] | AD,)), packet[4:])), query.flags | AD, *query[2:])
+    return Request._make((Query._make(asked), *request[1:]))
 
 
 def _give(future: Future[FetchResult], outcome: FetchResult) -> None:
