@@ -11,6 +11,7 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
+from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.rdata import NamesAt
@@ -26,7 +27,8 @@ TTL_BYTES: Final = Struct("!I")
 FLAGS: Final = Struct("!H")
 FLAGS_AT: Final = 2
 
-_POINTER_TO_QUESTION: Final = b"\xc0\x0c"
+_PARSED: Final = frozenset((CNAME, SOA, OPT, RRSIG))
+"""Types whose records are parsed: the kind of a message with them depends on more than its types."""
 _TYPE_AT: Final = 3
 _TTL_AT: Final = 6
 """The positions of a type below 256 and of the TTL in a record whose owner is a pointer."""
@@ -89,21 +91,37 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
     wire = response.wire
     rcode = response.rcode & ~15 | wire[3] & 15
     is_complete = not (rcode or wire[2] & TC >> 8)
-    plain = addresses(wire, query.question_end) if is_complete and query.qclass == IN else None
-    if plain and wire[plain.start + _TYPE_AT] == query.qtype:
+    plain = addresses(wire, query.question_end)
+    if plain and is_complete and query.qclass == IN and wire[plain.start + _TYPE_AT] == query.qtype:
         places = range(plain.start + _TTL_AT, plain.stop, plain.step)
         least = _LONGEST
         for place in places:
             least = min(least, wire[place : place + TTL_BYTES.size])
         return Contents._make((AnswerKind.SUCCESS, int.from_bytes(least), True, places))
     found = records(wire)
-    (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
-    return _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)._replace(ttls_at=ttls_at(found))
+    kind = _answered(query, wire, found) if is_complete else None
+    if kind is None:
+        (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
+        kind = _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)
+    return kind._replace(ttls_at=ttls_at(found))
 
 
 def ttls_at(found: Iterable[Record]) -> Sequence[int]:
     """Returns the positions of the records' TTLs. An OPT has none."""
     return [record.ttl_at for record in found if record.rtype != OPT]
+
+
+def _answered(query: Query, packet: bytes, found: Iterable[Record]) -> Contents | None:
+    """Returns the contents of a message with records of the question's name and type; None if its kind needs facts."""
+    is_answered = False
+    least = 1 << 32
+    for section, owner_at, rtype, rclass, ttl, _, _, _ in found:
+        if rtype in _PARSED:
+            return None
+        least = min(least, ttl)
+        if section == ANSWER and rtype == query.qtype and rclass == query.qclass:
+            is_answered = is_answered or packet.startswith(QUESTION_POINTER, owner_at)
+    return Contents(AnswerKind.SUCCESS, least, is_valid=True) if is_answered else None
 
 
 def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: float) -> Contents:
@@ -165,8 +183,7 @@ def _of_wire(query: Query, packet: bytes, found: Iterable[Record]) -> Iterator[F
             continue
         owner: Labels = ()
         if section == ANSWER:
-            is_question = packet[owner_at : owner_at + 2] == _POINTER_TO_QUESTION
-            owner = name if is_question else names.at(owner_at)
+            owner = name if packet.startswith(QUESTION_POINTER, owner_at) else names.at(owner_at)
         rdata: Labels | tuple[int, int] | int | None = None
         if rtype == CNAME:
             rdata = names.at(rdata_at)
