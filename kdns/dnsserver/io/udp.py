@@ -1,22 +1,20 @@
 """DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
 
-Misses wait in a fair queue; the kernel's buffer is first come, first served. In a BurstEventLoop the selector does the
-bursts, and the listener gets the misses.
+Misses wait in a fair queue; the kernel's buffer is first come, first served.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from operator import call
 from typing import Any, Final
 
-from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import SILENCE, Exchange, Server
-from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
+from kdns.dnsserver.io.burst.event_loop import Miss
+from kdns.dnsserver.io.burst.reader import UdpReader
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
 from kdns.dnsserver.io.fair_scheduler import SLICE_S, FairScheduler
@@ -30,7 +28,6 @@ Half of it has room for the A and AAAA queries of 1,000 clients behind one addre
 """
 MAX_DIRECT: Final = 32
 """So few misses are answered without a queue if nothing waits, as long as a slice: it would change their order only."""
-RECEIVE_BYTES: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 CLOSE_S: Final = 2.0
 """The time that a closing socket waits for pending queries."""
@@ -86,7 +83,7 @@ class PendingQuery:
                 future.add_done_callback(self.step)
 
 
-class UdpListener:
+class UdpListener(UdpReader):
     """One UDP socket and the server behind it."""
 
     def __init__(
@@ -97,84 +94,37 @@ class UdpListener:
         misses: MissQueue,
         sampling: Sampling | None = None,
     ) -> None:
-        self._socket = sock
-        self._sampling = sampling or Sampling()
+        partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
+        super().__init__(sock, partition, requests, sampling or Sampling())
+        self.server = server
         self._misses = misses
-        self._requests = requests
-        self._partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
-        self._answering = Answering(server, requests, self._partition, misses.pending)
+        self._answering = Answering(server, requests, partition, misses.pending)
         self._waiting: set[PendingQuery] = set()
         self._drained: asyncio.Future[None] | None = None
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
-        self._loop = asyncio.get_running_loop()
-        self._missed: list[Miss] = []
-        if isinstance(self._loop, BurstEventLoop):
-            self._missed = self._loop.bursts.follow(sock.fileno(), self._partition, requests)
-            self._loop.add_reader(sock, self._take_missed)
-        else:
-            self._loop.add_reader(sock, self._drain)
+        self.begin()
 
     @property
     def address(self) -> tuple[str, int]:
         """The bound address and port."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self.socket.getsockname()[:2]
         return host, port
 
-    def _drain(self) -> None:
-        """Answers the received packets, up to a burst."""
-        receive, send = self._socket.recvfrom, self._socket.sendto
-        held = self._partition.answers.get
-        started_s = self._loop.time()
-        hits, look = 0, self._sampling.look and self._sampling.begin()
-        for _ in range(BURST):
-            try:
-                packet, client = receive(RECEIVE_BYTES)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                continue
-            if len(packet) > HEADER_BYTES:
-                key = packet_key(packet)
-                answer = held(key)
-            else:
-                key, answer = b"", None
-            if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
-                if not self._misses.put(client[0], partial(self._answer, packet, key, client, started_s, look)):
-                    self._requests.shed += 1
-                continue
-            hits += 1
-            wire = answer.wire(packet)
-            try:
-                send(wire, client)
-            except OSError:
-                self._requests.unsent += 1
-            if look:
-                look(packet, client[0], wire)
-        if hits:
-            self._requests.observe(hits, self._loop.time() - started_s)
-        self._misses.run_now()
-
-    def _take_missed(self) -> None:
-        """Answers the packets that the selector did not; all of them, if it answers none any more."""
-        missed = self._missed[:]
-        self._missed.clear()
-        begun = self._answer_at_once(missed) if len(missed) <= MAX_DIRECT and self._misses.is_idle else 0
+    def take(self, missed: Sequence[Miss], look: Look | None = None) -> None:
+        """Answers packets that the table does not answer, each in its client's turn."""
+        begun = self._answer_at_once(missed, look) if len(missed) <= MAX_DIRECT and self._misses.is_idle else 0
         for packet, key, client, received_s in missed[begun:]:
-            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
-                self._requests.shed += 1
+            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s, look)):
+                self.requests.shed += 1
         self._misses.run_now()
-        if isinstance(self._loop, BurstEventLoop):
-            bursts = self._loop.bursts
-            if bursts.is_paused or not bursts.follows(self._socket.fileno()):
-                self._drain()
 
-    def _answer_at_once(self, missed: list[Miss]) -> int:
+    def _answer_at_once(self, missed: Sequence[Miss], look: Look | None) -> int:
         """Answers misses for the time of a slice; returns how many."""
         end_s = self._loop.time() + SLICE_S
         for number, miss in enumerate(missed, 1):
-            self._answer(*miss)
+            self._answer(*miss, look)
             if self._loop.time() >= end_s:
                 return number
         return len(missed)
@@ -210,20 +160,17 @@ class UdpListener:
         if not exchange.wire:
             return
         try:
-            self._socket.sendto(exchange.wire, client)
+            self.socket.sendto(exchange.wire, client)
         except OSError:
-            self._requests.unsent += 1
+            self.requests.unsent += 1
         if exchange.observers:
             exchange.sent(self._loop.time())
 
     async def close(self) -> None:
         """Answers the waiting queries, then closes the socket."""
-        self._loop.remove_reader(self._socket)
-        if isinstance(self._loop, BurstEventLoop):
-            self._take_missed()
-            self._loop.bursts.leave(self._socket.fileno())
+        self.end()
         self._misses.drain()
         if self._waiting:
             self._drained = self._loop.create_future()
             await asyncio.wait((self._drained,), timeout=CLOSE_S)
-        self._socket.close()
+        self.socket.close()
