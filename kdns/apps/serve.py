@@ -86,13 +86,15 @@ async def serve(
     say: Callable[[str], None],
     pidfile: str = "",
     node_local: NodeLocal | None = None,
+    workers: int = 1,
 ) -> None:
     """Runs the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
 
     SIGUSR1 and SIGHUP reload the Corefile.
 
     The file `pidfile`, if one is named, has the process's id from when everything listens to the end. With
-    `node_local`, the node has its addresses and rules meanwhile.
+    `node_local`, the node has its addresses and rules meanwhile. So many `workers` answer over UDP at addresses without
+    `multisocket`; 1 is this process.
     """
     stop = stop_event()
     reload_wanted = reload_event(stop)
@@ -102,7 +104,7 @@ async def serve(
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:
         return
-    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512, status=status_site)
+    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512, status=status_site, workers=workers)
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local:

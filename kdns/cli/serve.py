@@ -17,6 +17,7 @@ from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.node_local.settings import NodeLocal, service_host
 from kdns.plugins.directives import NAMES
+from kdns.plugins.multisocket import MOST
 
 
 @command(
@@ -69,6 +70,10 @@ from kdns.plugins.directives import NAMES
     "--upstream-service", "-upstreamsvc", default="kube-dns", show_default=True, metavar="SERVICE",
     help="With --local-ip, the Service whose cluster IP is __PILLAR__CLUSTER__DNS__ in the Corefile.",
 )  # fmt: skip
+@click.option(
+    "--workers", default=1, show_default=True, metavar="N", type=click.IntRange(1, MOST),
+    help="Processes that answer queries over UDP, at most one for each processor.",
+)  # fmt: skip
 @click.option("--pidfile", "-pidfile", default="", metavar="FILE", help="Write the process's id to this file.")
 @click.option("--quiet", "-quiet", is_flag=True, help="Do not print the listening addresses.")
 @click.option("--validate", is_flag=True, help="Report every mistake in the Corefile, like kdns check, and exit.")
@@ -84,6 +89,7 @@ def serve(  # noqa: PLR0913 - one for each option
     setup_rules: bool,
     skip_teardown: bool,
     upstream_service: str,
+    workers: int,
     pidfile: str,
     quiet: bool,
     validate: bool,
@@ -120,6 +126,7 @@ def serve(  # noqa: PLR0913 - one for each option
             dns_port=dns_port,
             say=_silent if quiet else say,
             pidfile=pidfile,
+            workers=workers,
             node_local=local if local.addresses else None,
         ),
         new_event_loop,

@@ -1,16 +1,18 @@
-"""multisocket [N]: accepted, and without an effect: one event loop reads all sockets of the process.
+"""multisocket [N]: so many processes answer the queries of a block's addresses over UDP; see kdns.dnsserver.io.workers.
 
-Differs: CoreDNS opens N sockets for each address, so that its threads share the packets among them.
+Differs: CoreDNS opens N sockets for each address in one process, whose threads share the queries over UDP and TCP.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.directive import Directive
+from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.dnsserver.stanza import configured, count, integer
 
 MOST: Final = 1024
@@ -18,7 +20,7 @@ MOST: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class MultisocketConfig:
-    """How many sockets the Corefile asks for; 0 where it leaves that to the number of processors."""
+    """The number of processes; 0 for one for each processor."""
 
     sockets: int = 0
 
@@ -31,9 +33,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MultisocketConfig:
 
 
 def sets_up(options: BlockOptions, config: MultisocketConfig) -> BlockOptions:
-    """Says in the log that one socket is what there is."""
-    note = ("multisocket has no effect: one event loop reads all sockets", {"sockets": config.sockets})
-    return replace(options, notes=(*options.notes, note))
+    """Sets the number of processes of the block's listeners."""
+    return options.with_listener(ListenerOptions(processes=config.sockets or inf))
 
 
 DIRECTIVE = Directive("multisocket", parse, sets_up=sets_up)

@@ -21,6 +21,7 @@ RELOAD_SIGNALS: Final = tuple(signal.Signals[name] for name in ("SIGUSR1", "SIGH
 """CoreDNS reloads at the first one, dnsmasq and BIND at the second one. Windows has neither."""
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _STDIN: Final = 0
+_CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 _ARCHITECTURES: Final[Mapping[str, str]] = {
     "x86_64": "amd64",
     "AMD64": "amd64",
@@ -144,6 +145,15 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def processors() -> int:
+    """Returns the number of processors that this process may use: its affinity, and the quota of its cgroup (v2)."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = _CPU_MAX.read_text(encoding="ascii").split()
+        allowed = min(allowed, -(-int(quota) // int(period)))  # "max" is not a number: no quota
+    return max(allowed, 1)
 
 
 @contextmanager

@@ -131,6 +131,7 @@ DOORS = {
         "kdns.cluster",
         "kdns.controlplane",
         "kdns.dnsserver.answers.answer",
+        "kdns.dnsserver.io.workers.messages",
         "kdns.proxy.plan",
         "kdns.testing",
     ),

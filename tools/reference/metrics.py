@@ -22,6 +22,7 @@ from kdns.controlplane.storage.store import Store
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.request_metrics import Requests, listener_metrics
 from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.io.workers.pool import worker_metrics
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.ipvs.draining import Draining
@@ -209,10 +210,11 @@ async def _serve() -> tuple[Row, ...]:
         await server.start()
         found = [*_collected(server.metrics(runtime=True))]
         await server.stop()
-    encrypted = MetricFamilies(
-        lambda: listener_metrics({"": [Requests(https_responses={0: 0}, quic_responses={0: 0})]})
+    others = MetricFamilies(
+        lambda: listener_metrics({"": [Requests(https_responses={0: 0}, quic_responses={0: 0})]}),
+        lambda: worker_metrics(0, 0),
     )
-    by_name = {row.name: row for row in (*_collected(encrypted), *found)}
+    by_name = {row.name: row for row in (*_collected(others), *found)}
     return tuple(row._replace(note=_directive(row.name)) for row in by_name.values())
 
 

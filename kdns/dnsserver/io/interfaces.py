@@ -142,6 +142,24 @@ def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]
     return sockets[1:]
 
 
+def sharing_socket(sock: socket.socket) -> socket.socket:
+    """Returns another UDP socket on the same address; the kernel distributes clients among both (SO_REUSEPORT).
+
+    Raises ListenError. Other processes of the same user may bind the address too, until `unshare`.
+    """
+    host, port = sock.getsockname()[:2]
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        return _bound(sock.family, socket.SOCK_DGRAM, host, port, is_sharing=True)
+    except OSError as error:
+        raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
+
+
+def unshare(sock: socket.socket) -> None:
+    """Forbids further sockets on the same address."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+
+
 def close_all(sockets: Iterable[DnsSockets]) -> None:
     """Closes them all."""
     for pair in sockets:
@@ -163,14 +181,20 @@ def _sockets(host: str, port: int, transports: Collection[str], is_shared: bool)
 
 
 def _bound(
-    family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int, *, is_shared: bool = False
+    family: socket.AddressFamily | int,
+    kind: socket.SocketKind,
+    host: str,
+    port: int,
+    *,
+    is_shared: bool = False,
+    is_sharing: bool = False,
 ) -> socket.socket:
     """Returns a bound socket; a TCP socket listens, and an IPv6 one accepts no IPv4."""
     sock = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM or is_shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if kind == socket.SOCK_STREAM and is_shared:
+        if is_sharing or (kind == socket.SOCK_STREAM and is_shared):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -72,6 +73,7 @@ class DnsServer:
         default_source: Source | None = None,
         sha512: str = "",
         status: Callable[[], StatusSite] | None = None,
+        workers: int = 1,
     ) -> None:
         self._configs = configs
         self.sha512 = sha512
@@ -81,6 +83,7 @@ class DnsServer:
         self._status = lru_cache(1)(status) if status else None
         self._gathering: asyncio.Task[None] | None = None
         self._dns_port = dns_port
+        self._defaults = replace(DEFAULTS, processes=workers)
         self._clusters = Clusters(default_source)
         self._listeners = Listeners()
         self._sites = Sites()
@@ -200,7 +203,7 @@ class DnsServer:
                 self._start_probe()
             await self._clusters.wait()
             new_sites = await self._sites.bind(pages)
-            bound = self._listeners.bind(_options(places), self._process.interfaces)
+            bound = self._listeners.bind(_options(places, self._defaults), self._process.interfaces)
         except BaseException:
             await self._sites.unbind(new_sites)
             self._abandon(setups)
@@ -290,7 +293,7 @@ class DnsServer:
             case ReadyPage():
                 return {"/ready": plain_page(readiness(self.unready, continuously=page.continuously))}
             case MetricsPage():
-                return {"/metrics": exposition(self.metrics(runtime=page.runtime))}
+                return {"/metrics": exposition(self.metrics(runtime=page.runtime), self._listeners.workers.report)}
             case ProfilesPage():
                 from kdns.runtime.http.profiling import profiles  # noqa: PLC0415 - only where it is used
 
@@ -313,6 +316,7 @@ class DnsServer:
             lambda: sent_metrics(sent_by(self.servers)),
             lambda: listener_metrics(self.requests),
             lambda: probe_metrics(self._probe) if self._probed else (),
+            self._listeners.workers.metrics,
             self._process.metrics,
             lambda: (metric for setup in self._setups for metric in setup.metrics),
         )
@@ -363,9 +367,11 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
     return ready
 
 
-def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
+def _options(
+    places: Mapping[ListenAddress, list[Part]], defaults: ListenerOptions
+) -> dict[ListenAddress, ListenerOptions]:
     """Returns the listener options of each address; the last block that sets an option decides."""
     return {
-        place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), DEFAULTS)
+        place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), defaults)
         for place, parts in places.items()
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 import aiohttp
@@ -35,12 +35,14 @@ def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
     return answer
 
 
-def exposition(registry: CollectorRegistry) -> Handler:
-    """Returns the handler of /metrics: all metrics in the format that the scraper accepts."""
+def exposition(registry: CollectorRegistry, before: Callable[[], Awaitable[None]] | None = None) -> Handler:
+    """Returns the handler of /metrics: all metrics in the format that the scraper accepts, read after `before`."""
     turns = asyncio.Lock()
 
     async def metrics(request: web.BaseRequest) -> web.Response:
         async with turns:
+            if before:
+                await before()
             await asyncio.sleep(0)  # to write them takes milliseconds: others have their turn between two scrapes
             return scraped(registry, request.headers.get("Accept", ""))
 
