@@ -159,14 +159,14 @@ def place(services: int, changes_per_s: int = 0) -> Iterator[Place]:
 
 
 @contextmanager
-def kdns(at: Place) -> Iterator[Peer]:
+def kdns(at: Place, workers: int = 1) -> Iterator[Peer]:
     """`kdns serve` as its own command, ready."""
     api = [sys.executable, str(Path(__file__).with_name("_cluster.py")), str(at.services), str(at.changes_per_s)]
     with running(api, at.cores.others, at.folder / "api.log") as stand_in:
         api_port = int(read_until(stand_in, "", at.folder / "api.log")[0])
         dot = free_port()
         corefile = at.configured("kdns", KUBEADM + OVER_TLS, dns=0, dot=dot, api=api_port, upstream=free_port())
-        command = [str(Path(sys.executable).with_name("kdns")), "serve", "--conf", corefile]
+        command = [str(Path(sys.executable).with_name("kdns")), "serve", "--conf", corefile, "--workers", str(workers)]
         began_s = time.monotonic()
         with running(command, at.cores.server, at.folder / "kdns.log") as process:
             lines = read_until(process, "ready", at.folder / "kdns.log")

@@ -91,11 +91,14 @@ def cpu_s(pid: int) -> float:
 
     The kernel's clock of a process counts nanoseconds; /proc/PID/stat counts in 10 ms (clock_getcpuclockid(3)).
     """
-    total = 0.0
-    for one in (pid, *descendants(pid)):
-        with suppress(OSError):
-            total += time.clock_gettime(~one << 3 | CPUCLOCK_SCHED)
-    return total
+    return sum(map(own_cpu_s, (pid, *descendants(pid))))
+
+
+def own_cpu_s(pid: int) -> float:
+    """User and system time of all threads of one process, in seconds; 0 if it has ended."""
+    with suppress(OSError):
+        return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    return 0.0
 
 
 def memory_mib(pid: int) -> float:

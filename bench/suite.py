@@ -92,6 +92,7 @@ CASES: Final = (
         "DNS while the cluster changes",
         plots=(Plot("churn", "ms until an answer, over the changes per second", ("p50 ms", "p99 ms", "p99.9 ms")),),
     ),
+    Case("dns_workers", "DNS with worker processes"),
     Case("external_names", "External names"),
     Case("flood", "A flood of random names"),
     Case("change_latency", "From a change to its answer"),
