@@ -118,7 +118,8 @@ class UdpListener(UdpReader):
         for packet, key, client, received_s in missed[begun:]:
             if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s, look)):
                 self.requests.shed += 1
-        self._misses.run_now()
+        if begun < len(missed):
+            self._misses.run_now()
 
     def _answer_at_once(self, missed: Sequence[Miss], look: Look | None) -> int:
         """Answers misses for the time of a slice; returns how many."""
