@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
@@ -142,17 +142,20 @@ def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]
     return sockets[1:]
 
 
-def sharing_socket(sock: socket.socket) -> socket.socket:
-    """Returns another UDP socket on the same address; the kernel distributes clients among both (SO_REUSEPORT).
+def sharing_sockets(sockets: Collection[socket.socket]) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yields each UDP socket with another one on the same address, among which the kernel distributes clients.
 
-    Raises ListenError. Other processes of the same user may bind the address too, until `unshare`.
+    Raises ListenError. All of them get SO_REUSEPORT first: a wildcard conflicts with its single addresses too. Other
+    processes of the same user may bind the addresses meanwhile, until `unshare`.
     """
-    host, port = sock.getsockname()[:2]
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        return _bound(sock.family, socket.SOCK_DGRAM, host, port, is_sharing=True)
-    except OSError as error:
-        raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
+    for sock in sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for sock in sockets:
+        host, port = sock.getsockname()[:2]
+        try:
+            yield sock, _bound(sock.family, socket.SOCK_DGRAM, host, port, is_sharing=True)
+        except OSError as error:
+            raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
 
 
 def unshare(sock: socket.socket) -> None:

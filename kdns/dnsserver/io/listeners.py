@@ -18,7 +18,7 @@ from kdns.dnsserver.chain import Block
 from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING
-from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, sharing_socket, unshare, with_closer
+from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, sharing_sockets, unshare, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
@@ -202,7 +202,8 @@ class Listeners:
             sockets = [sock for each in bound.sockets for sock in (each.udp, *each.address_sockets) if sock]
         for index in range(1, bound.processes):
             if not (existing and index in existing.udp):
-                bound.sharing += [SharingSocket(index, sock, sharing_socket(sock)) for sock in sockets]
+                for sock, sharing in sharing_sockets(sockets):
+                    bound.sharing.append(SharingSocket(index, sock, sharing))
 
     def _share(self, listening: Listening, sharing: Iterable[SharingSocket]) -> None:
         """Reads more sockets of an address, and has workers read all of them."""

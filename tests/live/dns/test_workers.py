@@ -132,6 +132,19 @@ async def test_workers_answer_with_the_bytes_of_one_process_and_come_and_go_with
             assert await metric(server, "kdns_dns_workers") == 0
 
 
+async def test_a_wildcard_and_its_single_addresses_have_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connected client gets answers from the queried address only."""
+    async with api_of(cluster()) as api, serving(api.url, monkeypatch) as server:
+        for directive in ("multisocket 2", "", "multisocket 2"):
+            await server.swap(configure(parse(f".:0 {{\n{SITES}{directive}\nwhoami\n}}\n")))
+            if directive:
+                await workers_read(server)
+            for host, port in server.addresses:
+                address = "127.0.0.1" if host == "0.0.0.0" else "::1"
+                async with clients(port, address) as sockets:
+                    assert {rcode(await each.ask(packet("example.org"))) for each in sockets} == {"NOERROR"}
+
+
 async def test_all_workers_see_changes_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = cluster()
     async with api_of(objects) as api, serving(api.url, monkeypatch, more="multisocket 2") as server:
