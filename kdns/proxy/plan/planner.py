@@ -38,16 +38,13 @@ class Planner:
     """The plan of a changing state. One event loop owns it.
 
     `plan` is one value whose maps change with each update; a `Difference` has what they had before.
-    It starts with `services` (None: all of the state); others come in by `update`.
     """
 
-    def __init__(
-        self, state: State, node: NodeView, config: ProxyConfig, *, services: Iterable[Key] | None = None
-    ) -> None:
+    def __init__(self, state: State, node: NodeView, config: ProxyConfig) -> None:
         self.state, self.node, self.config = state, node, config
         self._families = {family: _FamilyPlanner(empty_plan(family, config, node), config) for family in FAMILIES}
         self.plan = Plan(self._families["IPv4"].plan, self._families["IPv6"].plan)
-        self.update(state.services if services is None else services)
+        self.update(state.services)
 
     def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
         """Updates by changes that the state has already taken."""

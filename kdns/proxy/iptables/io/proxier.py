@@ -113,7 +113,7 @@ class IptablesProxier(KernelMode):
         if await self._rejection(plan, ()):
             return False
         search, rejected = RejectionSearch(services), dict[Key, str]()
-        while undecided := search.undecided:
+        while search.undecided:
             until_s = self._now_s() + BISECT_BUDGET_S
             decisions = await search.decide(check, lambda until_s=until_s: self._now_s() >= until_s)  # type: ignore[misc]
             rejected |= decisions.rejected

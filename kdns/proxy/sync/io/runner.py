@@ -36,9 +36,10 @@ PlanInputs: TypeAlias = tuple[NodeView, ProxyConfig]
 class SyncResult:
     """The result of a sync: the plan, and the Services that were planned again.
 
-    `differences` are from the plan before, None after a full sync. `rejected` are Services that are left out from now
-    on, with the reason. `refused` are the fronts that Services do not get from now on, as in `Plan.refusals`, and
-    `limits` what the mode does not do for Services from now on, as in `Plan.limits`.
+    `differences` are from the plan before, None after a full sync. `rejected` are Services that the kernel rejects from
+    now on, with the reason: what of them it does not take is left out. `refused` are the fronts that Services do not
+    get from now on, as in `Plan.refusals`, and `limits` what the mode does not do for Services from now on, as in
+    `Plan.limits`.
     """
 
     plan: Plan
