@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from kdns.fair_queue import FairShares
 from kdns.runtime.connections import ConnectionKind, maximum
@@ -30,7 +33,7 @@ Ignored: TypeAlias = Counter[str]
 class Holder(Protocol):
     """The socket or connection of an exchange."""
 
-    def drop(self, pending: Pending) -> None:
+    def drop(self, pending: UnderWay) -> None:
         """Forgets a query whose client no longer waits."""
         ...
 
@@ -60,6 +63,54 @@ class Pending(asyncio.Future[bytes]):
             self.set_exception(error)
 
 
+class Sent(msgspec.Struct, eq=False):
+    """The same for a query that no coroutine waits for: when it ends, `ended` is called, once.
+
+    `reply` is then the response, b"" if it has to be asked again over TCP, or the error.
+    """
+
+    exchanges: Exchanges
+    timeout_s: float
+    deadline_s: float
+    question: bytes
+    client: str
+    key: Key = b""
+    holder: Holder | None = None
+    is_sent: bool = False
+    has_other_case: bool = False
+    reply: bytes | UpstreamError | None = None
+    ended: Callable[[], object] | None = None
+
+    def done(self) -> bool:
+        """Returns whether it has ended."""
+        return self.reply is not None
+
+    def set_result(self, message: bytes) -> None:
+        """Ends the query with a response."""
+        self._end(message)
+
+    def fail(self, error: UpstreamError) -> None:
+        """Ends the query without a response. Nothing happens where there is one already."""
+        if self.reply is None:
+            self._end(error)
+
+    def result(self) -> bytes:
+        """Returns the response; raises the error."""
+        if isinstance(self.reply, bytes):
+            return self.reply
+        raise self.reply or UpstreamError("the query has not ended")
+
+    def _end(self, reply: bytes | UpstreamError) -> None:
+        self.reply = reply
+        self.exchanges.end(self)
+        if self.ended is not None:
+            ended, self.ended = self.ended, None  # which refers to this query: no reference cycle is left
+            ended()
+
+
+UnderWay: TypeAlias = Pending | Sent
+
+
 @dataclass(slots=True)
 class Counts:
     """Counters of one upstream over one protocol.
@@ -87,7 +138,7 @@ class Exchanges:
         self.max_descriptors = maximum(ConnectionKind.UPSTREAMS) if max_descriptors is None else max_descriptors
         self.descriptors = 0
         self.rejected = 0
-        self._under_way: set[Pending] = set()
+        self._under_way: set[UnderWay] = set()
         self._shares = FairShares(max_exchanges)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -107,12 +158,23 @@ class Exchanges:
         if deadline_s is None:
             deadline_s = self.loop.time() + timeout_s
         pending = Pending(self.loop, timeout_s, deadline_s, question, client)
+        self._follow(pending)
+        return pending
+
+    def begin_sent(self, timeout_s: float, question: bytes, client: str, now_s: float) -> Sent | None:
+        """Starts one more exchange at this time; None if the client has no place left."""
+        if not self._shares.take(client):
+            return None
+        sent = Sent(self, timeout_s, now_s + timeout_s, question, client)
+        self._follow(sent)
+        return sent
+
+    def _follow(self, pending: UnderWay) -> None:
         self._under_way.add(pending)
         if self._timer is None:
             self._timer = self.loop.call_later(TICK_S, self._expire)
-        return pending
 
-    def end(self, pending: Pending) -> None:
+    def end(self, pending: UnderWay) -> None:
         """Removes a query that has ended from its socket."""
         if pending in self._under_way:
             self._under_way.discard(pending)
@@ -133,7 +195,7 @@ class Exchanges:
 
     def close(self) -> None:
         """Fails the queries in flight, and stops."""
-        for pending in self._under_way:
+        for pending in tuple(self._under_way):
             pending.fail(UpstreamError("the server stops"))
         if self._timer is not None:
             self._timer.cancel()
@@ -142,13 +204,12 @@ class Exchanges:
 
     def _expire(self) -> None:
         now_s = self.loop.time()
-        for pending in self._under_way:
-            if pending.deadline_s <= now_s:
-                pending.fail(timed_out(pending))
+        for pending in [pending for pending in self._under_way if pending.deadline_s <= now_s]:
+            pending.fail(timed_out(pending))
         self._timer = self.loop.call_later(TICK_S, self._expire) if self._under_way else None
 
 
-def timed_out(pending: Pending) -> UpstreamError:
+def timed_out(pending: UnderWay) -> UpstreamError:
     """Returns the error of an exchange whose deadline has passed."""
     if pending.is_sent:
         return UpstreamTimeoutError(f"timed out after {pending.timeout_s:g} s")

@@ -15,7 +15,7 @@ from kdns.net import client_of
 from kdns.runtime.connections import TLS_BUFFER_BYTES
 from kdns.upstream.framing import PIPELINED, Framing, Key, Lengths
 from kdns.upstream.io.endpoint import Endpoint
-from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
+from kdns.upstream.io.exchanges import Counts, Exchanges, UnderWay, unreachable
 from kdns.upstream.io.tls import Tls, refusal
 from kdns.upstream.message import body_of, is_response, question_of, repeats_question
 from kdns.upstream.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
@@ -206,10 +206,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.is_retired = False
         self.client: str | bytes = ""
         """The client of its queries, see `client_of`."""
-        self._pending: dict[Key, Pending] = {}
+        self._pending: dict[Key, UnderWay] = {}
         self._late: set[Key] = set()
         """Queries whose clients no longer wait."""
-        self._unsent: dict[Pending, bytes] = {}
+        self._unsent: dict[UnderWay, bytes] = {}
         self._answered = 0
         self._framing: Framing | None = None
         self._transport: asyncio.Transport | None = None
@@ -226,7 +226,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """The most pending queries."""
         return self._framing.max_pending if self._framing else PIPELINED
 
-    def send(self, pending: Pending, body: bytes) -> None:
+    def send(self, pending: UnderWay, body: bytes) -> None:
         """Sends a query, or keeps it until the connection is open."""
         self._pool.mark_busy(self)
         pending.holder = self
@@ -239,7 +239,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._pending[pending.key] = pending
             transport.write(wire)
 
-    def drop(self, pending: Pending) -> None:
+    def drop(self, pending: UnderWay) -> None:
         """See Holder. A connection on which a query timed out gets no more queries."""
         pending.holder = None
         if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:

@@ -15,7 +15,7 @@ from kdns.dns.query import HEADER_BYTES, Query
 from kdns.runtime.poller import WHILE_READABLE
 from kdns.upstream.framing import Key
 from kdns.upstream.io.endpoint import Endpoint
-from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
+from kdns.upstream.io.exchanges import Counts, Exchanges, Sent, UnderWay, unreachable
 from kdns.upstream.message import (
     body_of,
     has_question,
@@ -39,7 +39,8 @@ RECEIVE_BYTES: Final = 65535
 _ONE_QUESTION: Final = b"\x00\x01"
 _DRAWN_BYTES: Final = 3
 """Random bytes of a query, beside those of its letters: the first one chooses the socket, the others are the id."""
-_FLAGS_BYTES: Final = 10
+_ID_BYTES: Final = 2
+_FLAGS_BYTES: Final = HEADER_BYTES - _ID_BYTES
 """The bytes between the id and the question."""
 
 
@@ -69,28 +70,56 @@ class UdpSockets:
         self._slots: list[UdpSocket | None] = [None] * SOCKETS
         self._retired: set[UdpSocket] = set()
 
-    async def exchange(self, query: Query, timeout_s: float, client: str) -> bytes:
-        """Returns the response, which has the id and the question of the query."""
-        question, exchanges = query.packet[HEADER_BYTES : query.question_end], self._exchanges
-        drawn = exchanges.entropy.take(_DRAWN_BYTES + len(question))
-        body = query.packet[2:] if query.is_plain else body_of(query)
-        sent = question
-        if self.keeps_case:
-            sent = in_random_case(question, drawn[_DRAWN_BYTES:])
-            body = b"".join((body[:_FLAGS_BYTES], sent, body[_FLAGS_BYTES + len(question) :]))
-        pending = exchanges.begin(timeout_s, sent, client)
-        try:
-            one = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - timeout_s)
-            message_id = drawn[1:_DRAWN_BYTES]
-            while message_id in one.pending or message_id in one.late:
-                message_id = exchanges.entropy.take(2)
-            one.send(message_id, pending, body)
-            response = await pending
-        finally:
-            exchanges.end(pending)
+    async def exchange(self, query: Query, timeout_s: float, client: str, sent: Sent | None = None) -> bytes:
+        """Returns the response, which has the id and the question of the query. `sent` is a query that has ended."""
+        question = query.packet[HEADER_BYTES : query.question_end]
+        pending: UnderWay
+        if sent is None:
+            body = query.packet[2:] if query.is_plain else body_of(query)
+            spelled, drawn = self._spelled(question)
+            pending = self._exchanges.begin(timeout_s, spelled, client)
+            try:
+                self._send(pending, body, drawn, pending.deadline_s - timeout_s)
+                response = await pending
+            finally:
+                self._exchanges.end(pending)
+        else:
+            pending, response = sent, sent.result()
         if not response:
             response = await self._repeated(query, pending)
-        return response_to(query, response, question, sent)
+        return response_to(query, response, question, pending.question)
+
+    def send(
+        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
+    ) -> Sent | None:
+        """Sends a query without a coroutine; see Upstream.send."""
+        exchanges = self._exchanges
+        spelled, drawn = self._spelled(body[_FLAGS_BYTES : question_end - _ID_BYTES])
+        now_s = exchanges.loop.time()
+        sent = exchanges.begin_sent(timeout_s, spelled, client, now_s)
+        if sent is None:
+            return None
+        try:
+            self._send(sent, body, drawn, now_s)
+        except UpstreamError:
+            exchanges.end(sent)
+            return None
+        sent.ended = ended
+        return sent
+
+    def _spelled(self, question: bytes) -> tuple[bytes, bytes]:
+        """Returns the question as it is sent, and the random bytes that choose the socket and the id."""
+        drawn = self._exchanges.entropy.take(_DRAWN_BYTES + len(question))
+        return in_random_case(question, drawn[_DRAWN_BYTES:]) if self.keeps_case else question, drawn
+
+    def _send(self, pending: UnderWay, body: bytes, drawn: bytes, now_s: float) -> None:
+        """Sends a query, given by the bytes behind its id; UpstreamError where it cannot be sent."""
+        question = pending.question
+        one = self._chosen(drawn[0] % SOCKETS, now_s)
+        message_id = drawn[1:_DRAWN_BYTES]
+        while message_id in one.pending or message_id in one.late:
+            message_id = self._exchanges.entropy.take(_ID_BYTES)
+        one.send(message_id, pending, b"".join((body[:_FLAGS_BYTES], question, body[_FLAGS_BYTES + len(question) :])))
 
     def tidy(self, now_s: float) -> None:
         """Retires the sockets that have reached their maximum age."""
@@ -104,11 +133,12 @@ class UdpSockets:
             one.fail(UpstreamError("the upstream is no longer used"))
 
     def remove(self, one: UdpSocket) -> None:
-        """Removes a socket that was closed."""
+        """Closes a socket that has no queries any more, if it is open."""
         self.retire(one)
-        self._retired.discard(one)
-        self._exchanges.poller.remove(one.socket)
-        self._exchanges.give_descriptor()
+        if one in self._retired:
+            self._retired.discard(one)
+            self._exchanges.poller.remove(one.socket)
+            self._exchanges.give_descriptor()
 
     def retire(self, one: UdpSocket) -> None:
         """Retires a socket: it gets no more queries."""
@@ -139,7 +169,7 @@ class UdpSockets:
         self.counts.opened += 1
         return fresh
 
-    async def _repeated(self, query: Query, pending: Pending) -> bytes:
+    async def _repeated(self, query: Query, pending: UnderWay) -> bytes:
         """Returns the response over TCP, which cannot be forged without seeing the connection."""
         timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
         response = await self._tcp.exchange(query, timeout_s, client, pending.question, deadline_s)
@@ -156,13 +186,13 @@ class UdpSocket:
     def __init__(self, pool: UdpSockets, sock: socket.socket, slot: int, end_s: float) -> None:
         self.socket, self.slot, self.end_s = sock, slot, end_s
         self.queries_left = QUERIES_OF_SOCKET
-        self.pending: dict[Key, Pending] = {}
+        self.pending: dict[Key, UnderWay] = {}
         self.late: set[Key] = set()
         self._pool = pool
         self._wrong = 0
         self._is_retired = False
 
-    def send(self, message_id: bytes, pending: Pending, body: bytes) -> None:
+    def send(self, message_id: bytes, pending: UnderWay, body: bytes) -> None:
         """Sends a query; UpstreamUnreachableError where it cannot be sent."""
         pending.key, pending.holder, pending.is_sent = message_id, self, True
         self.pending[message_id] = pending
@@ -195,7 +225,7 @@ class UdpSocket:
         else:
             self._reject(message, pending)
 
-    def drop(self, pending: Pending) -> None:
+    def drop(self, pending: UnderWay) -> None:
         """See Holder."""
         pending.holder = None
         if self.pending.pop(pending.key, None) is not None:
@@ -215,15 +245,15 @@ class UdpSocket:
         """Closes the socket; its queries have no response."""
         self._end(lambda pending: pending.fail(error))
 
-    def _accept(self, pending: Pending, message: bytes) -> None:
+    def _accept(self, pending: UnderWay, message: bytes) -> None:
         del self.pending[pending.key]
         pending.holder = None
-        if not pending.done():
-            pending.set_result(message)
         if self._is_retired and not self.pending:
             self._pool.remove(self)
+        if not pending.done():
+            pending.set_result(message)
 
-    def _reject(self, message: bytes, pending: Pending | None) -> None:
+    def _reject(self, message: bytes, pending: UnderWay | None) -> None:
         """Counts a message that does not answer a query as it was sent."""
         ignored = self._pool.counts.ignored
         is_answer = pending is not None and is_response(message) and repeats_question(message, pending.question)
@@ -250,17 +280,17 @@ class UdpSocket:
         if self._wrong >= MAX_WRONG:
             self._end(_repeat)
 
-    def _end(self, finish: Callable[[Pending], None]) -> None:
+    def _end(self, finish: Callable[[UnderWay], None]) -> None:
         self._is_retired = True
         self._pool.retire(self)
         waiting, self.pending = self.pending, {}
+        self._pool.remove(self)
         for pending in waiting.values():
             pending.holder = None
             finish(pending)
-        self._pool.remove(self)
 
 
-def _repeat(pending: Pending) -> None:
+def _repeat(pending: UnderWay) -> None:
     """Repeats the query over TCP."""
     if not pending.done():
         pending.set_result(b"")

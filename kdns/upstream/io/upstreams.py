@@ -9,10 +9,10 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from kdns.dns.query import Query
 from kdns.upstream.io.endpoint import Endpoint
-from kdns.upstream.io.exchanges import Counts, Exchanges
+from kdns.upstream.io.exchanges import Counts, Exchanges, Sent
 from kdns.upstream.io.streams import Streams
 from kdns.upstream.io.udp import UdpSockets
-from kdns.upstream.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
+from kdns.upstream.upstream import Scheme, SentQuery, Transport, UpstreamError, UpstreamSpec
 
 TIDY_S: Final = 1.0
 """The interval at which idle sockets and connections are closed, in seconds."""
@@ -37,12 +37,18 @@ class SocketUpstream:
         self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
 
     def exchange(
-        self, query: Query, transport: Transport, timeout_s: float, client: str = ""
+        self, query: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
     ) -> Coroutine[Any, Any, bytes]:
         """See Upstream. This is not a coroutine of its own, which would cost as much as a system call."""
         if transport == "udp" and self._is_dns:
-            return self.udp.exchange(query, timeout_s, client)
+            return self.udp.exchange(query, timeout_s, client, sent if isinstance(sent, Sent) else None)
         return self.streams.exchange(query, timeout_s, client)
+
+    def send(
+        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
+    ) -> Sent | None:
+        """See Upstream."""
+        return self.udp.send(body, question_end, timeout_s, client, ended) if self._is_dns else None
 
     def tidy(self, now_s: float) -> None:
         """Closes sockets and connections that were idle for too long."""
@@ -58,15 +64,16 @@ class SocketUpstream:
 class Lease:
     """An upstream as one server block has it; its sockets close when nobody has it any more.
 
-    `exchange` is that of the shared upstream, see Upstream, until the block gives it back.
+    `exchange` and `send` are those of the shared upstream, see Upstream, until the block gives it back.
     """
 
-    __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "spec")
+    __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "send", "spec")
 
     def __init__(self, spec: UpstreamSpec, shared: SocketUpstream, upstreams: Upstreams) -> None:
         self.spec = spec
         self.is_closed = False
         self.exchange = shared.exchange
+        self.send = shared.send
         self._shared = shared
         self._upstreams = upstreams
 
@@ -75,12 +82,19 @@ class Lease:
         if not self.is_closed:
             self.is_closed = True
             self.exchange = _closed
+            self.send = _not_sent
             self._upstreams.give_back(self._shared)
 
 
-def _closed(query: Query, transport: Transport, timeout_s: float, client: str = "") -> NoReturn:
-    del query, transport, timeout_s, client
+def _closed(
+    query: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
+) -> NoReturn:
+    del query, transport, timeout_s, client, sent
     raise UpstreamError("the upstream is no longer used")
+
+
+def _not_sent(body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]) -> None:
+    del body, question_end, timeout_s, client, ended
 
 
 class Upstreams:

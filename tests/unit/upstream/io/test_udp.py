@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -34,8 +35,22 @@ QUERY = query_of(payload_bytes=1232)
 FORGED = RECORD.replace(ADDRESS, bytes(4))
 
 
+is_short = False
+
+
+@pytest.fixture(params=[False, True], ids=["exchange", "send"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs with a coroutine for each query, and with queries that are sent without one."""
+    monkeypatch.setattr(sys.modules[__name__], "is_short", request.param)
+
+
 async def asked(upstream: SocketUpstream, timeout_s: float = 5.0) -> bytes:
-    return await upstream.exchange(QUERY, "udp", timeout_s)
+    ended = asyncio.Event()
+    sent = upstream.send(QUERY.packet[2:], QUERY.question_end, timeout_s, "", ended.set) if is_short else None
+    if sent is not None:
+        await ended.wait()
+        assert sent.reply is not None
+    return await upstream.exchange(QUERY, "udp", timeout_s, "", sent)
 
 
 async def test_ids_ports_and_cases_are_random_and_the_rest_is_the_clients() -> None:
