@@ -25,7 +25,8 @@ from kdns.dnsserver.answers.answer import (
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response, Reuse
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, for_one_client, then
-from kdns.dnsserver.exact import exact_answer, exact_zones
+from kdns.dnsserver.exact import exact_answer, exact_zones, plain_question
+from kdns.dnsserver.forwarding import Arrival, Delivery, Forwarding, is_forwarded, routes_of
 from kdns.dnsserver.listener_options import DEFAULTS
 
 MAX_DEPTH: Final = 10
@@ -60,6 +61,8 @@ class Exchange(NamedTuple):
 
 SILENCE: Final = Exchange(b"")
 """Nothing is sent: the packet is not a query."""
+LATER: Final = Exchange(b"")
+"""Nothing is sent now: the question is on its short way to an upstream."""
 
 PendingExchange: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
 
@@ -93,6 +96,7 @@ class Server:
         """Replaces the blocks. Pending queries are completed by the blocks that received them."""
         self.blocks = tuple(blocks)
         self.exact = exact_zones(self.blocks, self.label)
+        self.routes = routes_of(self.blocks)
         by_zone = ((labels_of(block.zone), block) for block in self.blocks)
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
         self.table.clear()
@@ -142,19 +146,27 @@ class Server:
         client: Client = ("", 0),
         received_s: float = 0.0,
         key: bytes | None = None,
+        delivery: Delivery | None = None,
     ) -> PendingExchange:
         """Returns the response to a packet that is not in the table; a coroutine if a plugin waits.
 
-        `key` is the packet's key in the table, if the caller has made it already.
+        `key` is the packet's key in the table, if the caller has made it already. With a `delivery`, LATER if a
+        question over UDP is forwarded on the short way.
         """
         if key is None:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
-        if self.exact and key:
-            found = exact_answer(key, self.exact, self._following_turn, is_stream=partition.is_stream)
+        is_short = delivery is not None and self.routes
+        question = plain_question(key) if key and (self.exact or is_short) else None
+        if question is not None:
+            found = exact_answer(key, question, self.exact, self.next_turn, is_stream=partition.is_stream)
             if found is not None:
                 answer, subjects = found
                 self.table.remember(partition, key, answer, Reuse(subjects))
                 return Exchange(answer.wire(packet))
+            if delivery is not None and is_forwarded(
+                self, self.routes, question, Arrival._make((packet, key, partition, client, received_s, delivery))
+            ):
+                return LATER
         query = read_query(packet)
         if isinstance(query, Malformed):
             malformed = malformed_answer(packet, query)
@@ -164,7 +176,31 @@ class Server:
             refused = error_answer(packet, REFUSED, query.question_end, query.edns)
             return self._counted(refused, packet, partition)
         epoch = self.table.epoch if is_of_packet else NOT_KEPT
-        reply = block.chain.notify(request) if query.flags & OPCODE else block.chain.serve(request)
+        return self._served(request, block, partition, key, epoch)
+
+    def forwarded(self, forwarding: Forwarding) -> PendingExchange:
+        """Returns the response to a question on its short way, after it has ended.
+
+        A coroutine if the chain continues and waits.
+        """
+        try:
+            wire = forwarding.answer()
+        except Exception:
+            forwarding.leave()()
+            raise
+        if wire is not None:
+            return Exchange(wire)
+        block = forwarding.route.block
+        _, key, partition, client, received_s, _ = forwarding.arrival
+        request = self._request(forwarding.query, client, partition, received_s, block.zone, forwarding.begun)
+        chain_has_begun = forwarding.leave()
+        try:
+            return self._served(request, block, partition, key, forwarding.epoch)
+        finally:
+            chain_has_begun()
+
+    def _served(self, request: Request, block: Block, partition: Partition, key: bytes, epoch: int) -> PendingExchange:
+        reply = block.chain.notify(request) if request.query.flags & OPCODE else block.chain.serve(request)
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, partition, key, epoch)
         return self._exchange_later(request, reply, block, partition, key, epoch)
@@ -190,13 +226,25 @@ class Server:
         self, query: Query, client: Client, partition: Partition, received_s: float
     ) -> tuple[Request, Block | None, bool]:
         """Returns the request of a query, its block, and whether the block was chosen by the packet only."""
-        request = Request._make(
-            (query, client, self.local, partition.transport, ".", received_s, NO_METADATA, self.label, "", self.port, 0)
-        )
+        request = self._request(query, client, partition, received_s)
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):
             request = request._replace(zone=block.zone, view=block.chain.view_name)
         return request, block, is_of_packet
+
+    def _request(
+        self,
+        query: Query,
+        client: Client,
+        partition: Partition,
+        received_s: float,
+        zone: str = ".",
+        begun: object = None,
+    ) -> Request:
+        local, port, label, transport = self.local, self.port, self.label, partition.transport
+        return Request._make(
+            (query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port, 0, begun)
+        )
 
     def failed(
         self, packet: bytes, partition: Partition, client: Client = ("", 0), received_s: float = 0.0
@@ -292,14 +340,15 @@ class Server:
     def _next_turn(self, query: Query, *, once: bool) -> int:
         """Returns the index of the first order of addresses; if answers are not kept, each name has its own counter."""
         if not once:
-            return self._following_turn()
+            return self.next_turn()
         key = (query.labels, query.qtype)
         if len(self._turns) >= MAX_TURNS_KEPT:
             self._turns.clear()
         self._turns[key] = turn = self._turns.get(key, 0) + 1
         return turn
 
-    def _following_turn(self) -> int:
+    def next_turn(self) -> int:
+        """Returns the index of the next first order of addresses."""
         self._turn += 1
         return self._turn
 

@@ -34,7 +34,8 @@ class Request(NamedTuple):
     is "udp", "tcp" (also below TLS and HTTPS) or "quic". `zone` and `view` are the server block's, `server` is the
     label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
     facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number
-    of internal queries that led to this one, 0 for a client's query.
+    of internal queries that led to this one, 0 for a client's query. `begun` is what a directive has begun of it before
+    there was a request, see kdns.dnsserver.forwarding; only that directive knows its form.
     """
 
     query: Query
@@ -48,6 +49,7 @@ class Request(NamedTuple):
     view: str = ""
     local_port: int = 0
     depth: int = 0
+    begun: object = None
 
     @property
     def is_stream(self) -> bool:
@@ -112,6 +114,14 @@ class Plugin(Protocol):
         """
         del zone, ttl_s, server
         return NO_EFFECT if self.sees is Sees.INEXACT else None
+
+    def own_zones(self, zone: Labels) -> Iterable[Labels] | None:
+        """Returns the zones about which it has to see plain questions (kdns.dnsserver.forwarding), below `zone`.
+
+        It passes on all other plain questions of that zone, and their replies, as they are. None if it sees all.
+        """
+        del zone
+        return () if self.sees is Sees.INEXACT else None
 
 
 @runtime_checkable

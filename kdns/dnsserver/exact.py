@@ -19,6 +19,7 @@ from kdns.dnsserver.answers.answer import Answer, encode_head, fitting, limit_of
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject, ZoneSoa
 from kdns.dnsserver.chain import Block, Effect, Plugin, is_linked
+from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
 
 KEY_HEADER_BYTES: Final = HEADER_BYTES - 2
@@ -125,6 +126,7 @@ def _has_all_names(block: Block, zone: Labels, blocks: Iterable[Block]) -> bool:
     return is_below(zone, own) and is_closest and not any(is_below(other, zone) for other in others)
 
 
+@quick_replace
 class PlainQuestion(NamedTuple):
     """A query that is nothing but a question of class IN, and an OPT.
 
@@ -139,15 +141,12 @@ class PlainQuestion(NamedTuple):
 
 
 def exact_answer(
-    key: bytes, zones: Iterable[ExactZone], next_turn: Callable[[], int], *, is_stream: bool
+    key: bytes, question: PlainQuestion, zones: Iterable[ExactZone], next_turn: Callable[[], int], *, is_stream: bool
 ) -> tuple[Answer, tuple[Subject, ...]] | None:
     """Returns the answer to a packet, given by its key in the table, and the subjects of the answer.
 
     None if the chain has to answer. `next_turn` returns the index of the first order of addresses.
     """
-    question = _plain_question(key)
-    if question is None:
-        return None
     flags, qtype, name_end, edns, packet_bytes = question
     for zone in zones:
         zone_at = name_end - len(zone.name)
@@ -155,7 +154,7 @@ def exact_answer(
             break
     else:
         return None
-    labels = _labels(key, zone_at)
+    labels = labels_before(key, zone_at)
     if labels is None or zone.block.chain.order.looks_at_addresses:
         return None
     found = zone.names.find(labels, qtype, key[KEY_HEADER_BYTES:name_end])
@@ -198,7 +197,8 @@ def _bodies(
     return (b"".join((*records, *additional, opt)),), len(additional)
 
 
-def _plain_question(key: bytes) -> PlainQuestion | None:
+def plain_question(key: bytes) -> PlainQuestion | None:
+    """Returns the question of a packet, given by its key in the table; None for any other packet."""
     flags = _FLAGS.get(key[:KEY_HEADER_BYTES])
     if flags is None:
         return None
@@ -217,11 +217,11 @@ def _plain_question(key: bytes) -> PlainQuestion | None:
     return (
         None
         if name_end - KEY_HEADER_BYTES > MAX_NAME_BYTES
-        else PlainQuestion(flags, qtype, name_end, edns, packet_bytes)
+        else PlainQuestion._make((flags, qtype, name_end, edns, packet_bytes))
     )
 
 
-def _labels(key: bytes, end: int) -> list[bytes] | None:
+def labels_before(key: bytes, end: int) -> list[bytes] | None:
     """Returns the labels of the name up to a position; None if no label ends there."""
     labels = []
     at = KEY_HEADER_BYTES

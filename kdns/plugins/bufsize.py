@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.block_options import BlockOptions
@@ -42,6 +43,9 @@ class Bufsize(Plugin):
             return next(request)
         limited = edns._replace(payload_bytes=self._size_bytes)
         return next(request._replace(query=request.query.changed(edns=limited)))
+
+    def own_zones(self, zone: Labels) -> None:
+        """See Plugin: it changes the OPT of the queries that are forwarded."""
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:

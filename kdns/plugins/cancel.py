@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
@@ -36,6 +37,9 @@ class Cancel(Plugin):
         """Returns the next directive's reply, or SERVFAIL when the time is over."""
         reply = next(request)
         return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
+
+    def own_zones(self, zone: Labels) -> None:
+        """See Plugin: it ends what waits."""
 
     async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
         try:

@@ -131,9 +131,12 @@ DOORS = {
         "kdns.cluster",
         "kdns.controlplane",
         "kdns.dnsserver.answers.answer",
+        "kdns.dnsserver.forwarding",
         "kdns.dnsserver.io.workers.messages",
+        "kdns.plugins.cache.store",
         "kdns.proxy.plan",
         "kdns.testing",
+        "kdns.upstream.io.exchanges",
     ),
     "prometheus_client": (
         "kdns.runtime.metrics",

@@ -13,6 +13,7 @@ from kdns import logs
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server, discard
+from kdns.dnsserver.forwarding import Delivery, Forwarding
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
 
@@ -39,11 +40,18 @@ class Answering:
     partition: Partition
     pending: FairShares
 
-    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> PendingExchange:
+    def answer(
+        self,
+        packet: bytes,
+        client: Client,
+        received_s: float,
+        key: bytes | None = None,
+        delivery: Delivery | None = None,
+    ) -> PendingExchange:
         """Returns the response of the table or the server, and counts its time if nothing waits.
 
         SERVFAIL if the server fails unexpectedly, and for a client without a free place. `key` is the packet's key in
-        the table if the caller has made it.
+        the table if the caller has made it. `delivery` is that of Server.respond.
         """
         if key is None:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
@@ -52,14 +60,28 @@ class Answering:
             outcome: PendingExchange = Exchange(answer.wire(packet))
         else:
             try:
-                outcome = self.server.respond(packet, self.partition, client, received_s, key)
+                outcome = self.server.respond(packet, self.partition, client, received_s, key, delivery)
             except Exception as failure:  # noqa: BLE001 - one query must not end the others
                 outcome = self.failed(failure, packet, client, received_s)
-            if not isinstance(outcome, Exchange) and not self.pending.take(client[0]):
-                discard(outcome)
-                outcome = self.server.overloaded(packet, self.partition)
+            outcome = self._admitted(outcome, packet, client)
         self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
+
+    def forwarded(self, forwarding: Forwarding) -> PendingExchange:
+        """Returns the response to a question on its short way, see Server.forwarded; SERVFAIL as in `answer`."""
+        packet, _, _, client, received_s, _ = forwarding.arrival
+        try:
+            outcome = self.server.forwarded(forwarding)
+        except Exception as failure:  # noqa: BLE001 - one query must not end the others
+            return self.failed(failure, packet, client, received_s)
+        return self._admitted(outcome, packet, client)
+
+    def _admitted(self, outcome: PendingExchange, packet: bytes, client: Client) -> PendingExchange:
+        """Gives the client a place if a response waits; SERVFAIL if it has its share."""
+        if isinstance(outcome, Exchange) or self.pending.take(client[0]):
+            return outcome
+        discard(outcome)
+        return self.server.overloaded(packet, self.partition)
 
     async def completed(
         self, outcome: Coroutine[Any, Any, Exchange], packet: bytes, client: Client, received_s: float

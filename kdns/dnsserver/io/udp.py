@@ -12,7 +12,8 @@ from functools import partial
 from operator import call
 from typing import Any, Final
 
-from kdns.dnsserver.blocks import SILENCE, Exchange, Server
+from kdns.dnsserver.blocks import LATER, SILENCE, Exchange, Server
+from kdns.dnsserver.forwarding import Forwarding
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.reader import UdpReader
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
@@ -100,6 +101,7 @@ class UdpListener(UdpReader):
         self._misses = misses
         self._answering = Answering(server, requests, partition, misses.pending)
         self._waiting: set[PendingQuery] = set()
+        self._forwarded = 0
         self._drained: asyncio.Future[None] | None = None
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
@@ -132,20 +134,35 @@ class UdpListener(UdpReader):
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float, look: Look | None = None) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
-        outcome = self._answering.answer(packet, client[:2], received_s, key)
-        if isinstance(outcome, Exchange):
+        outcome = self._answering.answer(packet, client, received_s, key, None if look else self)
+        if outcome is LATER:
+            self._forwarded += 1
+        elif isinstance(outcome, Exchange):
             self._send(outcome, client)
             if look:
                 look(packet, client[0], outcome.wire)
         else:
-            waiting = PendingQuery(self, outcome, packet, client, received_s, look)
-            self._waiting.add(waiting)
-            waiting.step()
+            self._wait(PendingQuery(self, outcome, packet, client, received_s, look))
+
+    def forwarded(self, forwarding: Forwarding) -> None:
+        """See Delivery."""
+        self._forwarded -= 1
+        packet, _, _, client, received_s, _ = forwarding.arrival
+        outcome = self._answering.forwarded(forwarding)
+        if isinstance(outcome, Exchange):
+            self._send(outcome, client)
+            self._check_drained()
+        else:
+            self._wait(PendingQuery(self, outcome, packet, client, received_s, None))
+
+    def _wait(self, waiting: PendingQuery) -> None:
+        self._waiting.add(waiting)
+        waiting.step()
 
     def failed(self, waiting: PendingQuery, failure: Exception) -> None:
         """Answers SERVFAIL for a coroutine that ended with an unexpected exception."""
         packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
-        self.answered(waiting, self._answering.failed(failure, packet, client[:2], received_s))
+        self.answered(waiting, self._answering.failed(failure, packet, client, received_s))
 
     def answered(self, waiting: PendingQuery, exchange: Exchange) -> None:
         """Sends the response to a query that has waited, if there is one."""
@@ -154,7 +171,10 @@ class UdpListener(UdpReader):
         self._send(exchange, waiting.client)
         if waiting.look:
             waiting.look(waiting.packet, waiting.client[0], exchange.wire)
-        if self._drained is not None and not self._waiting and not self._drained.done():
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not (self._waiting or self._forwarded or self._drained.done()):
             self._drained.set_result(None)
 
     def _send(self, exchange: Exchange, client: Any) -> None:
@@ -171,7 +191,7 @@ class UdpListener(UdpReader):
         """Answers the waiting queries, then closes the socket."""
         self.end()
         self._misses.drain()
-        if self._waiting:
+        if self._waiting or self._forwarded:
             self._drained = self._loop.create_future()
             await asyncio.wait((self._drained,), timeout=CLOSE_S)
         self.socket.close()

@@ -32,7 +32,6 @@ _PARSED: Final = frozenset((CNAME, SOA, OPT, RRSIG))
 _TYPE_AT: Final = 3
 _TTL_AT: Final = 6
 """The positions of a type below 256 and of the TTL in a record whose owner is a pointer."""
-_LONGEST: Final = b"\xff\xff\xff\xff"
 _TIMES: Final = Struct("!II")
 _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
@@ -94,10 +93,7 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
     plain = addresses(wire, query.question_end)
     if plain and is_complete and query.qclass == IN and wire[plain.start + _TYPE_AT] == query.qtype:
         places = range(plain.start + _TTL_AT, plain.stop, plain.step)
-        least = _LONGEST
-        for place in places:
-            least = min(least, wire[place : place + TTL_BYTES.size])
-        return Contents._make((AnswerKind.SUCCESS, int.from_bytes(least), True, places))
+        return Contents._make((AnswerKind.SUCCESS, least_ttl(wire, places), True, places))
     found = records(wire)
     kind = _answered(query, wire, found) if is_complete else None
     if kind is None:
@@ -228,29 +224,46 @@ def without_flags(response: Response, flags: int) -> Response:
 
 def wire_without_flags(wire: bytes, flags: int) -> bytes:
     """Returns the same message without these flags of its header."""
-    (found,) = FLAGS.unpack_from(wire, FLAGS_AT)
+    found = wire[FLAGS_AT] << 8 | wire[FLAGS_AT + 1]
     if not found & flags:
         return wire
     return wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :]
 
 
-def with_ttl(response: Response, ttl_s: int, places: Iterable[int] = ()) -> Response:
+def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Response:
     """Returns the same response, all of its records with one TTL.
 
     `places` are the positions of its message's TTLs, if they are known.
     """
-    wire = response.wire
-    if wire:
-        ttl, changed = TTL_BYTES.pack(ttl_s), bytearray()
-        for place in places or ttls_at(records(wire)):
-            if not wire.startswith(ttl, place):
-                changed = changed or bytearray(wire)
-                changed[place : place + TTL_BYTES.size] = ttl
-        return response._replace(wire=bytes(changed)) if changed else response
+    if response.wire:
+        wire = wire_with_ttl(response.wire, ttl_s, places or ttls_at(records(response.wire)))
+        return response if wire is response.wire else response._replace(wire=wire)
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
     return response._replace(answer=answer, authority=authority, additional=additional, soa=None)
+
+
+def wire_with_ttl(wire: bytes, ttl_s: int, places: Sequence[int]) -> bytes:
+    """Returns the same message with this TTL at all of these positions."""
+    ttl = TTL_BYTES.pack(ttl_s)
+    if len(places) == 1:
+        (place,) = places
+        return b"".join((wire[:place], ttl, wire[place + TTL_BYTES.size :]))
+    changed = bytearray()
+    for place in places:
+        if not wire.startswith(ttl, place):
+            changed = changed or bytearray(wire)
+            changed[place : place + TTL_BYTES.size] = ttl
+    return bytes(changed) if changed else wire
+
+
+def least_ttl(wire: bytes, places: Sequence[int]) -> int:
+    """Returns the smallest of the TTLs at these positions."""
+    if len(places) == 1:
+        (place,) = places
+        return int.from_bytes(wire[place : place + TTL_BYTES.size])
+    return int.from_bytes(min([wire[place : place + TTL_BYTES.size] for place in places]))
 
 
 def capped(response: Response, success_s: int, denial_s: int) -> Response:

@@ -17,17 +17,18 @@ neither kept nor given to those who wait; CoreDNS gives it to all clients.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from math import ceil
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from kdns.dns.names import Labels, ZoneSet
+from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, stale_mark
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
 from kdns.dnsserver.chain import NO_EFFECT, Effect, Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
+from kdns.dnsserver.forwarding import Kept
 from kdns.named_tuples import quick_replace
 from kdns.plugins.cache.config import (
     OPTIONS,
@@ -43,6 +44,8 @@ from kdns.plugins.cache.kinds import (
     Contents,
     capped,
     contents,
+    least_ttl,
+    wire_with_ttl,
     wire_without_flags,
     with_ttl,
     without_flags,
@@ -110,6 +113,9 @@ InFlightByKey: TypeAlias = dict[InFlightKey, list[Future[FetchResult]]]
 Made = TypeVar("Made")
 
 
+_MESSAGE: Final = Response(plugin=NAME)
+
+
 class InFlight:
     """A question in flight, held by its first client; the `waiters` sent the same question meanwhile.
 
@@ -119,10 +125,10 @@ class InFlight:
 
     __slots__ = ("_flights", "_key", "_waiters", "outcome")
 
-    def __init__(self, flights: InFlightByKey, key: InFlightKey) -> None:
+    def __init__(self, flights: InFlightByKey, key: InFlightKey, waiters: list[Future[FetchResult]]) -> None:
         self._flights = flights
         self._key = key
-        self._waiters: list[Future[FetchResult]] = []
+        self._waiters = waiters
         self.outcome = AGAIN
         flights[key] = self._waiters
 
@@ -130,6 +136,48 @@ class InFlight:
         del self._flights[self._key]
         for waiter in self._waiters:
             _give(waiter, _for_all_who_wait(self.outcome))
+
+
+class Reserved:
+    """The place of a question on its short way; see kdns.dnsserver.forwarding.Place."""
+
+    __slots__ = ("_cache", "_counts", "_key", "_waiters")
+
+    def __init__(self, cache: Cache, key: bytes, counts: Counts) -> None:
+        self._cache, self._key, self._counts = cache, key, counts
+        self._waiters = cache.flights[key, False] = []
+
+    def keep(self, message: bytes, records_at: int, ttls_at: Sequence[int], plugin: str) -> Kept:
+        """See Place."""
+        cache, key, counts = self._cache, self._key, self._counts
+        del cache.flights[key, False]
+        ttl_s = cache.config.success.clamped(least_ttl(message, ttls_at))
+        message = wire_with_ttl(message, ttl_s, ttls_at)
+        item = cache.put(key, counts, AnswerKind.SUCCESS, cache.of_message(message), ttl_s) if ttl_s else None
+        if cache.config.prefetch is not None:
+            item = None  # it has to see the uses of an item from the first one on
+        if self._waiters:
+            found = Contents(AnswerKind.SUCCESS, ttl_s, is_valid=True, ttls_at=ttls_at)
+            outcome = FetchResult(Response(wire=message, plugin=plugin), found, item)
+            for waiter in self._waiters:
+                _give(waiter, outcome)
+        tallies = counts.requests, counts.misses
+        if item is None:
+            return Kept._make((message[records_at:], tallies, (), None, None))
+        later = counts.requests, counts.hits[item.kind], item.uses
+        reuse = item.reuse(item.end_s)
+        return Kept._make((message[records_at:], tallies, later, reuse, item.response.aged_from_s))
+
+    def leave(self) -> Callable[[], None]:
+        """See Place."""
+        self._cache.flights.pop((self._key, False), None)
+        self._cache.left[self._key, False] = self._waiters
+        return self._ask_again
+
+    def _ask_again(self) -> None:
+        """Has those ask again who still wait, since the chain did not ask."""
+        for waiter in self._cache.left.pop((self._key, False), ()):
+            _give(waiter, AGAIN)
 
 
 class Needs(Answers, Clock, Metrics, Tasks, Protocol):
@@ -140,9 +188,10 @@ class Cache(Plugin):
     """Answers from its items, and keeps the replies of later directives."""
 
     sees = Sees.PACKET
+    plugin = NAME
 
     def __init__(self, config: CacheConfig, setup: Needs) -> None:
-        self._config = config
+        self.config = config
         self._setup = setup
         self._zones = ZoneSet(config.zones)
         self._disabled = {
@@ -158,7 +207,9 @@ class Cache(Plugin):
         self._counts: dict[tuple[str, str], Counts] = {}
         self.success = Store(config.success.capacity, self._was_used)
         self.denial = Store(config.denial.capacity, self._was_used)
-        self._flights: InFlightByKey = {}
+        self.flights: InFlightByKey = {}
+        self.left: InFlightByKey = {}
+        """The clients that wait for a question which has left its short way, until the chain asks it."""
         self._refreshes: dict[bytes, list[Future[FetchResult]]] = {}
         self._is_stopped = False
         self._stale = config.stale if config.stale and config.stale.max_age_s else None
@@ -193,12 +244,23 @@ class Cache(Plugin):
 
     def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
         """See Plugin: it keeps none of these answers, but may have one of a later directive for the same question."""
-        if ttl_s > min(self._config.success.max_ttl_s, self._config.denial.max_ttl_s):
+        if ttl_s > min(self.config.success.max_ttl_s, self.config.denial.max_ttl_s):
             return None
         if self._zones.closest(zone) is None:
             return None if self._zones.overlaps(zone) else NO_EFFECT
         counts = self._counts.get((server, "")) or self._new_counts(server, "")
         return Effect((counts.requests, counts.misses), self._has_item)
+
+    def own_zones(self, zone: Labels) -> Iterable[Labels] | None:
+        """See Plugin: it has questions on their short way asked with AD, and keeps their answers."""
+        return None if self._zones.closest(zone) is None else map(labels_of, self.config.disabled_success)
+
+    def reserve(self, question: bytes, flags: int, server: str, *, do: bool) -> Reserved | None:
+        """See kdns.dnsserver.forwarding.Keeper."""
+        key = key_of(question, flags, do=do)
+        if self.success.get(key) or self.denial.get(key) or (key, False) in self.flights:
+            return None
+        return Reserved(self, key, self._counts.get((server, "")) or self._new_counts(server, ""))
 
     def _has_item(self, question: bytes, flags: int, do: bool) -> bool:
         key = key_of(question, flags, do=do)
@@ -219,7 +281,7 @@ class Cache(Plugin):
         if positive is not None and now_s >= positive.end_s + stale_s:
             positive = None
         if negative is not None and now_s < negative.end_s:
-            is_hidden = self._config.prefer_positive or negative.kind is AnswerKind.FAILURE
+            is_hidden = self.config.prefer_positive or negative.kind is AnswerKind.FAILURE
             return positive if positive is not None and is_hidden else negative
         if positive is not None:
             return positive
@@ -232,9 +294,9 @@ class Cache(Plugin):
     def _fresh(self, item: Item, question: Question) -> Reply:
         request, _, _, counts = question
         end_s = item.end_s
-        if self._config.prefetch is not None:
+        if self.config.prefetch is not None:
             now_s = request.received_s
-            if _is_popular(item, self._config.prefetch, now_s) and now_s >= item.next_refresh_s:
+            if _is_popular(item, self.config.prefetch, now_s) and now_s >= item.next_refresh_s:
                 counts.prefetches.count += self._refresh(item, question)
             end_s = min(end_s, now_s + REFRESH_GAP_S)
         tallies = (counts.requests, counts.hits[item.kind], item.uses)
@@ -282,7 +344,7 @@ class Cache(Plugin):
         """
         request, later, key, _ = question
         flight_key = key, request.transport != "udp"
-        waiters = self._flights.get(flight_key)
+        waiters = self.flights.get(flight_key)
         if waiters is not None:
             if len(waiters) >= MAX_WAITERS:
                 return made(TOO_MANY, question)
@@ -290,9 +352,13 @@ class Cache(Plugin):
             waiters.append(future)
             return self._wait(future, question, made)
         reply = later(_for_all(request))
+        waiters = self.left.pop(flight_key, [])
         if reply is None or isinstance(reply, Response):
-            return made(self._store_reply(question, reply), question)
-        return self._await_reply(InFlight(self._flights, flight_key), reply, question, made)
+            outcome = self._store_reply(question, reply)
+            for waiter in waiters:
+                _give(waiter, _for_all_who_wait(outcome))
+            return made(outcome, question)
+        return self._await_reply(InFlight(self.flights, flight_key, waiters), reply, question, made)
 
     async def _await_reply(
         self,
@@ -367,7 +433,7 @@ class Cache(Plugin):
 
         With `prefer_positive` records are only replaced by records.
         """
-        if self._config.prefer_positive and item.kind is AnswerKind.SUCCESS:
+        if self.config.prefer_positive and item.kind is AnswerKind.SUCCESS:
             return outcome.contents.kind is AnswerKind.SUCCESS
         return outcome.contents.is_valid
 
@@ -378,7 +444,7 @@ class Cache(Plugin):
         if reply is None or (not reply.wire and is_end(reply)):
             return FetchResult(reply)
         if reply.reuse is not NEVER:
-            reply = capped(reply, self._config.success.max_ttl_s, self._config.denial.max_ttl_s)
+            reply = capped(reply, self.config.success.max_ttl_s, self.config.denial.max_ttl_s)
             return FetchResult(reply, Contents(AnswerKind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
         end, wire = query.question_end, reply.wire
@@ -392,39 +458,13 @@ class Cache(Plugin):
             return FetchResult(reply)
         if found.kind is AnswerKind.OTHER:
             return FetchResult(reply, found)
-        config = self._config
+        config = self.config
         limits = config.success if found.kind is AnswerKind.SUCCESS else config.denial
         ttl_s = config.failure_ttl_s if found.kind is AnswerKind.FAILURE else limits.clamped(found.ttl_s)
         reply = with_ttl(reply, int(ttl_s), found.ttls_at)
         disabled = self._disabled.get(found.kind)
         if not ttl_s or (disabled is not None and query.labels in disabled):
             return FetchResult(reply, found)
-        item = self._keep(question, found.kind, reply, ttl_s)
-        is_repeated = item is not None and reply.wire and reply.options == item.response.options
-        # `prefetch` has to see the uses of an item from the first one on
-        return FetchResult._make((reply, found, item if is_repeated and config.prefetch is None else None))
-
-    def _drop(self, item: Item) -> None:
-        self.success.remove(item.key)
-        self.denial.remove(item.key)
-        self._setup.forget((item.key,))
-
-    def _keep(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
-        """Returns the item of a reply, None if another one stays.
-
-        A failure replaces no other item; with `prefer_positive` a denial replaces no records.
-        """
-        key, now_s = question.key, self._setup.now_s()
-        old = self.pick(key, now_s)
-        if old is not None and kind is AnswerKind.FAILURE and old.kind is not AnswerKind.FAILURE:
-            return None
-        if (
-            old is not None
-            and kind is AnswerKind.DENIAL
-            and old.kind is AnswerKind.SUCCESS
-            and self._config.prefer_positive
-        ):
-            return None
         response = Response(
             reply.rcode,
             reply.flags & ~AA,
@@ -435,9 +475,42 @@ class Cache(Plugin):
             options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR) if reply.options else (),
             wire=wire_without_flags(reply.wire, AA) if reply.wire else b"",
             header=reply.header,
-            aged_from_s=None if self._config.keep_ttl else now_s,
+            aged_from_s=self._aged_from_s(),
         )
-        item = Item(key, kind, response, now_s, ttl_s)
+        item = self.put(question.key, question.counts, found.kind, response, ttl_s)
+        is_repeated = item is not None and reply.wire and reply.options == item.response.options
+        # `prefetch` has to see the uses of an item from the first one on
+        return FetchResult._make((reply, found, item if is_repeated and config.prefetch is None else None))
+
+    def _drop(self, item: Item) -> None:
+        self.success.remove(item.key)
+        self.denial.remove(item.key)
+        self._setup.forget((item.key,))
+
+    def of_message(self, message: bytes) -> Response:
+        """Returns what is kept of a message of addresses."""
+        return _MESSAGE._replace(wire=wire_without_flags(message, AA), aged_from_s=self._aged_from_s())
+
+    def _aged_from_s(self) -> float | None:
+        return None if self.config.keep_ttl else self._setup.now_s()
+
+    def put(self, key: bytes, counts: Counts, kind: AnswerKind, response: Response, ttl_s: float) -> Item | None:
+        """Returns the item of a response; None if another item stays.
+
+        A failure replaces no other item; with `prefer_positive` a denial replaces no records.
+        """
+        now_s = self._setup.now_s()
+        old = self.pick(key, now_s)
+        if old is not None and kind is AnswerKind.FAILURE and old.kind is not AnswerKind.FAILURE:
+            return None
+        if (
+            old is not None
+            and kind is AnswerKind.DENIAL
+            and old.kind is AnswerKind.SUCCESS
+            and self.config.prefer_positive
+        ):
+            return None
+        item = Item.of(key, kind, response, now_s, ttl_s)
         if old is not None and key in self._refreshes:
             item.uses, item.uses_seen, item.uses_before, item.last_s = (
                 old.uses,
@@ -446,7 +519,7 @@ class Cache(Plugin):
                 old.last_s,
             )
         to, other = (self.success, self.denial) if kind is AnswerKind.SUCCESS else (self.denial, self.success)
-        question.counts.evictions[kind].count += to.put(item)
+        counts.evictions[kind].count += to.put(item)
         if other.get(key):
             other.remove(key)
         if old is not None and old.reused_until_s > now_s:
@@ -455,7 +528,8 @@ class Cache(Plugin):
 
     def _was_used(self, item: Item) -> bool:
         """Returns whether an item was used since the last call, by the directive or through the table."""
-        self._setup.settle(item.key)
+        if item.reused_until_s:
+            self._setup.settle(item.key)
         was_used = item.was_used or item.uses.count > item.uses_seen
         item.was_used, item.uses_seen = False, item.uses.count
         return was_used

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
 from kdns.dnsserver.answers.response import Repeat, Response, Reuse
 from kdns.plugins.cache.kinds import AnswerKind
@@ -44,37 +46,37 @@ def recursive_key(key: bytes) -> bytes:
     return key[:-1] + _FLAGS[key[-1] | RD >> 4]
 
 
-class Item:
+class Item(msgspec.Struct, eq=False, gc=False):
     """One reply that is kept, its TTLs as they were at `stored_s`; times in seconds of the event loop's clock.
 
     It is fresh until `end_s`, and the table has answers made of it until `reused_until_s` at most. `uses` counts the
     answers made of it while it was fresh, those of the table a moment later. `next_refresh_s` is the earliest time of a
     refresh, `last_s` when the directive saw it last, and `uses_before` what `uses` was when the present run of uses
     began. The directive used it since the store looked last if it `was_used`; `uses_seen` is what `uses` was then.
+    The garbage collector does not look at items, as at answers (Answer).
     """
 
-    __slots__ = (
-        "end_s", "key", "kind", "last_s", "next_refresh_s", "response", "reused_until_s", "size_bytes", "stored_s",
-        "ttl_s", "uses", "uses_before", "uses_seen", "was_used",
-    )  # fmt: skip
+    key: bytes
+    kind: AnswerKind
+    response: Response
+    stored_s: float
+    ttl_s: float
+    end_s: float
+    size_bytes: int
+    uses: Tally
+    last_s: float
+    uses_before: int = 0
+    uses_seen: int = 0
+    reused_until_s: float = 0.0
+    next_refresh_s: float = 0.0
+    was_used: bool = False
 
-    def __init__(self, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> None:
-        self.key = key
-        self.kind = kind
-        self.response = response
-        self.stored_s = stored_s
-        self.ttl_s = ttl_s
-        self.end_s = stored_s + ttl_s
-        self.uses = Tally()
-        self.uses_before = 0
-        self.uses_seen = 0
-        self.reused_until_s = 0.0
-        self.last_s = stored_s
-        self.next_refresh_s = 0.0
-        self.was_used = False
+    @classmethod
+    def of(cls, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> Item:
+        """Returns an item that was not used."""
         wire = response.wire
-        size_bytes = len(wire) if wire and not response.options else _size_of(response)
-        self.size_bytes = _ITEM_BYTES + len(key) + size_bytes
+        size_bytes = _ITEM_BYTES + len(key) + (len(wire) if wire and not response.options else _size_of(response))
+        return cls(key, kind, response, stored_s, ttl_s, stored_s + ttl_s, size_bytes, Tally(), stored_s)
 
     def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
         """Returns the reuse of an answer that is made of it."""

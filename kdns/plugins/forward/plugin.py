@@ -11,20 +11,22 @@ Differs: records that do not concern the question are left out, see kdns.plugins
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from kdns.dns.names import Labels
 from kdns.dns.types import TRANSFERS
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.plugins.forward.config import OPTIONS, ForwardConfig, parse
-from kdns.plugins.forward.forwarder import NAME, Forwarder, Needs
+from kdns.plugins.forward.forwarder import NAME, Begun, Forwarder, Needs
 
 
 class Forward(Plugin):
     """All stanzas of a server block. Answers are not reused; `cache` keeps them."""
 
     sees = Sees.PACKET
+    plugin = NAME
 
     def __init__(self, configs: tuple[ForwardConfig, ...], setup: Needs) -> None:
         self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
@@ -36,9 +38,17 @@ class Forward(Plugin):
             return next(request)
         if len(self.forwarders) == 1:
             (forwarder,) = self.forwarders
-            return forwarder.ask(request) if forwarder.matches(query.labels) else next(request)
+            return forwarder.answer(request) if forwarder.matches(query.labels) else next(request)
         takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
         return _first_that_knows(takers, request) if takers else next(request)
+
+    def sent_zones(self, zone: Labels) -> tuple[Iterable[Labels], Iterable[Labels]]:
+        """See kdns.dnsserver.forwarding.Sender: of several stanzas the chain decides which one has a name."""
+        return self.forwarders[0].sent_zones(zone) if len(self.forwarders) == 1 else ((), ())
+
+    def begin(self, body: bytes, question_end: int, client: str, ended: Callable[[], object]) -> Begun | None:
+        """See Sender."""
+        return self.forwarders[0].begin(body, question_end, client, ended)
 
 
 async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from kdns.dns.names import Labels, ZoneSet
+from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.query import AA, stale_mark
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
@@ -87,6 +87,11 @@ class ZoneAnswers(Plugin):
         """See Plugin: names of other zones go to later directives."""
         del ttl_s, server
         return None if ZoneSet(self.zones.options.zones).overlaps(zone) else NO_EFFECT
+
+    def own_zones(self, zone: Labels) -> Iterable[Labels]:
+        """See Plugin."""
+        del zone
+        return map(labels_of, self.zones.options.zones)
 
     def _is_of_parent(self, labels: Labels) -> bool:
         zone = self.zones.zone_of(labels)

@@ -269,7 +269,7 @@ def pick(case: Case) -> str:
     for entry in case["entries"]:
         response = response_of(entry["message"])
         kind = contents(query, response, setup.unix_s()).kind
-        item = Item(key, kind, response, setup.clock_s - entry["stored_ago"], entry["ttl"])
+        item = Item.of(key, kind, response, setup.clock_s - entry["stored_ago"], entry["ttl"])
         (plugin.success if kind.value == "success" else plugin.denial).put(item)
     item_or_none = plugin.pick(key, setup.clock_s + case["second"])
     assert item_or_none is not None

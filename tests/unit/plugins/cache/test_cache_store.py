@@ -44,7 +44,7 @@ def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_records_that_a_message_was_taken_apart_to_weigh_what_they_hold() -> None:
     """9984 texts of 60 KB would take 600 MB."""
     text, options = RRset("a.", TXT, 60, (b"x" * 60000,)), ((15, b"x" * 5000),)
-    item = store.Item(b"a", AnswerKind.SUCCESS, Response(NOERROR, 0, (text,), options=options), 0.0, 60.0)
+    item = store.Item.of(b"a", AnswerKind.SUCCESS, Response(NOERROR, 0, (text,), options=options), 0.0, 60.0)
     assert 65000 < item.size_bytes < 67000
 
 
@@ -58,7 +58,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
         asked = read(packet)
         response = Response(NOERROR, RA, (RRset(asked.name, A, 6000, addresses),))
         wire = compile_answer(asked._replace(edns=None), response, 65535, ".", once=True).wire(packet)
-        item = store.Item(
+        item = store.Item.of(
             store.question_key(asked), AnswerKind.SUCCESS, Response(wire=wire, aged_from_s=0.0), 0.0, 6000
         )
         world.cache.success.put(item)
