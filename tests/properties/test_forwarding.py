@@ -40,17 +40,23 @@ CASE = bytes(range(256))
 
 @dataclass(frozen=True)
 class Reply:
-    """A message of the upstream: a response, with a flag of the header and an OPT; or another end of the query."""
+    """A message of the upstream: a response, with a flag of the header and an OPT.
+
+    Or another end of the query: an error, or so many wrong messages that it is repeated over TCP.
+    """
 
     shape: Shape = SHAPES[0]
     flags: int = 0
     upper_rcode: int | None = 0
-    end: bytes | UpstreamError | None = None
+    error: type[UpstreamError] | None = None
+    is_wrong: bool = False
 
     def to(self, asked: Query) -> bytes | UpstreamError:
         """The message for a query as it was sent."""
-        if self.end is not None:
-            return self.end
+        if self.error is not None:
+            return self.error("no answer")
+        if self.is_wrong:
+            return b""
         response = self.shape.response(asked.name, asked.qtype)
         wire = bytearray(compile_answer(asked._replace(edns=None), response, 65535, ".", once=True).wire(asked.packet))
         wire[2] |= self.flags >> 8
@@ -67,9 +73,9 @@ REPLIES = (
     Reply(flags=TC),
     Reply(Shape(addresses=90), upper_rcode=None),
     Reply(Shape(NXDOMAIN, addresses=0, alias=True)),
-    Reply(end=b""),
-    Reply(end=UpstreamTimeoutError("timed out")),
-    Reply(end=UpstreamError("the upstream is no longer used")),
+    Reply(is_wrong=True),
+    Reply(error=UpstreamTimeoutError),
+    Reply(error=UpstreamError),
 )
 
 
@@ -130,6 +136,11 @@ class WaitingSetup(FakeSetup):
 
     is_short: bool = True
     asked: list[Asked] = field(default_factory=list)
+
+    async def sleep(self, seconds: float) -> None:
+        future = self.future()
+        self.call_later(seconds, lambda: future.set_result(None))
+        await future
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         return WaitingUpstream(spec, self.asked, self.is_short)

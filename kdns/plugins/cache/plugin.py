@@ -227,6 +227,8 @@ class Cache(Plugin):
         server, view = request.server, request.view
         counts = self._counts.get((server, view)) or self._new_counts(server, view)
         question = Question._make((request, next, question_key(query), counts))
+        if request.begun is not None:  # it was a miss when it took its short way
+            return self._fetch(question, _reply_for_miss)
         item = self.pick(question.key, request.received_s)
         if item is None and not query.flags & RD:
             item = self.pick(recursive_key(question.key), request.received_s)
