@@ -3,7 +3,7 @@
 `svc-N` has a cluster IP and one named port, `set-N` is headless with ENDPOINTS ready endpoints, and for a hundred of
 these there is one `big-N` with 100 endpoints. Run as a program it is the API: lists in pages, and watches that stay
 open; it prints its port. With a second argument N, `moving-0` to `moving-9` are headless Services with one endpoint,
-and N times each second one of these endpoints gets another address.
+and N times each second one of these endpoints gets another address. A third argument takes the place of ENDPOINTS.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def cluster_ip(number: int) -> str:
     return str(ip_address(FIRST_CLUSTER_IP + number))
 
 
-def endpoint_ips(number: int) -> list[str]:
+def endpoint_ips(number: int, endpoints: int = ENDPOINTS) -> list[str]:
     """The addresses behind set-`number`."""
-    first = FIRST_ENDPOINT_IP + number * ENDPOINTS
-    return [str(ip_address(first + offset)) for offset in range(ENDPOINTS)]
+    first = FIRST_ENDPOINT_IP + number * endpoints
+    return [str(ip_address(first + offset)) for offset in range(endpoints)]
 
 
 def big_services(count: int) -> range:
@@ -94,9 +94,9 @@ def endpoint_slice(name: str, addresses: list[str]) -> Json:
     }
 
 
-def objects(count: int, *, moving: int = 0) -> dict[str, list[Json]]:
+def objects(count: int, *, moving: int = 0, endpoints: int = ENDPOINTS) -> dict[str, list[Json]]:
     """All objects by the path they are listed at; `count` Services of each sort."""
-    behind = {f"set-{number}": endpoint_ips(number) for number in range(count)}
+    behind = {f"set-{number}": endpoint_ips(number, endpoints) for number in range(count)}
     behind |= {f"big-{number}": big_ips(number) for number in big_services(count)}
     behind |= {f"moving-{number}": [moving_ip(number, 0)] for number in range(moving)}
     return {
@@ -171,9 +171,9 @@ async def listen(answer: Callable[[web.Request], Awaitable[web.StreamResponse]])
     print(runner.addresses[0][1], flush=True)
 
 
-async def serve_api(count: int, changes_per_s: int = 0) -> None:
+async def serve_api(count: int, changes_per_s: int = 0, endpoints: int = ENDPOINTS) -> None:
     """Serve the objects until the process is ended, and change some of them."""
-    listed = objects(count, moving=MOVING if changes_per_s else 0)
+    listed = objects(count, moving=MOVING if changes_per_s else 0, endpoints=endpoints)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         items = listed.get(request.path)

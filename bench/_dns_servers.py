@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from _certificate import write_certificate
-from _cluster import REVERSE_ZONE, ZONE, reverse_zone_file, zone_file
+from _cluster import ENDPOINTS, REVERSE_ZONE, ZONE, reverse_zone_file, zone_file
 from _process import Cores, asked, free_port, read_until, running
 from _questions import KINDS, A, meaning, packet
 
@@ -133,12 +133,16 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the servers are started with: `services` of each sort, and how often a second some of them change."""
+    """What the servers are started with: `services` of each sort, and how often a second some of them change.
+
+    Headless ones have so many `endpoints`; the zone files of the peers have ENDPOINTS always.
+    """
 
     folder: Path
     services: int
     cores: Cores
     changes_per_s: int = 0
+    endpoints: int = ENDPOINTS
 
     def configured(self, name: str, text: str, **ports: int) -> str:
         """The path of a configuration."""
@@ -161,7 +165,11 @@ def place(services: int, changes_per_s: int = 0) -> Iterator[Place]:
 @contextmanager
 def kdns(at: Place, workers: int = 1) -> Iterator[Peer]:
     """`kdns serve` as its own command, ready."""
-    api = [sys.executable, str(Path(__file__).with_name("_cluster.py")), str(at.services), str(at.changes_per_s)]
+    api = [
+        sys.executable,
+        str(Path(__file__).with_name("_cluster.py")),
+        *map(str, (at.services, at.changes_per_s, at.endpoints)),
+    ]
     with running(api, at.cores.others, at.folder / "api.log") as stand_in:
         api_port = int(read_until(stand_in, "", at.folder / "api.log")[0])
         dot = free_port()

@@ -49,14 +49,22 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Columns of a table that are costs, and the column over which they may grow; no `costs` are all columns."""
+
+    over: str
+    costs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """A program, its title, and what is drawn of its first table. With `grows`, costs over its first column."""
+    """A program, its title, what is drawn of its first table, and what is said of the growth in its tables."""
 
     program: str
     title: str
     arguments: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
-    grows: bool = False
+    grows: tuple[Growth, ...] = ()
 
 
 CASES: Final = (
@@ -72,6 +80,7 @@ CASES: Final = (
                 rows=("A of a cluster IP",),
             ),
         ),
+        grows=(Growth("asked", ("kdns µs", "knot µs", "nsd µs")),),
     ),
     Case("dns_ways", "DNS transports and options"),
     Case(
@@ -85,7 +94,12 @@ CASES: Final = (
             ),
             Plot("memory", "MiB after the start, over the number of Services", ("MiB", "knot MiB")),
         ),
-        grows=True,
+        grows=(Growth("Services"),),
+    ),
+    Case(
+        "dns_growth",
+        "DNS over endpoints and clients",
+        grows=(Growth("endpoints"), Growth("clients")),
     ),
     Case(
         "dns_changes",
@@ -97,7 +111,12 @@ CASES: Final = (
     Case("flood", "A flood of random names"),
     Case("change_latency", "From a change to its answer"),
     Case("control_plane", "The control plane"),
-    Case("node_rules", "Rules of a node", ("1000", "5000", "10000")),
+    Case(
+        "node_rules",
+        "Rules of a node",
+        ("1000", "5000", "10000"),
+        grows=(Growth("Services x 5", ("CPU until then", "one change, p50", "CPU per change", "RSS")),),
+    ),
     Case("node_load", "Load of a node"),
     Case("vip", "A virtual IP"),
     Case("packets", "Packets in user space"),
@@ -135,16 +154,32 @@ def tables(text: str) -> Iterator[Table]:
             lines = []
 
 
-def exponents(table: Table) -> str:
-    """How each column grows with the first one, between the first row and the last: log(y2/y1) / log(x2/x1)."""
-    sizes = table.column(table.head[0])
-    found = []
-    for name in table.head[1:]:
-        values = table.column(name)
-        if len(values) > 1 and all((sizes[0], sizes[-1], values[0], values[-1])):
-            grown = math.log((values[-1] or 1) / (values[0] or 1)) / math.log((sizes[-1] or 1) / (sizes[0] or 1))
-            found.append(f"{name} {grown:.2f}")
-    return f"Exponents over {table.head[0]}: {', '.join(found)}." if found else ""
+def exponents(table: Table, growth: Growth) -> str:
+    """How costs grow, from the first row of each sort to the last: log(y2/y1) / log(x2/x1). "" if nothing can be said.
+
+    Rows are of one sort if they differ in numbers only.
+    """
+    if growth.over not in table.head:
+        return ""
+    sorts: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    at = table.head.index(growth.over)
+    for row in table.rows:
+        if number(row[at]):
+            sorts.setdefault(tuple(cell for cell in row if cell and number(cell) is None), []).append(row)
+    costs = growth.costs or tuple(name for name in table.head if name != growth.over)
+    rows = []
+    for sort, (first, *others) in sorts.items():
+        if others and number(first[at]) != number(others[-1][at]):
+            grown = [_exponent(table, (first, others[-1]), growth.over, cost) for cost in costs]
+            if any(grown):
+                rows.append(f"| {' '.join(sort)} | {' | '.join(grown)} |")
+    head = f"| exponents over {growth.over} | {' | '.join(costs)} |\n|{'---|' * (len(costs) + 1)}"
+    return "\n".join((head, *rows)) if rows else ""
+
+
+def _exponent(table: Table, rows: tuple[tuple[str, ...], tuple[str, ...]], over: str, cost: str) -> str:
+    (x1, x2), (y1, y2) = ([number(row[table.head.index(name)]) for row in rows] for name in (over, cost))
+    return f"{math.log(y2 / y1) / math.log(x2 / x1):.2f}" if x1 and x2 and y1 and y2 else ""
 
 
 def draw(plot: Plot, table: Table, to: Path) -> None:
@@ -228,8 +263,7 @@ def section(case: Case, arguments: Sequence[str]) -> str:
     found = list(tables(output))
     parts = [f"## {case.title}", f"```sh\npython bench/{' '.join((source.name, *given))}\n```"]
     parts += [_docstring(source), output.strip()]
-    if case.grows and found:
-        parts.append(exponents(found[0]))
+    parts += [exponents(table, growth) for table in found for growth in case.grows]
     for plot in case.plots:
         draw(plot, found[0], PAGE.parent / PLOTS / f"{plot.name}.svg")
         parts.append(f"![{plot.title}]({PLOTS}/{plot.name}.svg)")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from suite import CASES, HERE, PAGE, Table, exponents, number, sections, tables
+from suite import CASES, HERE, PAGE, Growth, Table, exponents, number, sections, tables
 
 OUTPUT = """\
 a line before it
@@ -38,8 +38,15 @@ def test_numbers_of_cells(text: str, value: float | None) -> None:
 
 def test_exponents_of_the_columns_with_numbers() -> None:
     (table,) = tables(OUTPUT)
-    assert exponents(table) == "Exponents over Services: µs 0.50."
-    assert not exponents(Table(table.head, table.rows[:1]))
+    assert not exponents(table, Growth("Services")), "rows of two sorts"
+    same = Table(table.head, tuple((*row[:2], "a", *row[3:]) for row in table.rows))
+    assert exponents(same, Growth("Services", ("µs", "none"))).splitlines() == [
+        "| exponents over Services | µs | none |",
+        "|---|---|---|",
+        "| a - | 0.50 |  |",
+    ]
+    assert not exponents(same, Growth("clients"))
+    assert not exponents(Table(same.head, same.rows[:1]), Growth("Services"))
 
 
 def test_a_plot_is_a_picture_without_scripts(tmp_path: Path) -> None:
