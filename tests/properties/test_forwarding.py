@@ -171,6 +171,7 @@ class World:
         self.forwarded_count += outcome is LATER
         if outcome is not LATER:
             self._end(number, outcome)
+        self._run()
 
     def forwarded(self, forwarding: Forwarding) -> None:
         """See Delivery."""
