@@ -13,7 +13,10 @@ from kdns import logs
 T = TypeVar("T")
 
 SLICE_S: Final = 0.001
-"""How long work of many parts goes on before others get the loop."""
+"""How long work of many parts runs before others get the loop.
+
+The default buffers of UDP sockets hold the queries of about 5 ms.
+"""
 
 log = logs.get(__name__)
 

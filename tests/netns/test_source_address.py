@@ -69,5 +69,6 @@ def test_answers_come_from_the_address_that_was_asked(tmp_path: Path) -> None:
     said = done.stdout.splitlines()
     assert len(said) == 11, done.stdout + done.stderr
     assert all(line.endswith(" REFUSED") for line in said[:9]), done.stdout
-    assert said[9].startswith("cannot listen on 10.9.9.2:5353: Address already in use by python3 (process ")
+    name = Path(sys.executable).name
+    assert said[9].startswith(f"cannot listen on 10.9.9.2:5353: Address already in use by {name} (process ")
     assert {*said[10].split()} == {"127.0.0.1", *ADDRESSES}

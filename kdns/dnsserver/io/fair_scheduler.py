@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kdns.fair_queue import FairQueue
+from kdns.runtime.tasks import SLICE_S
 
 T = TypeVar("T")
-
-SLICE_S: Final = 0.001
-"""The length of a slice; the sockets' default buffers hold the queries of about 5 ms."""
 
 
 class FairScheduler(Generic[T]):

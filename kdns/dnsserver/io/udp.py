@@ -18,9 +18,10 @@ from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.reader import UdpReader
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
-from kdns.dnsserver.io.fair_scheduler import SLICE_S, FairScheduler
+from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
+from kdns.runtime.tasks import SLICE_S
 
 MAX_WAITING: Final = 4096
 """The most waiting queries of all sockets; those beyond a client's share are dropped.

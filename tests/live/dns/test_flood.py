@@ -16,9 +16,10 @@ from kdns.dns.query import AA
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.io import fair_scheduler, udp
+from kdns.dnsserver.io import udp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.fair_queue import FairShares
+from kdns.runtime import tasks
 
 FLOOD = 200
 """Queries; as many as the smallest default buffer of a socket holds, and fewer than one burst."""
@@ -35,7 +36,7 @@ class Slow(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
         del next
         self.clients.append(request.client[0])
-        time.sleep(fair_scheduler.SLICE_S)
+        time.sleep(tasks.SLICE_S)
         return Response(NXDOMAIN, AA, reuse=Reuse())
 
 
