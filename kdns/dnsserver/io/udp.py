@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from operator import call
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kdns.dnsserver.blocks import LATER, SILENCE, Exchange, Server
 from kdns.dnsserver.forwarding import Forwarding
@@ -85,6 +85,17 @@ class PendingQuery:
                 future.add_done_callback(self.step)
 
 
+class LookedAt(NamedTuple):
+    """A listener that shows a forwarded question."""
+
+    listener: UdpListener
+    look: Look
+
+    def forwarded(self, forwarding: Forwarding) -> None:
+        """See Delivery."""
+        self.listener.forwarded(forwarding, self.look)
+
+
 class UdpListener(UdpReader):
     """One UDP socket and the server behind it."""
 
@@ -135,7 +146,7 @@ class UdpListener(UdpReader):
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float, look: Look | None = None) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
-        outcome = self._answering.answer(packet, client, received_s, key, None if look else self)
+        outcome = self._answering.answer(packet, client, received_s, key, LookedAt(self, look) if look else self)
         if outcome is LATER:
             self._forwarded += 1
         elif isinstance(outcome, Exchange):
@@ -145,16 +156,18 @@ class UdpListener(UdpReader):
         else:
             self._wait(PendingQuery(self, outcome, packet, client, received_s, look))
 
-    def forwarded(self, forwarding: Forwarding) -> None:
+    def forwarded(self, forwarding: Forwarding, look: Look | None = None) -> None:
         """See Delivery."""
         self._forwarded -= 1
         packet, _, _, client, received_s, _ = forwarding.arrival
         outcome = self._answering.forwarded(forwarding)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
+            if look:
+                look(packet, client[0], outcome.wire)
             self._check_drained()
         else:
-            self._wait(PendingQuery(self, outcome, packet, client, received_s, None))
+            self._wait(PendingQuery(self, outcome, packet, client, received_s, look))
 
     def _wait(self, waiting: PendingQuery) -> None:
         self._waiting.add(waiting)
