@@ -77,8 +77,17 @@ class _Identified(Slim, frozen=True):
     metadata: Meta
 
 
+class _EndAnnotation(Slim, frozen=True, rename={"value": "k8s.io/initial-events-end"}):
+    value: str = ""
+
+
+class _BookmarkMeta(Slim, frozen=True):
+    resource_version: str = ""
+    annotations: _EndAnnotation | None = None
+
+
 class _Versioned(Slim, frozen=True):
-    metadata: ListMeta
+    metadata: _BookmarkMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,7 @@ class Timing:
     connect_s: float = 10.0
     reply_s: float = 30.0  # between two reads of a response
     idle_s: float = 90.0
+    initial_s: float = 10.0  # without an event or bookmark before the end of the initial events
     watch_s: float = 300.0  # timeoutSeconds of a watch is a random time between one and two times this
     verify_s: float = 3600.0
     backoff_s: float = 0.8
@@ -108,7 +118,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Path and decoders of one kind. A server may lack an `is_optional` kind, or forbid access to it."""
+    """Path and decoders of one kind. A server may lack an `is_optional` kind, or forbid access to it.
+
+    `event_heads` are the types of events, and how Go's encoder begins an event of each about this kind.
+    """
 
     kind: type[Object]
     group: str
@@ -116,6 +129,7 @@ class Resource:
     path: str
     decode: Callable[[msgspec.Raw], Object]
     decode_page: Callable[[bytes], Page[Object]]
+    event_heads: tuple[tuple[str, bytes], ...]
     is_optional: bool = False
     version: str = "v1"
 
@@ -138,10 +152,15 @@ class Resource:
 def _resource(
     kind: type[Object], group: str, plural: str, *, is_optional: bool = False, version: str = "v1"
 ) -> Resource:
-    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    api_version = f"{group}/{version}" if group else version
+    root = f"/apis/{api_version}" if group else f"/api/{api_version}"
     decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
     page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
-    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, is_optional, version)
+    heads = tuple(
+        (event, f'{{"type":"{event}","object":{{"kind":"{kind.__name__}","apiVersion":"{api_version}",'.encode())
+        for event in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+    )
+    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, heads, is_optional, version)
 
 
 def resource_as(resource: Resource, decoded: type[Object]) -> Resource:
@@ -163,7 +182,8 @@ RESOURCES: dict[type[Object], Resource] = {
     )
 }
 
-decode_event = msgspec.json.Decoder(Event).decode
+_OBJECT_AT = len('{"type":"","object":')
+_event = msgspec.json.Decoder(Event).decode
 decode_status = msgspec.json.Decoder(Status).decode
 _raw_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
 _identified = msgspec.json.Decoder(_Identified).decode
@@ -215,6 +235,22 @@ def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
     return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
 
 
+def decode_event(resource: Resource, line: bytes) -> Event:
+    """Returns the event of a line.
+
+    The JSON of the object in a usual event is not read here: the decoder of the object does that.
+
+    Raises one of DECODE_ERRORS for a line that is not an event about this kind, or an error.
+    """
+    for event_type, head in resource.event_heads:
+        if line.startswith(head) and line.endswith(b"}"):
+            return Event(event_type, msgspec.Raw(line[_OBJECT_AT + len(event_type) : -1]))
+    event = _event(line)
+    if event.type != "ERROR":
+        check_object(resource, event.object)
+    return event
+
+
 def check_object(resource: Resource, raw: msgspec.Raw | bytes) -> None:
     """Raises one of DECODE_ERRORS for an object, of an event or of its own, that is not of this kind."""
     found = _type_meta(raw)
@@ -245,6 +281,17 @@ def resource_version_of(raw: msgspec.Raw) -> str:
         return _versioned(raw).metadata.resource_version
     except msgspec.ValidationError:
         return ""
+
+
+def ends_initial_events(bookmark: msgspec.Raw) -> bool:
+    """Returns whether a bookmark is the one after the initial events of a watch (Kubernetes API Concepts, "Streaming
+    lists").
+    """
+    try:
+        annotations = _versioned(bookmark).metadata.annotations
+    except msgspec.ValidationError:
+        return False
+    return annotations is not None and annotations.value == "true"
 
 
 def is_older(version: str, known: str) -> bool:

@@ -8,7 +8,7 @@ import socket
 import ssl
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from aiohttp import web
 
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service
 from kdns.cluster.state import State
+from kdns.errors import ApiServerError
 
 Json = dict[str, Any]
 PATHS = {
@@ -58,6 +59,27 @@ class RefusedError(Exception):
             "reason": self.reason,
             "message": self.message,
         }
+
+
+INITIAL_EVENTS = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+
+
+def no_initial_events() -> RefusedError:
+    """What kube-apiserver says with the feature gate WatchList off."""
+    return RefusedError(422, "Invalid", "sendInitialEvents is forbidden for watch")
+
+
+def refuse_initial_events(params: Mapping[str, str]) -> None:
+    """Refuses a watch that is to begin with all objects."""
+    if "sendInitialEvents" in params:
+        raise ApiServerError("http://api", no_initial_events().message, 422)
+
+
+def initial_end(kind: str, version: int) -> Json:
+    """The bookmark after the initial events."""
+    annotations = {"k8s.io/initial-events-end": "true"}
+    metadata = {"resourceVersion": str(version), "annotations": annotations}
+    return {"type": "BOOKMARK", "object": TYPES[kind] | {"metadata": metadata}}
 
 
 def expired() -> RefusedError:
@@ -136,6 +158,12 @@ class Cluster:
         list_type = TYPES[plural] | {"kind": f"{TYPES[plural]['kind']}List"}
         return list_type | {"metadata": {"resourceVersion": version, "continue": following}, "items": items or None}
 
+    def initial_events(self, plural: str) -> Iterator[tuple[int, Json]]:
+        """All objects, and the bookmark after them."""
+        for obj in sorted(self.objects[plural].values(), key=key_of):
+            yield int(obj["metadata"]["resourceVersion"]), {"type": "ADDED", "object": TYPES[plural] | obj}
+        yield self.version, initial_end(plural, self.version)
+
     def events(self, plural: str, after: int) -> Iterator[tuple[int, Json]]:
         if after < self.compacted:
             raise expired()
@@ -182,6 +210,7 @@ class FakeApi:
     accepts: Callable[[str], bool] = lambda _authorization: True
     port: int = field(init=False)
     silent: bool = False  # watches stay open and tell nothing
+    streams: bool = False  # whether watches may begin with all objects; the verb of such requests is "stream"
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     refuse: dict[tuple[str, str], deque[RefusedError | bytes]] = field(default_factory=lambda: defaultdict(deque))
@@ -241,6 +270,7 @@ class FakeApi:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         plural = PATHS.get(request.path, "")
         verb = "watch" if "watch" in request.query else "list"
+        verb = "stream" if "sendInitialEvents" in request.query else verb
         self.requests.append((verb, plural, dict(request.query)))
         self.headers.append(dict(request.headers))
         try:
@@ -250,7 +280,10 @@ class FakeApi:
             if verb == "list":
                 await self._gathered()
                 return web.json_response(self.cluster.page(plural, dict(request.query)))
-            list(self.cluster.events(plural, int(request.query["resourceVersion"])))
+            if verb == "watch":
+                list(self.cluster.events(plural, int(request.query["resourceVersion"])))
+            elif not self.streams:
+                raise no_initial_events()
         except RefusedError as refused:
             return web.json_response(refused.status, status=refused.code, headers=refused.headers)
         return await self._watch(request, plural)
@@ -279,8 +312,10 @@ class FakeApi:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         self.watching[plural].add(response)
-        at = int(request.query["resourceVersion"])
+        initial = [] if "resourceVersion" in request.query else list(self.cluster.initial_events(plural))
+        at = int(request.query.get("resourceVersion") or self.cluster.version)
         try:
+            await response.write(b"".join(line(event) for _, event in initial))
             while True:
                 changed = self.cluster.changed
                 if not self.silent:

@@ -67,6 +67,9 @@ with _kubernetes_without_init() as _client:
     from kubernetes.aio.config.incluster_config import InClusterConfigLoader
     from kubernetes.aio.config.kube_config import KubeConfigLoader
 
+READ_BUFFER_BYTES: Final = 64 * 1024
+"""A response that is read slowly fills twice this, and what asyncio receives at a time; the package's is 2 MiB."""
+
 AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 
 
@@ -177,9 +180,9 @@ class Session(RESTClientObject):
             raise KubeconfigError(
                 ", ".join(files), str(error), "PEM files that belong together, no password"
             ) from error
-        if is_loopback(urlsplit(configuration.host).hostname or ""):
-            # As Go's clients, which send nothing for loopback through a proxy from the environment.
-            configuration.client_session_kwargs = {"trust_env": False}
+        # As Go's clients, which send nothing for loopback through a proxy from the environment.
+        has_proxy = not is_loopback(urlsplit(configuration.host).hostname or "")
+        configuration.client_session_kwargs = {"trust_env": has_proxy, "read_bufsize": READ_BUFFER_BYTES}
 
     async def authorization(self) -> str:
         """Returns the Authorization header, or "".

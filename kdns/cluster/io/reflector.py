@@ -1,5 +1,8 @@
 """The reflector: keeps State equal to the API server's objects of one kind by list-and-watch.
 
+A list is the beginning of a watch (sendInitialEvents) if the server has that, else it is made in pages. Both show the
+state of the time of the request: a server that was restarted, or lists again, does not go back in time.
+
 A later list is compared in place: an object stays stored, and so do the answers made of it, until the server has
 reported that it is deleted. A watch that ends is resumed from the last resourceVersion. A new list is made only after
 410 Gone, after a stream that does not decode, after a resourceVersion that is older than the known one (compared after
@@ -20,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -38,10 +41,10 @@ from kdns.cluster.watch import (
     Resource,
     Timing,
     backoff_s,
-    check_object,
     decode_event,
     decode_list,
     decode_status,
+    ends_initial_events,
     is_older,
     raw_key,
     resource_version_of,
@@ -93,12 +96,21 @@ class WatchStats:
     last_contact_s: float | None = None
 
 
-@dataclass(slots=True)
-class ListResult:
-    """The result of a complete list."""
+INITIAL_EVENTS: Final = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+"""The parameters of a watch that begins with all objects, not older than the request."""
 
+UNSUPPORTED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""Errors of a server that does not know INITIAL_EVENTS, or has the feature gate WatchList off."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """A list under way: the keys that were stored when it began, and those that it has had."""
+
+    before: frozenset[Key]
+    began_s: float
     keys: set[Key] = field(default_factory=set)
-    version: str = ""
+    objects: int = 0
     changes: int = 0
 
 
@@ -108,6 +120,10 @@ class RelistError(Exception):
     def __init__(self, cause: str, reason: str, after_s: float = 0.0) -> None:
         self.cause, self.reason, self.after_s = cause, reason, after_s
         super().__init__(reason)
+
+
+class UnsupportedError(Exception):
+    """The server does not send initial events, or not their end."""
 
 
 @dataclass(slots=True)
@@ -133,6 +149,9 @@ class Reflector:
     _lost: bool = False
     _refusals: int = 0
     _is_doubted: bool = False
+    _listing: Listing | None = None
+    _can_stream: bool = True
+    _has_stream_failed: bool = False
 
     async def run(self) -> None:
         """Lists and watches until cancelled. No error ends it."""
@@ -158,7 +177,7 @@ class Reflector:
                 self._relist("verify")
             if self._version and self._failures:
                 await self._compare_version()
-            if not self._version:
+            if not (self._version or await self._stream()):
                 await self._list()
             began_s = self.now_s()
             await self._watch()
@@ -250,33 +269,59 @@ class Reflector:
         if is_older(page.resource_version, self._version):
             raise RelistError("restored", f"resourceVersion {page.resource_version} came after {self._version}")
 
-    async def _list(self) -> None:
-        kind = self.resource.kind
-        first_time = not self.state.is_listed(kind)
-        before = frozenset(self.state.objects(kind))
-        began_s = self.now_s()
-        self.stats.lists += 1
-        if self._cause:
-            self.stats.relists[self._cause] += 1
+    async def _stream(self) -> bool:
+        """Lists and watches by one request, if the server can; returns whether the list was complete.
+
+        A list that is not complete is made in pages, so that a proxy that ends every stream does not prevent it.
+        Differs: client-go asks a server that refused streams again before each list.
+        """
+        if not self._can_stream or self._has_stream_failed:
+            return False
         try:
-            result = await self._fetch(self.timing.page_objects)
+            await self._watch()
+        except UnsupportedError as error:
+            self._can_stream = False
+            log.info("server does not stream lists", kind=self.resource.plural, reason=str(error))
+        self.stats.connected = bool(self._version)
+        return self.stats.connected
+
+    async def _list(self) -> None:
+        listing = self._begin_list()
+        try:
+            version = await self._fetch(listing, self.timing.page_objects)
         except ApiServerError as error:
             if error.status != HTTPStatus.GONE:
                 raise
-            result = await self._fetch(0)  # the list's revision was compacted between two pages
-        self._doubt(before, result.keys)
-        gone = self.state.retain(kind, result.keys)
+            listing.keys.clear()
+            version = await self._fetch(listing, 0)  # the list's revision was compacted between two pages
+        self._end_list(listing, version)
+
+    def _begin_list(self) -> Listing:
+        self.stats.lists += 1
+        if self._cause:
+            self.stats.relists[self._cause] += 1
+        return Listing(frozenset(self.state.objects(self.resource.kind)), self.now_s())
+
+    def _end_list(self, listing: Listing, version: str) -> None:
+        """Deletes what a complete list lacks. The watch goes on from `version`."""
+        kind = self.resource.kind
+        if not version:
+            raise msgspec.DecodeError("the list has no metadata.resourceVersion")
+        first_time = not self.state.is_listed(kind)
+        self._has_stream_failed = False
+        self._doubt(listing.before, listing.keys)
+        gone = self.state.retain(kind, listing.keys)
         if gone or first_time:
             self.on_change(gone)
-        self._version = self.stats.resource_version = result.version
+        self._version = self.stats.resource_version = version
         self._listed_s = self.now_s()
         log.info(
             "listed",
             kind=self.resource.plural,
             cause=self._cause or "start",
-            objects=len(result.keys),
-            changes=result.changes + len(gone),
-            took_s=round(self._listed_s - began_s, 3),
+            objects=len(listing.keys),
+            changes=listing.changes + len(gone),
+            took_s=round(self._listed_s - listing.began_s, 3),
         )
 
     def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
@@ -291,65 +336,88 @@ class Reflector:
             reason = f"{missing} of {len(before)} known objects are not listed"
             raise RelistError("unconfirmed", reason, self.timing.confirm_s)
 
-    async def _fetch(self, page_objects: int) -> ListResult:
+    async def _fetch(self, listing: Listing, page_objects: int) -> str:
         """Lists all objects in pages of this size (0: one page); each page is stored before the next is requested."""
-        result = ListResult()
+        version = ""
         async for page in pages(self.connection, self.resource, self._selectors(), page_objects):
             self._contact()
-            result.keys.update(self._skip(page.failures))
+            listing.keys.update(self._skip(page.failures))
             objects = iter(page.objects)
-            while self._upsert(objects, result):  # noqa: ASYNC110 - nothing is waited for: others have their turn
+            while self._upsert(objects, listing):  # noqa: ASYNC110 - nothing is waited for: others have their turn
                 await asyncio.sleep(0)
             # Changes made while later pages are read are newer than the first page's version: the watch reports them.
-            result.version = result.version or page.resource_version
-        if not result.version:
-            raise msgspec.DecodeError("the list has no metadata.resourceVersion")
-        return result
+            version = version or page.resource_version
+        return version
 
-    def _upsert(self, objects: Iterator[Object], result: ListResult) -> bool:
+    def _upsert(self, objects: Iterator[Object], listing: Listing) -> bool:
         """Stores listed objects for a slice of time, and hands over the changes; returns whether some may be left."""
         changes: list[AnyChange] = []
         is_over = time_slice()
         try:
             for obj in objects:
-                result.keys.add(obj.key)
+                listing.keys.add(obj.key)
                 if change := self._put(obj):
                     changes.append(change)
                 if is_over():
                     return True
             return False
         finally:
-            result.changes += len(changes)
+            listing.changes += len(changes)
             self._hand_over(changes)
 
     def _put(self, obj: Object) -> AnyChange | None:
         """Stores an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
         known = self.state.objects(self.resource.kind)
         if len(known) >= pager.OBJECTS_MAX and obj.key not in known:
-            raise EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
+            raise self._endless()
         return self.state.upsert(obj)
+
+    def _endless(self) -> EndlessListError:
+        return EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
 
     def _selectors(self) -> dict[str, str]:
         selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
         return {name: value for name, value in selectors.items() if value}
 
     async def _watch(self) -> None:
+        """Watches from the known version. Without one, the watch begins with all objects, which make a list."""
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
             "timeoutSeconds": str(round(self.timing.watch_s * (1 + self.fraction()))),
         }
+        params |= {"resourceVersion": self._version} if self._version else INITIAL_EVENTS
+        self._has_stream_failed = not self._version  # until the list is complete
         self.stats.watches += 1
-        lines = Lines()
-        async with self.connection.stream(self.resource.path, params | self._selectors()) as chunks:
-            self.stats.connected = True
-            self._contact()
-            async for chunk in chunks:
-                self._contact()
-                events = map(decode_event, lines.feed(chunk))
-                while self._apply(events):  # noqa: ASYNC110 - as in _fetch
-                    await asyncio.sleep(0)
+        try:
+            async with self.connection.stream(self.resource.path, params | self._selectors()) as chunks:
+                await self._follow(chunks)
+        except ApiServerError as error:
+            if not self._version and not self._listing and error.status in UNSUPPORTED:
+                raise UnsupportedError(error.reason) from error
+            raise
+        finally:
+            self._listing = None
+
+    async def _follow(self, chunks: AsyncIterator[bytes]) -> None:
+        """Applies the events of a stream."""
+        self._listing = None if self._version else self._begin_list()
+        self.stats.connected = True
+        self._contact()
+        lines, loop = Lines(), asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as patience:
+                if self._listing:
+                    patience.reschedule(loop.time() + self.timing.initial_s)
+                async for chunk in chunks:
+                    self._contact()
+                    events = (decode_event(self.resource, line) for line in lines.feed(chunk))
+                    while self._apply(events):  # noqa: ASYNC110 - as in _fetch
+                        await asyncio.sleep(0)
+                    if patience.when():
+                        patience.reschedule(loop.time() + self.timing.initial_s if self._listing else None)
+        except TimeoutError as error:
+            raise UnsupportedError(f"no end of the initial events within {self.timing.initial_s:g} s") from error
 
     def _apply(self, events: Iterator[Event]) -> bool:
         """Stores events for a slice of time and hands over the changes, also those before an event that ends the watch.
@@ -363,33 +431,57 @@ class Reflector:
             for event in events:
                 if event.type == "ERROR":
                     raise self._error(event)
-                check_object(self.resource, event.object)
                 last = event
                 if event.type != "BOOKMARK":
                     self._store(event, changes)
+                elif self._listing:
+                    self._hand_over(changes)
+                    changes = []
+                    self._end_initial(self._listing, event)
                 if is_over():
                     is_left = True
                     break
         finally:
             self._hand_over(changes)
-        if last:
+        if last and not self._listing:
             self._resume_from(resource_version_of(last.object))
         return is_left
 
+    def _end_initial(self, listing: Listing, bookmark: Event) -> None:
+        if not ends_initial_events(bookmark.object):
+            raise UnsupportedError("a bookmark without the end of the initial events")
+        self._listing = None
+        self._end_list(listing, resource_version_of(bookmark.object))
+
     def _store(self, event: Event, changes: list[AnyChange]) -> None:
-        self.stats.events += 1
-        self.stats.last_event_s = self.now_s()
+        listing = self._listing
+        if listing:
+            listing.objects += 1
+            if listing.objects > pager.OBJECTS_MAX:
+                raise self._endless()
+        else:
+            self.stats.events += 1
+            self.stats.last_event_s = self.now_s()
         try:
             if event.type == "DELETED":
                 key = raw_key(event.object)
                 change = self.state.delete(self.resource.kind, key) if key else None
+                if listing and key:
+                    listing.keys.discard(key)
             else:
-                change = self._put(self.resource.decode(event.object))
+                obj = self.resource.decode(event.object)
+                change = self._put(obj)
+                if listing:
+                    listing.keys.add(obj.key)
         except msgspec.ValidationError as error:
-            self._skip([DecodeFailure(raw_key(event.object), str(error))])
+            keys = self._skip([DecodeFailure(raw_key(event.object), str(error))])
+            if listing:
+                listing.keys.update(keys)
         else:
             if change:
                 changes.append(change)
+                if listing:
+                    listing.changes += 1
 
     def _resume_from(self, version: str) -> None:
         if is_older(version, self._version):

@@ -78,13 +78,47 @@ async def test_everything_is_listed_in_pages_then_watched(api: FakeApi, cluster:
         cluster.delete("services", ("default", "s01"))
         cluster.delete("namespaces", ("", "default"))
         await until(lambda: cluster.holds(follower.state))
-    asked = [(verb, params) for verb, plural, params in api.requests if plural == "services"]
+    asked = [
+        (verb, params) for verb, plural, params in api.requests if (plural, verb != "stream") == ("services", True)
+    ]
     queries = [params for verb, params in asked if verb == "watch"]
     assert len(asked) - len(queries) == 4  # pages of the list
     assert len(queries) == 1
     assert queries[0]["allowWatchBookmarks"] == "true"
     assert 300 <= int(queries[0]["timeoutSeconds"]) <= 600
     assert all(headers["Accept"] == "application/json" for headers in api.headers)
+
+
+async def test_lists_are_streamed_where_the_server_can(api: FakeApi, cluster: Cluster) -> None:
+    """Also again, after the watch is lost; objects that are gone then are deleted, and no others."""
+    api.streams = True
+    async with following(api, scope=Scope(kinds=(Namespace, Service, EndpointSlice))) as follower:
+        await until(lambda: len(follower.state.synced) == 3)
+        assert cluster.holds(follower.state)
+        cluster.put("services", service("new", "10.96.1.1"))
+        await until(lambda: cluster.holds(follower.state))
+        api.silent = True
+        cluster.delete("services", ("default", "s07"))
+        cluster.compact()
+        api.silent = False
+        await api.send("services", line({"type": "ERROR", "object": expired().status}))
+        await until(lambda: cluster.holds(follower.state))
+        assert follower.removed == ["s07"]
+        assert follower.stats.kinds[Service].relists == {"expired": 1}
+    assert [verb for verb, plural, _ in api.requests if plural == "services"] == ["stream"] * 2
+
+
+async def test_a_server_that_refuses_streams_is_asked_once(api: FakeApi, cluster: Cluster) -> None:
+    async with following(api) as follower:
+        for lists in (1, 2):
+            await until(lambda: bool(api.watching["services"]))
+            assert api.lists("services") == lists
+            cluster.put("services", service(f"s{lists}"))
+            cluster.compact()
+            await api.send("services", line({"type": "ERROR", "object": expired().status}))
+            await until(lambda: api.lists("services") > lists)  # noqa: B023 - it is awaited here
+        assert not follower.stats.kinds[Service].errors["422"]
+    assert [verb for verb, _, _ in api.requests].count("stream") == 1
 
 
 async def test_selectors_reach_the_server(api: FakeApi) -> None:
@@ -333,7 +367,7 @@ async def test_a_list_whose_pages_expire_is_made_in_one_piece(api: FakeApi, clus
         await until(lambda: Service in follower.state.synced)
         assert set(follower.state.services) == set(cluster.objects["services"])
         assert follower.removed == ["s00"]
-        assert api.requests[2][2] == {}
+        assert [params for verb, _, params in api.requests if verb == "list"][2] == {}
 
 
 async def test_the_request_rate_is_limited(api: FakeApi) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from fake_api import TYPES, Cluster, RefusedError, expired, line, service, until
+from fake_api import TYPES, Cluster, Json, RefusedError, expired, line, refuse_initial_events, service, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -33,6 +33,7 @@ class MemoryApi:
     cluster: Cluster
     chunk_bytes: int
     faults: deque[str] = field(default_factory=deque)
+    streams: bool = False
     server: str = "memory"
 
     def _fault(self) -> str:
@@ -57,21 +58,26 @@ class MemoryApi:
 
     @asynccontextmanager
     async def stream(self, _path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        if not self.streams:
+            refuse_initial_events(params)
         await asyncio.sleep(0)
         if self._fault() == "error":
             raise ApiServerError(self.server, "internal", 500)
+        if "sendInitialEvents" in params:
+            yield self._chunks(self.cluster.version, list(self.cluster.initial_events("services")))
+            return
         at = int(params["resourceVersion"])
         try:
             list(self.cluster.events("services", at))
         except RefusedError as error:
             raise self._failed(error) from error
-        yield self._chunks(at)
+        yield self._chunks(at, [])
 
-    async def _chunks(self, at: int) -> AsyncIterator[bytes]:
+    async def _chunks(self, at: int, initial: list[tuple[int, Json]]) -> AsyncIterator[bytes]:
         while True:
             changed = self.cluster.changed
             try:
-                told = list(self.cluster.events("services", at))
+                told, initial = [*initial, *self.cluster.events("services", at)], []
             except RefusedError:
                 yield line({"type": "ERROR", "object": expired().status})
                 return
@@ -109,12 +115,12 @@ STEPS = st.one_of(
 )
 
 
-async def _play(steps: list[tuple[str, str, int]], chunk_bytes: int) -> None:
+async def _play(steps: list[tuple[str, str, int]], chunk_bytes: int, *, streams: bool) -> None:
     cluster, state, batches = Cluster(), State(), list[list[AnyChange]]()
     deleted: set[Key] = set()
     for name in "abc":
         cluster.put("services", service(name, "10.0.0.1"))
-    api = MemoryApi(cluster, chunk_bytes)
+    api = MemoryApi(cluster, chunk_bytes, streams=streams)
 
     def on_change(changes: list[AnyChange]) -> None:
         batches.append(changes)
@@ -166,12 +172,12 @@ async def _play(steps: list[tuple[str, str, int]], chunk_bytes: int) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(STEPS, max_size=40), st.sampled_from([1, 7, 100, 10_000]))
+@given(st.lists(STEPS, max_size=40), st.sampled_from([1, 7, 100, 10_000]), st.booleans())
 def test_any_sequence_of_changes_and_faults_ends_in_agreement(
-    steps: list[tuple[str, str, int]], chunk_bytes: int
+    steps: list[tuple[str, str, int]], chunk_bytes: int, streams: bool
 ) -> None:
     with capture_logs() as logs:
-        asyncio.run(_play(steps, chunk_bytes))
+        asyncio.run(_play(steps, chunk_bytes, streams=streams))
     assert not [entry for entry in logs if entry["log_level"] == "error"]
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from fake_api import refuse_initial_events
 
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
@@ -38,7 +39,7 @@ class Api:
 
     def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         assert path
-        assert params
+        refuse_initial_events(params)
 
         @asynccontextmanager
         async def silent() -> AsyncIterator[AsyncIterator[bytes]]:

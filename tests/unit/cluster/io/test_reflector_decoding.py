@@ -16,9 +16,9 @@ from kdns.cluster.watch import (
     RESOURCES,
     Lines,
     backoff_s,
-    check_object,
     decode_event,
     decode_list,
+    ends_initial_events,
     is_older,
     raw_key,
     resource_version_of,
@@ -95,7 +95,7 @@ def test_another_type_is_an_error_and_never_an_empty_list(items: Any, types: dic
 def test_so_is_an_event_about_another_type(what: str, obj: Any) -> None:
     event = {"type": what, "object": obj | named("a") if isinstance(obj, dict) else obj}
     with pytest.raises(DECODE_ERRORS):
-        check_object(RESOURCES[Service], decode_event(json.dumps(event).encode()).object)
+        decode_event(RESOURCES[Service], json.dumps(event).encode())
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_is_no_list_is_unreadable(body: bytes) -> None:
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda v: json.dumps(v).encode())
 )
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    for read in (lambda: decode_list(RESOURCES[Service], body), lambda: decode_event(body)):
+    for read in (lambda: decode_list(RESOURCES[Service], body), lambda: decode_event(RESOURCES[Service], body)):
         with contextlib.suppress(*DECODE_ERRORS):
             read()
 
@@ -146,8 +146,34 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     ],
 )
 def test_what_an_event_is_about(obj: bytes, key: Key | None, version: str) -> None:
-    event = decode_event(b'{"type":"MODIFIED","object":%s}' % obj)
-    assert (event.type, raw_key(event.object), resource_version_of(event.object)) == ("MODIFIED", key, version)
+    raw = msgspec.Raw(obj)
+    assert (raw_key(raw), resource_version_of(raw)) == (key, version)
+
+
+@pytest.mark.parametrize("kind", RESOURCES)
+@pytest.mark.parametrize("what", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["as Go writes it", "with spaces"])
+def test_each_event_is_read(kind: type[Object], what: str, separators: tuple[str, str]) -> None:
+    types = {"kind": kind.__name__, "apiVersion": RESOURCES[kind].api_version}
+    text = json.dumps({"type": what, "object": types | named("a")}, separators=separators)
+    event = decode_event(RESOURCES[kind], text.encode())
+    assert (event.type, raw_key(event.object)) == (what, ("n", "a"))
+    assert RESOURCES[kind].decode(event.object).key[1] == "a"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ends"),
+    [
+        ({"annotations": {"k8s.io/initial-events-end": "true"}}, True),
+        ({"annotations": {"k8s.io/initial-events-end": "false"}}, False),
+        ({"annotations": {}}, False),
+        ({"annotations": None}, False),
+        ({"annotations": 5}, False),
+        ({}, False),
+    ],
+)
+def test_which_bookmark_ends_the_initial_events(metadata: dict[str, Any], ends: bool) -> None:
+    assert ends_initial_events(msgspec.Raw(json.dumps({"metadata": metadata}).encode())) is ends
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
+from fake_api import refuse_initial_events
 
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
@@ -45,7 +46,7 @@ class Lists:
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
         assert path
-        assert params
+        refuse_initial_events(params)
 
         async def chunks() -> AsyncIterator[bytes]:
             yield GONE
@@ -110,7 +111,7 @@ class Refusing:
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
         assert path
-        assert params
+        refuse_initial_events(params)
 
         async def chunks() -> AsyncIterator[bytes]:
             await asyncio.Event().wait()
