@@ -103,7 +103,10 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"kdns.cli.{cmd_name}"), cmd_name)
+        from kdns.runtime.tls import without_system_authorities  # noqa: PLC0415 - the help of all needs no TLS
+
+        with without_system_authorities():
+            command: click.Command = getattr(import_module(f"kdns.cli.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shlex
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,23 @@ def test_a_full_disk_is_one_line_and_a_status(line: str, unbuffered: str) -> Non
 
 def test_there_is_no_other_command() -> None:
     assert main.get_command(click.Context(main), "main") is None
+
+
+def test_a_start_reads_no_authorities_of_the_system() -> None:
+    """aiohttp reads them twice, for contexts that kdns does not use. Those that are made later have them."""
+    program = (
+        "import ssl, sys, click\n"
+        "from kdns.cli.main import main\n"
+        "main.get_command(click.Context(main), 'serve')\n"
+        "from aiohttp import connector\n"
+        "unused = connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED\n"
+        "assert [each.cert_store_stats()['x509'] for each in unused] == [0, 0]\n"
+        "assert unused[0].verify_mode == ssl.CERT_REQUIRED\n"
+        "print(ssl.create_default_context().cert_store_stats()['x509'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) == ssl.create_default_context().cert_store_stats()["x509"]
 
 
 def test_help_imports_no_command() -> None:
