@@ -9,9 +9,10 @@ from struct import unpack_from
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from kdns.dns.query import MAX_MESSAGE_BYTES
+from kdns.dns.names import skip_name
+from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES
 from kdns.dns.types import OPT, SOA
-from kdns.dns.wire import records
+from kdns.dns.wire import addresses, records
 
 PATH: Final = "/dns-query"
 MEDIA_TYPE: Final = "application/dns-message"
@@ -20,6 +21,12 @@ NO_RECORDS_S: Final = 5
 """The cache lifetime of a response without records, in seconds, as in CoreDNS."""
 MAX_AGE_S: Final = 3600
 """The longest cache lifetime of a response, in seconds, as in CoreDNS."""
+
+_QUESTIONS_AT: Final = 4
+_ONE: Final = b"\0\1"
+# positions in a record whose owner is a pointer
+_TTL_AT: Final = 6
+_RDLENGTH_AT: Final = 10
 
 
 class HttpRequest(NamedTuple):
@@ -79,6 +86,12 @@ def max_age_s(wire: bytes) -> int:
     A negative one is not cached longer than MINIMUM of its SOA (RFC 2308 §5).
     """
     try:
+        if wire.startswith(_ONE, _QUESTIONS_AT):
+            places = addresses(wire, skip_name(wire, HEADER_BYTES) + 4)
+            if places:
+                return min(
+                    MAX_AGE_S, *[int.from_bytes(wire[place + _TTL_AT : place + _RDLENGTH_AT]) for place in places]
+                )
         found = [record for record in records(wire) if record.rtype != OPT]
     except ValueError:
         return 0
