@@ -120,7 +120,7 @@ DOORS = {
     "dns": ("kdns.dns.zonefile", "kdns.plugins.tsig.signature"),
     "dnslib": ("kdns.dns.message", "kdns.testing"),
     "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
-    "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
+    "h2": ("kdns.upstream.io.http",),
     "hpack": ("kdns.dnsserver.doh.header_blocks",),
     "jinja2": ("kdns.status.render",),
     "jsonpatch": ("kdns.controlplane.server.patch",),

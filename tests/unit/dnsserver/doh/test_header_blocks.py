@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.dnsserver.doh.header_blocks import MAX_BLOCK_BYTES, MAX_DECODED, MAX_FIELDS, Decoder, Encoder
+from kdns.dnsserver.doh.fields import Fields
+from kdns.dnsserver.doh.frames import ErrorCode, Http2Error
+from kdns.dnsserver.doh.header_blocks import (
+    MAX_BLOCK_BYTES,
+    MAX_DECODED,
+    MAX_FIELDS,
+    MAX_HUFFMAN_STEPS,
+    Decoder,
+    Encoder,
+    _huffman_steps,
+)
+from kdns.dnsserver.doh.http2 import MAX_FIELD_BYTES
 
 FIELDS: tuple[tuple[str, str], ...] = (
     (":status", "200"),
@@ -21,13 +32,89 @@ steps = st.lists(st.tuples(blocks, st.sampled_from((None, None, None, 0, 64, 409
 
 @given(steps)
 def test_blocks_are_decoded_as_by_hpack(steps: list[tuple[list[tuple[str, str, bool]], int | None]]) -> None:
-    client, decoder, plain = hpack.Encoder(), Decoder(), hpack.Decoder()
+    client, decoder, plain = hpack.Encoder(), Decoder(list, MAX_FIELD_BYTES), hpack.Decoder()
     for fields, table_size in steps:
         if table_size is not None:
             client.header_table_size = table_size
         for _ in range(3):  # the first adds to the table, the second is kept, the third is found
             block = client.encode(fields)
-            assert decoder.decode(block, raw=True) == plain.decode(block, raw=True)
+            assert decoder.value(block) == plain.decode(block, raw=True)
+
+
+texts = st.binary(max_size=40) | st.sampled_from((b"", b"/dns-query?dns=AAAB", b"\xff" * 130))
+
+
+@st.composite
+def literals(draw: st.DrawFn) -> bytes:
+    """A field with its value, of each form of RFC 7541 §6.2, whole or not."""
+    first = draw(st.sampled_from((0x00, 0x10, 0x40)))
+    mask = 0x3F if first == 0x40 else 0x0F
+    index = draw(st.integers(0, 80))
+    head = bytes((first | index,)) if index < mask else bytes((first | mask, index - mask))
+    parts: list[bytes | bytearray] = []
+    for _ in range(1 if index else 2):
+        text = draw(texts)
+        is_huffman = draw(st.booleans())
+        if is_huffman and draw(st.booleans()):
+            text = hpack.huffman.HuffmanEncoder(hpack.huffman_constants.REQUEST_CODES, LENGTHS).encode(text)
+        length = len(text) + draw(st.sampled_from((0, 0, 0, 0, 1, -1)))
+        prefix = hpack.hpack.encode_integer(max(0, length), 7)
+        prefix[0] |= 0x80 * is_huffman
+        parts += [prefix, text]
+    return head + b"".join(parts)
+
+
+LENGTHS = hpack.huffman_constants.REQUEST_CODES_LENGTH
+indexed = st.integers(0x80, 0xFF).map(lambda first: bytes((first,)))
+resized = st.sampled_from((b"\x20", b"\x3f\x45", b"\x3f\xe1\x1f", b"\x3f\xff\xff\xff\x0f"))
+raw_blocks = st.lists(indexed | indexed | literals() | resized | st.binary(max_size=4), max_size=MAX_FIELDS + 2)
+
+
+@given(st.lists(st.tuples(raw_blocks.map(b"".join), st.booleans()), max_size=10))
+def test_any_block_is_decoded_as_by_hpack(blocks: list[tuple[bytes, bool]]) -> None:
+    decoder, plain = Decoder(list, MAX_FIELD_BYTES), hpack.Decoder(MAX_FIELD_BYTES)
+    twice = (each for pair in zip(blocks, blocks, strict=True) for each in pair)  # the second may be kept
+    for block, are_trailers in twice:
+        decode = decoder.fields if are_trailers else decoder.value
+        try:
+            expected = plain.decode(block, raw=True)
+        except (hpack.HPACKError, IndexError):
+            with pytest.raises(Http2Error):
+                decode(block)
+            return
+        assert decode(block) == expected
+
+
+def test_trailers_that_change_the_table_are_no_reason_for_stale_values() -> None:
+    decoder = Decoder(list, MAX_FIELD_BYTES)
+    decoder.value(b"\x40\x01a\x01b")
+    assert decoder.value(b"\xbe") == [(b"a", b"b")]
+    decoder.fields(b"\x40\x01c\x01d")
+    assert decoder.value(b"\xbe") == [(b"c", b"d")]
+
+
+def test_a_few_bytes_that_name_many_are_refused() -> None:
+    decoder = Decoder(list, MAX_FIELD_BYTES)
+    decoder.value(b"\x40\x01a" + bytes(hpack.hpack.encode_integer(4000, 7)) + b"v" * 4000)
+    for count in (3, MAX_FIELDS, 10_000):
+        block = b"\xbe" * count
+        if count == 3:
+            assert len(decoder.value(block)) == count
+        else:
+            with pytest.raises(Http2Error) as caught:
+                decoder.value(block)
+            assert caught.value.code == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_steps_of_huffman_codes_are_bounded() -> None:
+    encoder = hpack.huffman.HuffmanEncoder(hpack.huffman_constants.REQUEST_CODES, LENGTHS)
+    decoder = Decoder(list, MAX_FIELD_BYTES)
+    for first in range(256):
+        text = bytes((first, *range(10), first))
+        encoded = encoder.encode(text)
+        if len(encoded) < 0x7F:
+            assert decoder.value(b"\x04" + bytes((0x80 | len(encoded),)) + encoded) == [(b":path", text)]
+        assert len(_huffman_steps) <= MAX_HUFFMAN_STEPS
 
 
 def fields_of(client: hpack.Decoder, block: bytes) -> list[tuple[str, str]]:
@@ -70,22 +157,19 @@ def test_a_table_that_shrinks_is_announced_once(wanted: tuple[int, ...], announc
         (b"\x00\x01a" + bytes([MAX_BLOCK_BYTES - 3]) + b"v" * (MAX_BLOCK_BYTES - 3), False),
     ],
 )
-def test_small_blocks_that_leave_the_table_are_decoded_once(
-    monkeypatch: pytest.MonkeyPatch, block: bytes, *, is_kept: bool
-) -> None:
-    decoder = Decoder()
-    first = decoder.decode(block, raw=True)
-    plain, decoded = hpack.Decoder.decode, []
+def test_small_blocks_that_leave_the_table_are_decoded_once(block: bytes, *, is_kept: bool) -> None:
+    read: list[Fields] = []
 
-    def counted(self: hpack.Decoder, data: bytes, raw: bool = False) -> object:
-        decoded.append(data)
-        return plain(self, data, raw)
+    def noted(fields: Fields) -> Fields:
+        read.append(fields)
+        return fields
 
-    monkeypatch.setattr(hpack.Decoder, "decode", counted)
-    assert decoder.decode(block, raw=True) == first
-    assert decoded == ([] if is_kept else [block])
+    decoder = Decoder(noted, MAX_FIELD_BYTES)
+    first = decoder.value(block)
+    assert decoder.value(block) == first
+    assert len(read) == (1 if is_kept else 2)
     for number in range(2 * MAX_DECODED):
-        decoder.decode(b"\x00\x01a\x01" + bytes([number]))
-    decoded.clear()
-    decoder.decode(block, raw=True)
-    assert decoded == [block]
+        decoder.value(b"\x00\x01a\x01" + bytes([number]))
+    read.clear()
+    decoder.value(block)
+    assert read == [first]
