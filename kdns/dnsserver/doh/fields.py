@@ -9,9 +9,7 @@ from typing import Final, NamedTuple
 
 Fields = Sequence[tuple[bytes, bytes]]
 
-_REQUIRED: Final = frozenset({b":method", b":scheme", b":path"})
-_OF_CONNECT: Final = frozenset({b":method", b":authority"})
-_SINGLE: Final = _REQUIRED | _OF_CONNECT | {b"host", b"content-length", b"te"}
+_SINGLE: Final = (b":method", b":scheme", b":authority", b":path", b"host", b"content-length", b"te")
 """Fields that a request has once."""
 _CONNECTION: Final = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
 """Fields of HTTP/1.1 (RFC 9113 §8.2.2)."""
@@ -40,20 +38,22 @@ def request_head(fields: Fields) -> RequestHead | None:
         names = [name for name, _ in fields]
         if any(names.count(name) > 1 for name in _SINGLE):
             return None
-    method, path, length = values.get(b":method", b""), values.get(b":path", b""), values.get(b"content-length")
+    method, path, length = values.get(b":method"), values.get(b":path"), values.get(b"content-length")
     host = values.get(b"host")
     authority = values.get(b":authority", host)
     if method == b"CONNECT":
-        is_complete = values.keys() >= _OF_CONNECT and b":scheme" not in values and b":path" not in values
+        is_complete = path is None and b":scheme" not in values
     else:
-        is_complete = values.keys() >= _REQUIRED and path != b"" and authority is not None
-    if not is_complete or (host is not None and host != authority) or not _are_well_formed(fields, _REQUEST_LINES):
+        is_complete = bool(method and path) and b":scheme" in values
+    if not is_complete or authority is None or (host is not None and host != authority):
+        return None
+    if not _are_well_formed(fields, values, _REQUEST_LINES):
         return None
     if length is not None and not _LENGTH.fullmatch(length):
         return None
     return RequestHead(
-        method.decode("latin-1"),
-        path.decode("latin-1"),
+        (method or b"").decode("latin-1"),
+        (path or b"").decode("latin-1"),
         values.get(b"content-type", b"").decode("latin-1"),
         None if length is None else int(length),
     )
@@ -61,12 +61,11 @@ def request_head(fields: Fields) -> RequestHead | None:
 
 def are_trailers(fields: Fields) -> bool:
     """Returns whether the fields may follow a request's body: they are well-formed, without pseudo-header fields."""
-    return _are_well_formed(fields, _REGULAR_LINES)
+    return _are_well_formed(fields, dict(fields), _REGULAR_LINES)
 
 
-def _are_well_formed(fields: Fields, lines: re.Pattern[bytes]) -> bool:
+def _are_well_formed(fields: Fields, values: dict[bytes, bytes], lines: re.Pattern[bytes]) -> bool:
     text = b"\n".join((*chain.from_iterable(fields), b""))
-    values = dict(fields)
     return (
         lines.fullmatch(text) is not None
         and text.count(b"\n") == 2 * len(fields)

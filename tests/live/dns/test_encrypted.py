@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from dns_client import packet, rcode
 from encrypted_server import DoqClient, Encrypted, encrypted
 from fake_api import until
+from fake_upstream import fake_server
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
@@ -157,6 +158,41 @@ def h2_queries(client: h2.connection.H2Connection, count: int) -> bytes:
         client.send_headers(stream, [*fields, ("content-type", MEDIA_TYPE)])
         client.send_data(stream, QUERY, end_stream=True)
     return client.data_to_send()
+
+
+async def test_the_last_answers_over_http2_come_before_the_goodbye(tmp_path: Path) -> None:
+    """Of a connection whose `maxtcpqueries` are asked, although the answers wait for an upstream."""
+    options = "timeouts {\nmaxtcpqueries 2\n}"
+    async with fake_server() as upstream, encrypted(tmp_path, options, f"forward . {upstream.spec.address}") as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        writer.write(h2_queries(client, 2))
+        async with asyncio.timeout(60):
+            events = client.receive_data(await reader.read(-1))
+        writer.close()
+        assert {event.stream_id for event in events if isinstance(event, h2.events.StreamEnded)} == {1, 3}
+        assert isinstance(events[-1], h2.events.ConnectionTerminated)
+        assert (events[-1].error_code, events[-1].last_stream_id) == (0, 3)
+
+
+async def test_a_server_that_stops_says_goodbye_over_http2(tmp_path: Path) -> None:
+    async with encrypted(tmp_path) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        writer.write(h2_queries(client, 1))
+        async with asyncio.timeout(60):
+            while not any(
+                isinstance(each, h2.events.StreamEnded) for each in client.receive_data(await reader.read(1))
+            ):
+                pass
+    async with asyncio.timeout(60):
+        events = client.receive_data(await reader.read(-1))
+    writer.close()
+    (goodbye,) = events
+    assert isinstance(goodbye, h2.events.ConnectionTerminated)
+    assert (goodbye.error_code, goodbye.last_stream_id) == (0, 1)
 
 
 def responses_by_record(made: Encrypted, port: int, count: int) -> list[int]:
