@@ -137,6 +137,7 @@ CONNECTION_ERRORS = {
     ),
     "an index that means nothing": (GREETING + frame(HEADERS, END_HEADERS, 1, b"\xfe"), K),
     "a field that is cut": (GREETING + frame(HEADERS, END_HEADERS, 1, b"\x04\x05/a"), K),
+    "a Huffman code that is not whole": (GREETING + frame(HEADERS, END_HEADERS, 1, b"\x04\x81\x00"), K),
     "a wrong Huffman code": (GREETING + frame(HEADERS, END_HEADERS, 1, b"\x04\x84\xff\xff\xff\xff"), K),
     "more data than the connection's window": (
         GREETING
@@ -404,6 +405,19 @@ def test_the_window_of_a_client_is_opened_again() -> None:
         assert (request.body, request.is_cut) == (bytes((number,)) * MAX_MESSAGE_BYTES, False)
         codec.respond(stream, OK, (), b"x")
         client.receive_data(codec.to_send())
+
+
+def test_the_window_of_what_is_given_up_is_opened_again() -> None:
+    codec, opened_bytes = greeted(), 0
+    for stream in range(1, 101, 2):
+        body = frame(DATA, 0, stream, bytes(16000))
+        codec.receive(headers(*PSEUDO, stream=stream) + body)
+        codec.receive(frame(RST_STREAM, 0, stream, bytes(4)) + body)
+        for kind, _, updated, payload in frames_of(codec.to_send()):
+            if kind == WINDOW_UPDATE:
+                assert updated == 0
+                opened_bytes += int.from_bytes(payload, "big")
+    assert 0 <= 100 * 16000 - opened_bytes < CONNECTION_WINDOW_BYTES // 4
 
 
 def test_a_body_that_is_too_long_is_answered_and_its_end_dropped() -> None:
