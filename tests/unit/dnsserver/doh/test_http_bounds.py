@@ -22,13 +22,14 @@ from kdns.dnsserver.doh.http2 import MAX_CONTINUATIONS, MAX_FIELD_BYTES, MAX_SET
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b"")
 POST = [(":method", "POST"), (":scheme", "https"), (":authority", "x"), (":path", "/")]
-RESIZED = b"\x20\x3f\xe1\x1f"  # the table's size is 0 and 4096 again
 
 
 def block(size_bytes: int) -> bytes:
-    """A field block of this length; its request has a target of one byte."""
-    fields = RESIZED + hpack.Encoder().encode(POST)
-    return b"\x20" * (size_bytes - len(fields)) + fields
+    """A field block of this length, most of it long Huffman codes; its request has a target of one byte."""
+    codes = "\x02" * max(0, (size_bytes - 80) * 8 // 28)
+    fields = hpack.Encoder().encode([*POST, ("a", codes)])
+    left_bytes = size_bytes - len(fields) - len(b"\0\1b\0")
+    return fields + b"\0\1b" + bytes((left_bytes,)) + b"x" * left_bytes
 
 
 OPEN = frame(HEADERS, END_HEADERS, 1, block(100))
