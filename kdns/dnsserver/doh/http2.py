@@ -185,7 +185,7 @@ class Http2:
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """Answers a request, unless the client cancelled it."""
         if stream in self._unanswered:
-            fields = ((":status", f"{status:d}"), ("content-length", str(len(body))), *headers)
+            fields = ((":status", str(int(status))), ("content-length", str(len(body))), *headers)
             self._unsent.append(frame(HEADERS, END_HEADERS, stream, self._encoder.encode(fields)))
             self._send(stream, body)
 

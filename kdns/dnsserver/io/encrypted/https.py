@@ -27,6 +27,8 @@ from kdns.runtime.connections import ConnectionKind, Connections, Listener, is_l
 SLICE_BYTES: Final = 1024
 """The bytes of one connection that are parsed in a turn: some requests."""
 
+_OK: Final = HTTPStatus.OK  # in CPython 3.11 the attribute takes 0.5 µs
+
 
 class AddressConnections(Connections):
     """The connections of one address, which are also counted for the process."""
@@ -203,8 +205,8 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._refuse(stream, Refusal(HTTPStatus.NOT_IMPLEMENTED, "zones are transferred over TCP, TLS and QUIC"))
         elif wire:
             headers = (("content-type", MEDIA_TYPE), ("cache-control", f"max-age={max_age_s(wire)}"))
-            self._codec.respond(stream, HTTPStatus.OK, headers, wire)
-            self._count(HTTPStatus.OK)
+            self._codec.respond(stream, _OK, headers, wire)
+            self._count(_OK)
             exchange.sent(self._loop.time())
         elif exchange.request is None:
             self._refuse(stream, Refusal(HTTPStatus.BAD_REQUEST, "not a query of DNS"))
