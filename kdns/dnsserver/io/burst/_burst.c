@@ -53,13 +53,14 @@ static double monotonic_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* The number of an attribute; -1 with an exception. Numbers of answers are not negative. */
+/* The number of an attribute; -1 with an exception. Numbers of answers are not negative, and can be added to. */
 static Py_ssize_t number_of(PyObject *object, PyObject *name) {
     PyObject *value = PyObject_GetAttr(object, name);
     Py_ssize_t number = value ? PyLong_AsSsize_t(value) : -1;
     Py_XDECREF(value);
-    if (number < 0 && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%U is negative", name);
-    return number;
+    if (number >= 0 && number <= PY_SSIZE_T_MAX / 2) return number;
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%U is out of range", name);
+    return -1;
 }
 
 static int add_to(PyObject *object, PyObject *name, Py_ssize_t more) {
