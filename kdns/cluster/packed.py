@@ -88,6 +88,12 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
             if conditions is None or conditions.ready is not False:
                 yield EndpointAddress(address, hostname, pod, zone or "")
 
+    def bare_addresses(self) -> list[bytes]:
+        """Returns the addresses of ready endpoints, without what may be in their names."""
+        conditions = [traits[0] for traits in self.traits]
+        both = zip(self.packed_addresses(), conditions, strict=True)
+        return [address for address, one in both if one is None or one.ready is not False]
+
 
 def packed_slice(endpoint_slice: EndpointSlice, same: Same) -> EndpointSlice:
     """Returns an equal slice whose endpoints are packed, if all of them can be."""
@@ -142,6 +148,14 @@ def ready_addresses(endpoint_slice: EndpointSlice) -> Iterable[EndpointAddress]:
     if endpoint_slice.address_type == "FQDN" or endpoints is None:
         return ()
     return endpoints.ready_addresses() if isinstance(endpoints, PackedEndpoints) else _ready_addresses(endpoints)
+
+
+def bare_addresses(endpoint_slice: EndpointSlice) -> list[bytes]:
+    """Returns the same addresses without what may be in their names, in less time."""
+    endpoints = endpoint_slice.endpoints
+    if isinstance(endpoints, PackedEndpoints) and endpoint_slice.address_type != "FQDN":
+        return endpoints.bare_addresses()
+    return [each.address for each in ready_addresses(endpoint_slice)]
 
 
 def _ready_addresses(endpoints: Iterable[Endpoint]) -> Iterator[EndpointAddress]:

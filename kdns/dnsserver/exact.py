@@ -159,7 +159,9 @@ def exact_answer(
         return None
     found = zone.names.find(labels, qtype, key[KEY_HEADER_BYTES:name_end])
     do = edns is not None and edns.do
-    if found is None or zone.has_reply_before(key[KEY_HEADER_BYTES : name_end + 4], flags, do=do):
+    if found is None:
+        return None
+    if zone.checks and zone.has_reply_before(key[KEY_HEADER_BYTES : name_end + 4], flags, do=do):
         return None
     end = name_end + 4 + HEADER_BYTES - KEY_HEADER_BYTES
     opt = encode_opt(edns) if edns else b""
@@ -190,7 +192,8 @@ def _bodies(
     if room_bytes < 0:
         return None
     if additional:
-        additional, _ = fitting(additional, room_bytes)
+        if sum(map(len, additional)) > room_bytes:
+            additional, _ = fitting(additional, room_bytes)
     elif order.rotate and len(records) > 1:
         turns = order.turns((), records, next_turn())
         return tuple([b"".join([*map(records.__getitem__, turn), opt]) for turn in turns]), 0

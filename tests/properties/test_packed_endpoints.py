@@ -19,6 +19,7 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.packed import (
     PackedEndpoints,
+    bare_addresses,
     changed_addresses,
     packed_slice,
     ready_addresses,
@@ -78,6 +79,7 @@ def test_packed_and_decoded_endpoints_are_equal(one: EndpointSlice) -> None:
     assert told(made) == told(one)
     assert len(tuple(made.endpoints or ())) == len(made.endpoints or ())
     assert list(ready_addresses(made)) == list(ready_addresses(one))
+    assert bare_addresses(made) == bare_addresses(one) == [each.address for each in ready_addresses(one)]
     assert list(slice_addresses(made)) == list(slice_addresses(one))
     assert made == packed_slice(made, {}.setdefault) == packed_slice(unpacked_slice(made), {}.setdefault)
 

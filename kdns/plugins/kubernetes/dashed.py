@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from kdns.net import IPV4_BYTES, packed, unpacked
@@ -20,6 +21,11 @@ def dashed(address: bytes) -> str:
         return f"{first}-{second}-{third}-{fourth}"
     label = unpacked(address).replace(":", "-")
     return f"{'0' if label.startswith('-') else ''}{label}{'0' if label.endswith('-') else ''}"
+
+
+def dashed_ipv4(addresses: Sequence[bytes]) -> list[bytes]:
+    """Returns the labels of IPv4 addresses, in less time than one by one."""
+    return (b"%d-%d-%d-%d " * len(addresses) % tuple(b"".join(addresses))).split()
 
 
 def undashed(label: str) -> bytes:

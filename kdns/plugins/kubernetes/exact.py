@@ -7,20 +7,22 @@ the names of search paths that do not exist. The chain answers everything else, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from struct import pack
 from typing import Final
 
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
-from kdns.cluster.packed import ready_addresses
+from kdns.cluster.packed import PackedEndpoints, ready_addresses
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
-from kdns.dns.names import MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of, reversed_address
+from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of, reversed_address
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A
 from kdns.dnsserver.answers.response import Subject, ZoneSoa
 from kdns.dnsserver.exact import Found
-from kdns.net import packed
+from kdns.net import IPV4_BYTES, packed
 from kdns.plugins.kubernetes import subjects
+from kdns.plugins.kubernetes.dashed import dashed_ipv4
+from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.reverse import is_shown, ptr_targets
 from kdns.plugins.kubernetes.service import Node, endpoint_label, own_addresses, port_labels, weight_of
 from kdns.plugins.kubernetes.zone import FIXED, MAX_FIXED_LABELS, KubernetesZone, Zones
@@ -32,6 +34,7 @@ _SERVICE_LABELS: Final = 3
 _PORT_LABELS: Final = 5
 _PLAIN_LABEL: Final = re.compile(r"[a-z0-9_-]{1,63}")
 """A label whose text is its bytes."""
+_LENGTHS: Final = [bytes((size,)) for size in range(64)]
 _POINTER_BYTES: Final = 2
 _OWN: Final = b""
 """The label of the Service's own name, among those of its endpoints."""
@@ -93,7 +96,7 @@ class ClusterNames:
         if service is None or not is_shown(key[0], self._state, self._options):
             return self._absent(subject)
         slices = self._state.slices_by_service.get(key, {}).values()
-        if sum(len(endpoint_slice.endpoints or ()) for endpoint_slice in slices) > MAX_ENDPOINTS:
+        if sum([len(endpoint_slice.endpoints or ()) for endpoint_slice in slices]) > MAX_ENDPOINTS:
             return None
         if qtype == SRV:
             return self._ports(service, slices, labels, name, subject) if len(labels) == _PORT_LABELS else None
@@ -107,22 +110,19 @@ class ClusterNames:
         if service.is_external_name or self._options.ignore_empty_service:
             return None
         asked = labels[0].decode("latin-1"), labels[1].decode("latin-1")
-        hosts: dict[bytes, list[bytes]] = {}
+        hosts: list[tuple[bytes, bytes]] = []
         pairs: list[tuple[bytes, int]] = []
         if not service.is_headless:
-            hosts[_OWN] = list(filter(None, map(packed, service.virtual_ips)))
-            pairs = [(_OWN, number) for _ in hosts[_OWN] for number in _numbers(service.ports, asked)]
+            hosts = [(_OWN, address) for address in map(packed, service.virtual_ips) if address]
+            numbers = _numbers(service.ports, asked)
+            pairs = [(host, number) for host, _ in hosts for number in numbers]
         for endpoint_slice in slices if service.is_headless and self._options.endpoints else ():
-            if endpoint_slice.address_type == "FQDN":
+            found = None if endpoint_slice.address_type == "FQDN" else _hosts(endpoint_slice, self._options)
+            if found is None:
                 return None
+            hosts += found
             numbers = _numbers(endpoint_slice.ports or (), asked)
-            for endpoint in ready_addresses(endpoint_slice):
-                label = endpoint_label(endpoint, self._options)
-                if (endpoint.hostname or endpoint.pod) and not _PLAIN_LABEL.fullmatch(label):
-                    return None
-                host = bytes((len(label),)) + label.encode("ascii")
-                hosts.setdefault(host, []).append(endpoint.address)
-                pairs += [(host, number) for number in numbers]
+            pairs += [(host, number) for host, _ in found for number in numbers]
         if not pairs:
             return None
         return self._targets(pairs, hosts, name, 2 + len(labels[0]) + len(labels[1]), subject)
@@ -130,41 +130,55 @@ class ClusterNames:
     def _targets(
         self,
         pairs: Sequence[tuple[bytes, int]],
-        hosts: Mapping[bytes, Sequence[bytes]],
+        hosts: Sequence[tuple[bytes, bytes]],
         name: bytes,
         service_at: int,
         subject: Subject,
     ) -> Found | None:
         """Returns the records of these (host, port) pairs; `service_at` is where the Service's name is in `name`.
 
-        A host is the encoded label of an endpoint, or _OWN.
+        A host is the encoded label of an endpoint, or _OWN; `hosts` has it with each of its addresses.
         """
         service_name = name[service_at:]
-        if len(service_name) + max(map(len, hosts)) > MAX_NAME_BYTES:
+        if len(service_name) + 1 + MAX_LABEL_BYTES > MAX_NAME_BYTES:
             return None
         weight, rdata_bytes, start = weight_of(pairs), 6 + len(service_name), self._srv_start
         used = dict.fromkeys(pairs)
-        records = [
-            b"".join((start, pack("!HHHH", rdata_bytes + len(host), 0, weight, port), host, service_name))
-            for host, port in used
-        ]
+        starts = {
+            (size, port): start + pack("!HHHH", rdata_bytes + size, 0, weight, port)
+            for size, port in {(len(host), port) for host, port in used}
+        }
+        records = [starts[len(host), port] + host + service_name for host, port in used]
         at = HEADER_BYTES + len(name) + 4 + sum(map(len, records))
         zone_at = HEADER_BYTES + len(name) - self._zone_bytes
         base = service_name[: -self._zone_bytes] + pack("!H", POINTER | zone_at)
+        additional = self._additional(dict.fromkeys([host for host, _ in used]), hosts, at, base)
+        is_near = at + sum(map(len, additional)) <= MAX_OFFSET
+        return Found(NOERROR, (subject,), None, tuple(records), tuple(additional)) if is_near else None
+
+    def _additional(
+        self, targets: Collection[bytes], hosts: Sequence[tuple[bytes, bytes]], at: int, base: bytes
+    ) -> list[bytes]:
+        """Returns the addresses of targets, in records that begin at `at`; `base` is what is behind the first label."""
+        fixed = self._fixed
+        if len(dict(hosts)) == len(hosts):
+            near = [(host, address) for host, address in hosts if host in targets]
+            host, address = near[0]
+            pointer = pack("!H", POINTER | at + len(host))
+            middle = {size: pointer + one for size, one in fixed.items()}
+            others = [host + middle[len(address)] + address for host, address in near[1:]]
+            return [host + base + fixed[len(address)] + address, *others]
         additional: list[bytes] = []
-        for host in {host: None for host, _ in used}:
+        for host in targets:
             owner, host_at = host + base, at
             if len(base) > _POINTER_BYTES:
                 base = pack("!H", POINTER | at + len(host))
-            addresses = hosts[host]
-            if len(addresses) > 1:
-                addresses = sorted(dict.fromkeys(addresses), key=len)  # A before AAAA
-            for address in addresses:
-                record = owner + self._fixed[len(address)] + address
-                additional.append(record)
-                at += len(record)
-                owner = pack("!H", POINTER | host_at) if len(addresses) > 1 else owner
-        return Found(NOERROR, (subject,), None, tuple(records), tuple(additional)) if at <= MAX_OFFSET else None
+            own = dict.fromkeys([address for each, address in hosts if each == host])
+            for address in sorted(own, key=len):  # A before AAAA
+                additional.append(owner + fixed[len(address)] + address)
+                at += len(additional[-1])
+                owner = pack("!H", POINTER | host_at)
+        return additional
 
     def _pointer(self, labels: Sequence[bytes]) -> Found | None:
         """Returns the PTR record of an address, if it has one name."""
@@ -185,6 +199,25 @@ class ClusterNames:
         return Found(
             NOERROR, (subject,), None, (QUESTION_POINTER + pack("!HHIH", PTR, IN, self.ttl_s, len(name)) + name,)
         )
+
+
+def _hosts(endpoint_slice: EndpointSlice, options: Options) -> list[tuple[bytes, bytes]] | None:
+    """Returns the encoded label and the address of each ready endpoint; None if a label's bytes are not its text."""
+    endpoints = endpoint_slice.endpoints
+    if (
+        isinstance(endpoints, PackedEndpoints)
+        and endpoints.width == IPV4_BYTES
+        and not (endpoints.hostnames or options.endpoint_pod_names)
+    ):
+        addresses = endpoints.bare_addresses()
+        labels = dashed_ipv4(addresses)
+    else:
+        ready = [*ready_addresses(endpoint_slice)]
+        texts = [endpoint_label(each, options) for each in ready]
+        if not all(map(_PLAIN_LABEL.fullmatch, texts)):
+            return None
+        addresses, labels = [each.address for each in ready], [text.encode("ascii") for text in texts]
+    return [(_LENGTHS[len(label)] + label, address) for label, address in zip(labels, addresses, strict=True)]
 
 
 def _numbers(ports: Iterable[ServicePort | EndpointPort], asked: tuple[str, str]) -> list[int]:

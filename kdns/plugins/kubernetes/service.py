@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
-from kdns.cluster.packed import EndpointAddress, ready_addresses
+from kdns.cluster.packed import EndpointAddress, bare_addresses, ready_addresses
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.rrset import Rdata, Srv
 from kdns.dns.types import CNAME, SRV, address_type
@@ -212,7 +212,7 @@ def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Op
     if service.is_external_name or options.ignore_empty_service:
         return None
     if service.is_headless:
-        found = [each.address for one in slices for each in ready_addresses(one)] if options.endpoints else []
+        found = [address for one in slices for address in bare_addresses(one)] if options.endpoints else []
         return address_node(found) if found else None
     return address_node(filter(None, map(packed, service.virtual_ips)))
 

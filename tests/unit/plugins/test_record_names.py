@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from kdns.dns.names import labels_of, reverse_range, reversed_address
-from kdns.plugins.kubernetes.dashed import dashed, undashed
+from kdns.plugins.kubernetes.dashed import dashed, dashed_ipv4, undashed
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,10 @@ def test_shorter_reverse_names_are_ranges(name: str, first: str, last: str) -> N
 def test_no_reverse_names(name: str) -> None:
     assert reverse_range(labels(name)) is None
     assert reversed_address(labels(name)) is None
+
+
+def test_labels_of_ipv4_addresses_are_those_of_each() -> None:
+    addresses = [ip_address(text).packed for text, _ in ADDRESSES if "." in text and ":" not in text]
+    assert dashed_ipv4(addresses) == [dashed(address).encode() for address in addresses]
+    assert len(addresses) == 3
+    assert dashed_ipv4([]) == []
