@@ -35,6 +35,7 @@ def _certificate(
     names = [*((x509.NameOID.ORGANIZATION_NAME, group) for group in groups), (x509.NameOID.COMMON_NAME, name)]
     subject = x509.Name([x509.NameAttribute(*each) for each in names])
     now = dt.datetime.now(dt.UTC)
+    signer = issuer.key if issuer else key
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -45,7 +46,24 @@ def _certificate(
         .not_valid_after(now + dt.timedelta(hours=end_h))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
-        .sign(issuer.key if issuer else key, hashes.SHA256())
+        # Clients of CPython 3.13 and later require these (VERIFY_X509_STRICT).
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=issuer is None,
+                crl_sign=issuer is None,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            critical=True,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
     )
 
 
