@@ -6,6 +6,7 @@ A connection is new until the server admits it, which it does for a client that 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import sys
@@ -157,6 +158,8 @@ class HttpServer(web.Server):
                 asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None
             )
         except OSError as error:
+            if error.errno is None:  # so asyncio says from CPython 3.13 on
+                error = OSError(errno.EADDRNOTAVAIL, str(error))
             raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
         sockets = [sock.dup() for sock in bound.sockets]  # asyncio binds them, but accepts without a bound
         bound.close()
