@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kdns.plugins.kubernetes import plugin as kubernetes
 from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
+PROJECT = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FILES = [DEPLOY / name for name in yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]]
 
 
@@ -183,7 +185,8 @@ def test_the_corefile_is_mounted_where_the_arguments_say() -> None:
 
 def test_the_image() -> None:
     text = (DEPLOY / "Containerfile").read_text()
-    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"docker.io/library/python:3.11-slim"}
+    (version,) = set(re.findall(r"^FROM docker\.io/library/python:(\S+)-slim", text, re.MULTILINE))
+    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
     assert "-c constraints.txt ." in text
     assert f"USER {POD['securityContext']['runAsUser']}:{POD['securityContext']['runAsGroup']}" in text
     assert 'ENTRYPOINT ["kdns", "serve"]' in text
