@@ -158,6 +158,7 @@ KINDS: Final = (
     Kind("kept, TCP", lambda _: range(CACHED), "tcp", ("-e",)),
     Kind("kept, DNS over TLS", lambda _: range(CACHED), "dot", ("-e",)),
     Kind("kept, DNS over HTTPS", lambda _: range(CACHED), "doh", ("-e", "-O", "doh-method=POST")),
+    Kind("kept, DNS over HTTPS with GET", lambda _: range(CACHED), "doh", ("-e", "-O", "doh-method=GET")),
 )
 ALL_MODES: Final = ("udp", "tcp", "dot", "doh")
 
