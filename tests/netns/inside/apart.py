@@ -76,7 +76,9 @@ def _run(run: Run, reports: Path, covered: str, arguments: Sequence[str]) -> int
         raise OSError(ctypes.get_errno(), "unshare")
     subprocess.run(["sh", "-c", _MOUNT, covered], check=True)
     os.environ["DATAPLANE"] = run[1]
-    sys.exit(pytest.main([*arguments, f"--junitxml={_report(reports, run)}", str(run[0])]))
+    code = pytest.main([*arguments, f"--junitxml={_report(reports, run)}", str(run[0])])
+    # a module that skips itself, as one about recorded cases that are not there, has no tests
+    sys.exit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)
 
 
 if __name__ == "__main__":
