@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from types import CoroutineType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, is_below, labels_of
@@ -368,8 +369,15 @@ def _for_once(reply: Reply) -> Reply:
     return reply and reply._replace(reuse=NEVER.and_then(reply.reuse))
 
 
-def discard(outcome: Coroutine[Any, Any, Exchange]) -> None:
-    """Closes a coroutine that never ran, without Python's warning."""
+def discard(outcome: Coroutine[Any, Any, object]) -> None:
+    """Closes a coroutine that never ran, and those that it was to await, without Python's warning.
+
+    CPython 3.12 keeps those for longer.
+    """
+    if isinstance(outcome, CoroutineType) and outcome.cr_frame:
+        for value in tuple(outcome.cr_frame.f_locals.values()):
+            if isinstance(value, CoroutineType):
+                discard(value)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         outcome.close()
