@@ -13,7 +13,7 @@ from itertools import count
 from struct import Struct
 from typing import Final, Protocol
 
-from kdns.dns.query import BARE_OPT_BYTES, Query, read_query
+from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, Query, read_query
 from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
 from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
@@ -44,6 +44,8 @@ _COUNTS: Final = Struct("!HHH")
 _COUNTS_AT: Final = 4
 """The position of the record counts in a head, which begins after the id."""
 
+_SHORTEST_BYTES: Final = HEADER_BYTES + 5
+"""A query for the root. A shorter packet has no key, and could have that of another one."""
 _QUESTION_TAIL: Final = -4
 _OPT_TAIL: Final = -15  # qtype, qclass and an OPT without options
 
@@ -60,7 +62,7 @@ def packet_key(packet: bytes) -> bytes:
     answer to such a packet (Query.has_key). No other key ends so.
     """
     cut = _OPT_TAIL if packet[11] else _QUESTION_TAIL
-    if packet[11] and (packet[-1] or packet[-2]):
+    if packet[11] and (packet[-1] or packet[-2] or len(packet) < _SHORTEST_BYTES):
         query = read_query(packet)
         if not isinstance(query, Query) or not query.has_key:
             return b""

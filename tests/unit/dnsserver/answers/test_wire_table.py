@@ -78,6 +78,13 @@ def test_no_packet_has_the_key_of_another_with_options() -> None:
     assert packet_key(COOKIE) == COOKIE[2:-12]
 
 
+def test_a_packet_that_is_too_short_has_not_the_key_of_a_query() -> None:
+    """The query is for the root, of a type above 255 and of class 0."""
+    root = b"\x12\x34" + b"\1\0\0\1\0\0\0\0\0\0" + b"\0" + b"\1\1" + b"\0\0"
+    assert packet_key(root) == root[2:]
+    assert packet_key(root[2:]) == b""
+
+
 def test_an_answer_keeps_the_id_and_takes_its_bodies_in_turn() -> None:
     packet = b"\x12\x34" + b"x" * 30
     made = Answer(b"0123456789", 20, (b"one", b"two", b"three"), answer().kind)
