@@ -195,9 +195,14 @@ def _bodies(
         if sum(map(len, additional)) > room_bytes:
             additional, _ = fitting(additional, room_bytes)
     elif order.rotate and len(records) > 1:
-        turns = order.turns((), records, next_turn())
-        return tuple([b"".join([*map(records.__getitem__, turn), opt]) for turn in turns]), 0
+        return in_turns(records, order, next_turn(), opt), 0
     return (b"".join((*records, *additional, opt)),), len(additional)
+
+
+def in_turns(records: Sequence[bytes], order: Order, turn: int, opt: bytes) -> tuple[bytes, ...]:
+    """Returns the records with `opt`, in each order that they take; `turn` is the first one."""
+    turns = order.turns((), records, turn)
+    return tuple([b"".join([*map(records.__getitem__, each), opt]) for each in turns])
 
 
 def plain_question(key: bytes) -> PlainQuestion | None:

@@ -21,7 +21,7 @@ from kdns.dnsserver.answers.answer import Answer, encode_head, limit_of, respons
 from kdns.dnsserver.answers.response import Reuse
 from kdns.dnsserver.answers.table import AnswerTable, Partition
 from kdns.dnsserver.chain import Block, is_linked
-from kdns.dnsserver.exact import KEY_HEADER_BYTES, PlainQuestion, labels_before
+from kdns.dnsserver.exact import KEY_HEADER_BYTES, PlainQuestion, in_turns, labels_before
 from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
 
@@ -240,8 +240,7 @@ class Forwarding(msgspec.Struct, eq=False):
         bodies: tuple[bytes, ...] = (records + opt,)
         if is_turned:
             each = [records[at : at + found.step] for at in range(0, len(records), found.step)]
-            turns = order.turns((), each, self.host.next_turn())
-            bodies = tuple([b"".join([*map(each.__getitem__, turn), opt]) for turn in turns])
+            bodies = in_turns(each, order, self.host.next_turn(), opt)
         head = encode_head(flags, 1, count, 0, bool(opt))
         if reuse is not None and route.keeper is not None and self.epoch == self.host.table.epoch:
             kind = response_kind(zone, counted, NOERROR, do, packet_bytes, stop + len(opt), route.keeper.plugin, "")

@@ -303,7 +303,7 @@ class Reflector:
         return Listing(frozenset(self.state.objects(self.resource.kind)), self.now_s())
 
     def _end_list(self, listing: Listing, version: str) -> None:
-        """Deletes what a complete list lacks. The watch goes on from `version`."""
+        """Deletes objects that a complete list lacks. The watch continues from `version`."""
         kind = self.resource.kind
         if not version:
             raise msgspec.DecodeError("the list has no metadata.resourceVersion")

@@ -25,7 +25,7 @@ MAX_BLOCK_BYTES: Final = 128
 MAX_FIELDS: Final = 16
 """Longer blocks are not kept, nor those with more fields: a few bytes may refer to many fields of the table."""
 
-# The first bytes of fields and values (RFC 7541 §5.2 and §6): what they say, and what says that a number goes on.
+# The first bytes of fields and values (RFC 7541 §5.2 and §6): their meanings, and those of numbers in several bytes.
 _INDEXED: Final = 0x80
 _LONG_INDEXED: Final = 0xFF
 _NOT_ADDED: Final = 0x20

@@ -141,7 +141,7 @@ class Forwarder:
             with suppress(ValueError):
                 response = checked(response_to(query, reply, question, begun.sent.question), query, NAME)
                 if response.rcode not in self._config.failover_rcodes:
-                    begun.member.durations[response.rcode].add(self._setup.now_s() - begun.started_s)
+                    begun.end(response.rcode)
                     return response
         return self.ask(request)
 
