@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kdns import logs
 from kdns.dnsserver.config import TRANSPORTS
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
+from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer, StatusSite
+from kdns.dnsserver.io.workers.process import state_of
+from kdns.dnsserver.io.workers.supervisor import Supervisor, number_of_processes
 from kdns.errors import ListenError
 from kdns.net import join_host_port
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.connections import ConnectionKind, share_out
+from kdns.runtime.http.relayed import RelayedSites
 from kdns.runtime.metrics import Counters
-from kdns.runtime.process import exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
+from kdns.runtime.process import die_with, exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
 from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
-from kdns.status.paths import STATUS
+from kdns.status.paths import PATHS, STATUS
 
 log = logs.get(__name__)
 
@@ -31,7 +36,15 @@ LOOK_S: Final = 0.1
 SETUP_ERRORS: Final = "coredns_nodecache_setup_errors"
 
 
-def say_listeners(server: DnsServer, say: Callable[[str], None], *, column: int) -> None:
+class WorkerOf(NamedTuple):
+    """The supervisor of this process, the socket for its pages, and how it binds addresses."""
+
+    supervisor: int
+    pages_fd: int
+    sharing: Sharing
+
+
+def say_listeners(server: DnsServer | Supervisor, say: Callable[[str], None], *, column: int) -> None:
     """Says each address that DNS and HTTP are served on, behind a label of `column` characters."""
     for scheme, host, port in server.listened:
         say(f"{scheme:{column}}{join_host_port(host, port)} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
@@ -48,12 +61,12 @@ def status_site() -> StatusSite:
     return DnsStatus()
 
 
-def setup_errors(server: DnsServer) -> Counters:
+def setup_errors(server: DnsServer | Supervisor) -> Counters:
     """Returns the counters of the node-local cache, which are among the server's metrics from then on."""
     return server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
 
 
-async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio.Event) -> None:
+async def say_ready(server: DnsServer | Supervisor, say: Callable[[str], None], stop: asyncio.Event) -> None:
     """Says `ready`, now or as soon as everything has been listed, unless it is to stop before that."""
     if not server.is_synced:
         say(WAITING)
@@ -65,13 +78,18 @@ async def say_ready(server: DnsServer, say: Callable[[str], None], stop: asyncio
 
 @asynccontextmanager
 async def reloading(
-    server: DnsServer, reload_requested: asyncio.Event, read: Callable[[], Corefile], last_hash: str = ""
+    server: DnsServer | Supervisor,
+    reload_requested: asyncio.Event,
+    read: Callable[[], Corefile],
+    last_hash: str = "",
+    *,
+    polls: bool = True,
 ) -> AsyncIterator[None]:
-    """Reloads the Corefile on request and when the file has changed, while the context is open.
+    """Reloads the Corefile on request, and when the file has changed if `polls`, while the context is open.
 
     `last_hash` is the hash of the one in use.
     """
-    task = observed(Reloader(server, read, reload_requested, last_hash).run(), "reload")
+    task = observed(Reloader(server, read, reload_requested, last_hash, polls).run(), "reload")
     try:
         yield
     finally:
@@ -87,15 +105,21 @@ async def serve(
     pidfile: str = "",
     node_local: NodeLocal | None = None,
     workers: int = 1,
+    worker_of: WorkerOf | None = None,
 ) -> None:
     """Runs the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
 
     SIGUSR1 and SIGHUP reload the Corefile.
 
     The file `pidfile`, if one is named, has the process's id from when everything listens to the end. With
-    `node_local`, the node has its addresses and rules meanwhile. So many `workers` answer over UDP at addresses without
-    `multisocket`; 1 is this process.
+    `node_local`, the node has its addresses and rules meanwhile.
+
+    With more than one of `workers`, or with `multisocket`, this process supervises servers that it starts by its own
+    command line; `worker_of` makes it one of them.
     """
+    if worker_of:
+        die_with(worker_of.supervisor)
+        say, pidfile = _silent, ""
     stop = stop_event()
     reload_wanted = reload_event(stop)
     with_variables = node_local.with_variables if node_local else str
@@ -104,23 +128,34 @@ async def serve(
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:
         return
-    server = DnsServer(first.checked(), dns_port=dns_port, sha512=first.sha512, status=status_site, workers=workers)
+    configs = first.checked()
+    server: DnsServer | Supervisor
+    if worker_of:
+        server = DnsServer(
+            configs, dns_port=dns_port, sha512=first.sha512, status=status_site, sharing=worker_of.sharing
+        )
+        server.sites = RelayedSites(worker_of.pages_fd, partial(state_of, server))
+    elif (number := number_of_processes(configs, workers)) > 1:
+        server = Supervisor(configs, number, sys.orig_argv, sha512=first.sha512, status_pages=PATHS)
+    else:
+        server = DnsServer(configs, dns_port=dns_port, sha512=first.sha512, status=status_site)
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
-        if node_local:
+        if node_local and not worker_of:
             from kdns.node_local.io.upkeep import linked, untracked  # noqa: PLC0415 - netlink and nftables
 
             errors = setup_errors(server)
             await stack.enter_async_context(linked(node_local, errors))
             listening = partial(untracked, node_local, errors)
         try:
-            await _serve(server, partial(reloading, server, reload_wanted, read), say, stop, pidfile, listening)
+            reloads = partial(reloading, server, reload_wanted, read, polls=not worker_of)
+            await _serve(server, reloads, say, stop, pidfile, listening)
         except ListenError as error:
             raise ListenError(error.address, error.reason, corefile) from error
 
 
 async def _serve(
-    server: DnsServer,
+    server: DnsServer | Supervisor,
     reloading: Callable[[str], AbstractAsyncContextManager[None]],
     say: Callable[[str], None],
     stop: asyncio.Event,
@@ -146,3 +181,7 @@ async def _serve(
                     await asyncio.sleep(server.lameduck_s)
     finally:
         await server.stop()
+
+
+def _silent(_text: str) -> None:
+    """A worker prints nothing: its supervisor does."""

@@ -15,6 +15,7 @@ from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run, say, tell
 from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
+from kdns.dnsserver.io.interfaces import Sharing
 from kdns.node_local.settings import NodeLocal, service_host
 from kdns.plugins.directives import NAMES
 from kdns.plugins.multisocket import MOST
@@ -72,8 +73,9 @@ from kdns.plugins.multisocket import MOST
 )  # fmt: skip
 @click.option(
     "--workers", default=1, show_default=True, metavar="N", type=click.IntRange(1, MOST),
-    help="Processes that answer queries over UDP, at most one for each processor.",
+    help="Processes, each a whole server; at most one for each processor.",
 )  # fmt: skip
+@click.option("--worker", nargs=3, type=(int, int, str), hidden=True)  # pid and descriptor of a supervisor, sharing
 @click.option("--pidfile", "-pidfile", default="", metavar="FILE", help="Write the process's id to this file.")
 @click.option("--quiet", "-quiet", is_flag=True, help="Do not print the listening addresses.")
 @click.option("--validate", is_flag=True, help="Report every mistake in the Corefile, like kdns check, and exit.")
@@ -90,6 +92,7 @@ def serve(  # noqa: PLR0913 - one for each option
     skip_teardown: bool,
     upstream_service: str,
     workers: int,
+    worker: tuple[int, int, str] | None,
     pidfile: str,
     quiet: bool,
     validate: bool,
@@ -127,6 +130,7 @@ def serve(  # noqa: PLR0913 - one for each option
             say=_silent if quiet else say,
             pidfile=pidfile,
             workers=workers,
+            worker_of=app.WorkerOf(worker[0], worker[1], Sharing[worker[2].upper()]) if worker else None,
             node_local=local if local.addresses else None,
         ),
         new_event_loop,

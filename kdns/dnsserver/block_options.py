@@ -77,6 +77,8 @@ class BlockOptions:
     reload_s: tuple[float, float] | None = None
     udp_bytes: int = MAX_UDP_BYTES
     lameduck_s: float = 0.0
+    processes: float = 0
+    """Processes that answer at all addresses, inf: one for each processor; 0 where the block does not say."""
     logs_stacks: bool = False
     logs_debug: bool = False
     pages: tuple[Page, ...] = ()

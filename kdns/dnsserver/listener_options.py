@@ -43,7 +43,6 @@ class ListenerOptions:
     A connection may be idle, a message may take to arrive, and an answer may take to be read, for so many seconds; a
     connection has so many queries. `https_connections` are those of one address over HTTPS. Of one QUIC connection
     `quic_streams` queries may be open, and of all to one address `quic_pending` may wait for an answer. inf: no limit.
-    So many `processes` answer queries over UDP; inf: one for each processor.
     """
 
     tls: TlsConfig | None = None
@@ -54,7 +53,6 @@ class ListenerOptions:
     https_connections: float = 0
     quic_streams: int = 0
     quic_pending: int = 0
-    processes: float = 0
 
     def overridden(self, other: ListenerOptions) -> ListenerOptions:
         """Returns these options, overridden by those that the other ones set."""
@@ -74,7 +72,6 @@ DEFAULTS: Final = ListenerOptions(
     https_connections=200,
     quic_streams=256,
     quic_pending=1024,
-    processes=1,
 )
 """The defaults: times as in RFC 7766 §6.2.3, and CoreDNS's limits of HTTPS and QUIC.
 

@@ -1,18 +1,17 @@
-"""multisocket [N]: so many processes answer the queries of a block's addresses over UDP; see kdns.dnsserver.io.workers.
+"""multisocket [N]: N processes, each a whole server at the same addresses; see kdns.dnsserver.io.workers.supervisor.
 
-Differs: CoreDNS opens N sockets for each address in one process, whose threads share the queries over UDP and TCP.
+Differs: CoreDNS opens N sockets for each address in one process; N is one for the whole server here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.directive import Directive
-from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.dnsserver.stanza import configured, count, integer
 
 MOST: Final = 1024
@@ -33,8 +32,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MultisocketConfig:
 
 
 def sets_up(options: BlockOptions, config: MultisocketConfig) -> BlockOptions:
-    """Sets the number of processes of the block's listeners."""
-    return options.with_listener(ListenerOptions(processes=config.sockets or inf))
+    """Sets the number of processes."""
+    return replace(options, processes=config.sockets or inf)
 
 
 DIRECTIVE = Directive("multisocket", parse, sets_up=sets_up)

@@ -270,7 +270,7 @@ class Listener:
                     return
                 continue  # the client was gone before it was accepted
             client.setblocking(False)
-            self._connect(client, address[0])
+            self._connect(client, address[0] if address else "")  # a Unix socket has none
 
     def _pause(self, number: int) -> None:
         self._out_of_descriptors.log(reason=os.strerror(number), retry_in_s=PAUSE_S)
@@ -306,16 +306,16 @@ def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
 
     Both sides need SO_REUSEPORT for TCP, where these listen, and SO_REUSEADDR for UDP.
     """
-    options = [
-        (sock, socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR) for sock in sockets
-    ]
-    for sock, option in options:
+    before = []
+    for sock in sockets:
+        option = socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR
+        before.append((sock, option, sock.getsockopt(socket.SOL_SOCKET, option)))
         sock.setsockopt(socket.SOL_SOCKET, option, 1)
     try:
         yield
     finally:
-        for sock, option in options:
-            sock.setsockopt(socket.SOL_SOCKET, option, 0)
+        for sock, option, value in before:
+            sock.setsockopt(socket.SOL_SOCKET, option, value)
 
 
 def hold_unsent(transport: asyncio.Transport) -> None:

@@ -8,5 +8,6 @@ STATUS: Final = "/status"
 STYLE: Final = "/status/status.css"
 SCRIPT: Final = "/status/status.js"
 EXPLAIN: Final = "/status/explain"
+PATHS: Final = (STATUS, STYLE, SCRIPT, EXPLAIN)
 ANSWERED: Final = "Kdns-Answered"
 """The header that says whether an explained name has an answer: true or false."""

@@ -11,7 +11,6 @@ from typing import TypeAlias
 from dns_chain import cluster_server, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker_copies import CopiedServer
 
 from kdns.cluster.objects import (
     Conditions,
@@ -243,32 +242,6 @@ def test_one_change_leaves_no_stale_answer_among_all_questions(
     assert len(server.table) > len(QUESTIONS) * 0.9
     apply(state, event, cluster, 3.0)
     assert_equal(server, cluster, options, QUESTIONS)
-
-
-@given(OPTIONS, st.lists(st.tuples(st.one_of(puts, puts, deletes), questions), max_size=15), st.booleans())
-def test_a_worker_answers_as_the_table_does(
-    options: Options, steps: list[tuple[Put | Delete, list[Asked]]], rotate: bool
-) -> None:
-    """The same bytes for every query, whatever changed before it, and the same counts at the end."""
-    ends = []
-    for has_worker in (False, True):
-        state = State(synced=set(KINDS))
-        for space in SPACES:
-            state.upsert(Namespace(Meta(space)))
-        server, cluster = server_of(state, options, rotate=rotate)
-        worker = CopiedServer(server) if has_worker else None
-        wires = []
-        for number, (event, asked) in enumerate(steps):
-            apply(state, event, cluster, now_s=1000.0 + number)
-            for one in (*asked, *asked, *asked[::-1]):
-                packet = packet_of(*one)
-                wires.append(worker.respond(packet) if worker else respond(server, packet))
-        if worker:
-            asked_again = sum(len(asked) for _, asked in steps)
-            assert worker.hits >= asked_again
-        counts = worker.sent() if worker else Counter(dict(server.table.partition("udp", 4).totals()))
-        ends.append((wires, counts))
-    assert ends[0] == ends[1]
 
 
 @settings(max_examples=20, deadline=None)

@@ -107,6 +107,7 @@ DOORS = {
     "aioquic": ("kdns.dnsserver.io.encrypted.quic", "kdns.dnsserver.io.listeners"),
     "aiohttp": (
         "kdns.controlplane.server.io",
+        "kdns.dnsserver.io.workers.supervisor",
         "kdns.proxy.node.io",
         "kdns.runtime.http",
         "kdns.cluster.io",
@@ -132,7 +133,7 @@ DOORS = {
         "kdns.controlplane",
         "kdns.dnsserver.answers.answer",
         "kdns.dnsserver.forwarding",
-        "kdns.dnsserver.io.workers.messages",
+        "kdns.dnsserver.io.workers.process",
         "kdns.plugins.cache.store",
         "kdns.proxy.plan",
         "kdns.testing",
@@ -140,9 +141,11 @@ DOORS = {
     ),
     "prometheus_client": (
         "kdns.runtime.metrics",
+        "kdns.runtime.metric_sums",
         "kdns.runtime.http.sites",
         "kdns.dnsserver.io.metrics",
         "kdns.dnsserver.io.request_metrics",
+        "kdns.dnsserver.io.workers.supervisor",
         "kdns.controlplane.server.io.metrics",
         "kdns.proxy.node.io.metrics",
     ),

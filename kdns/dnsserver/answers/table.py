@@ -7,11 +7,11 @@ anything else misses and is read with care.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, Query, read_query
 from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
@@ -196,30 +196,17 @@ class Generations:
                 index.partition.table.unlink(answer, index)
 
 
-class Copies(Protocol):
-    """The copies of a table's answers in other processes."""
-
-    def forget(self, subjects: Collection[Subject]) -> None:
-        """Drops the copies that depend on one of these subjects."""
-        ...
-
-    def clear(self) -> None:
-        """Drops all copies."""
-        ...
-
-
 class AnswerTable:
     """The answers of one server, by partition, and the subjects on which they depend.
 
     `epoch` counts drops of answers: an answer that was begun in another epoch may be stale. An expired answer is not
-    used, and stays until another one replaces it or needs its room. `copies` follow each drop that a change causes.
+    used, and stays until another one replaces it or needs its room.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
         self.generations = generations or Generations()
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.epoch = 0
-        self.copies: Copies | None = None
         self._dependents: dict[Subject, tuple[Answer] | dict[Answer, None]] = {}
 
     def partition(self, transport: str, family: int) -> Partition:
@@ -258,9 +245,6 @@ class AnswerTable:
     def forget(self, subjects: Iterable[Subject]) -> None:
         """Drops every answer that depends on one of these subjects."""
         self.epoch += 1
-        if self.copies:
-            subjects = tuple(subjects)
-            self.copies.forget(subjects)
         for subject in subjects:
             if subject == EVERYTHING:
                 self.clear()
@@ -281,8 +265,6 @@ class AnswerTable:
     def clear(self) -> None:
         """Drops all answers at once. Their memory is freed in small steps with later answers."""
         self.epoch += 1
-        if self.copies:
-            self.copies.clear()
         for partition in self.partitions.values():
             partition.clear()
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Collection, Iterable, Iterator
+import sys
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
@@ -20,6 +23,17 @@ KERNEL_RECEIVE_BYTES: Final = 16 << 10
 """The buffer sizes of a connection, which the kernel doubles and counts as memory of the container."""
 MAX_ATTEMPTS: Final = 20
 """The attempts to find a port that is free for UDP and TCP."""
+
+
+class Sharing(Enum):
+    """Whether further processes of kdns bind the same addresses: SO_REUSEPORT (socket(7)).
+
+    The first worker binds without it, so that an address of another process is an error and not shared by accident.
+    """
+
+    NONE = 0
+    FIRST = 1
+    FURTHER = 2
 
 
 async def usable_addresses() -> tuple[InterfaceAddress, ...]:
@@ -93,7 +107,12 @@ class DnsSockets:
 
 
 def dns_sockets(
-    hosts: Iterable[str], port: int, transports: Collection[str] = ("udp", "tcp"), *, is_shared: bool = False
+    hosts: Iterable[str],
+    port: int,
+    transports: Collection[str] = ("udp", "tcp"),
+    *,
+    is_shared: bool = False,
+    sharing: Sharing = Sharing.NONE,
 ) -> list[DnsSockets]:
     """Returns bound sockets for each host, all on one port (0: a port that is free everywhere); raises ListenError.
 
@@ -104,7 +123,8 @@ def dns_sockets(
         sockets: list[DnsSockets] = []
         for host in hosts:
             try:
-                sockets.append(_sockets(host, sockets[0].address[1] if sockets else port, transports, is_shared))
+                at = sockets[0].address[1] if sockets else port
+                sockets.append(_sockets(host, at, transports, is_shared=is_shared, sharing=sharing))
             except OSError as error:
                 if host == "::" and sockets and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
                     continue
@@ -117,12 +137,16 @@ def dns_sockets(
     raise AssertionError("the last attempt returns or raises")
 
 
-def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress]) -> DnsSockets:
+def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress], sharing: Sharing) -> DnsSockets:
     """Returns the sockets of a wildcard with those for its single addresses."""
-    return replace(sockets, address_sockets=tuple(addressed_sockets(sockets.udp, known))) if sockets.udp else sockets
+    if not sockets.udp:
+        return sockets
+    return replace(sockets, address_sockets=tuple(addressed_sockets(sockets.udp, known, sharing)))
 
 
-def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]) -> list[socket.socket]:
+def addressed_sockets(
+    wildcard: socket.socket, known: Iterable[InterfaceAddress], sharing: Sharing = Sharing.NONE
+) -> list[socket.socket]:
     """Returns a UDP socket for each address of the wildcard, so that answers are sent from the queried address.
 
     The kernel passes a packet to the most specific socket, and otherwise chooses the source by route. The port is
@@ -134,33 +158,12 @@ def addressed_sockets(wildcard: socket.socket, known: Iterable[InterfaceAddress]
     wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     for address in dict.fromkeys(one.address for one in known if is_ipv6(one.address) == of_ipv6):
         try:
-            sockets.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True))
+            sockets.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True, sharing=sharing))
         except OSError:
             continue
     for sock in sockets:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return sockets[1:]
-
-
-def sharing_sockets(sockets: Collection[socket.socket]) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Yields each UDP socket with another one on the same address, among which the kernel distributes clients.
-
-    Raises ListenError. All of them get SO_REUSEPORT first: a wildcard conflicts with its single addresses too. Other
-    processes of the same user may bind the addresses meanwhile, until `unshare`.
-    """
-    for sock in sockets:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    for sock in sockets:
-        host, port = sock.getsockname()[:2]
-        try:
-            yield sock, _bound(sock.family, socket.SOCK_DGRAM, host, port, is_sharing=True)
-        except OSError as error:
-            raise ListenError(join_host_port(host, port), bind_failure(error, port)) from error
-
-
-def unshare(sock: socket.socket) -> None:
-    """Forbids further sockets on the same address."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
 
 def close_all(sockets: Iterable[DnsSockets]) -> None:
@@ -169,14 +172,13 @@ def close_all(sockets: Iterable[DnsSockets]) -> None:
         pair.close()
 
 
-def _sockets(host: str, port: int, transports: Collection[str], is_shared: bool) -> DnsSockets:
-    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
-    udp = _bound(family, socket.SOCK_DGRAM, host, port, is_shared=is_shared) if "udp" in transports else None
+def _sockets(host: str, port: int, transports: Collection[str], *, is_shared: bool, sharing: Sharing) -> DnsSockets:
+    bind = partial(_bound, socket.AF_INET6 if is_ipv6(host) else socket.AF_INET, is_shared=is_shared, sharing=sharing)
+    udp = bind(socket.SOCK_DGRAM, host, port) if "udp" in transports else None
     if "tcp" not in transports:
         return DnsSockets(udp)
     try:
-        tcp_port = udp.getsockname()[1] if udp else port
-        return DnsSockets(udp, _bound(family, socket.SOCK_STREAM, host, tcp_port, is_shared=is_shared))
+        return DnsSockets(udp, bind(socket.SOCK_STREAM, host, udp.getsockname()[1] if udp else port))
     except OSError:
         if udp:
             udp.close()
@@ -189,15 +191,15 @@ def _bound(
     host: str,
     port: int,
     *,
-    is_shared: bool = False,
-    is_sharing: bool = False,
+    is_shared: bool,
+    sharing: Sharing,
 ) -> socket.socket:
     """Returns a bound socket; a TCP socket listens, and an IPv6 one accepts no IPv4."""
     sock = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM or is_shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_sharing or (kind == socket.SOCK_STREAM and is_shared):
+        if sharing is Sharing.FURTHER or (kind == socket.SOCK_STREAM and is_shared):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -205,7 +207,8 @@ def _bound(
         if kind == socket.SOCK_STREAM:
             limit_kernel_buffers(sock)
             sock.listen(BACKLOG)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+        if sys.platform != "win32":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, sharing is not Sharing.NONE)
     except OSError:
         sock.close()
         raise

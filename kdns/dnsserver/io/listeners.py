@@ -5,36 +5,29 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from kdns import logs
 from kdns.dnsserver.answers.table import Generations
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block
 from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.exchange import MAX_PENDING
-from kdns.dnsserver.io.interfaces import DnsSockets, close_all, dns_sockets, sharing_sockets, unshare, with_closer
+from kdns.dnsserver.io.interfaces import DnsSockets, Sharing, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
-from kdns.dnsserver.io.workers.pool import WorkerPool
 from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import ListenError
 from kdns.fair_queue import FairShares
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.connections import shared_ports
-from kdns.runtime.process import processors
 
 if TYPE_CHECKING:
     from aioquic.quic.configuration import QuicConfiguration
-
-log = logs.get(__name__)
 
 ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "http/1.1")}
 """The ALPN protocols of each scheme over TLS (RFC 7858, RFC 9113)."""
@@ -48,27 +41,14 @@ class DnsListener(Protocol):
         ...
 
 
-class SharingSocket(NamedTuple):
-    """A UDP socket of the worker with this index, on the same address as another one."""
-
-    worker: int
-    of: socket.socket
-    socket: socket.socket
-
-
 @dataclass(slots=True)
 class Bound:
-    """Bound sockets and a TLS context, before anything is read.
-
-    So many `processes` are to answer over UDP, for which the address gets `sharing` sockets in addition.
-    """
+    """Bound sockets and a TLS context, before anything is read."""
 
     sockets: list[DnsSockets]
     options: ListenerOptions
     tls: ssl.SSLContext | None = None
     quic: QuicConfiguration | None = None
-    sharing: list[SharingSocket] = field(default_factory=list)
-    processes: int = 1
 
     @property
     def port(self) -> int:
@@ -78,10 +58,7 @@ class Bound:
 
 @dataclass(slots=True)
 class Listening:
-    """One listening address: its server, its listeners and their counters.
-
-    `udp` are the listeners of plain DNS over UDP, by the index of the worker that reads them if `processes` is not 1.
-    """
+    """One listening address: its server, its listeners and their counters."""
 
     server: Server
     requests: list[Requests]
@@ -89,13 +66,10 @@ class Listening:
     listeners: list[DnsListener] = field(default_factory=list)
     sockets: list[socket.socket] = field(default_factory=list)
     users: list[Callable[[Bound], None]] = field(default_factory=list)
-    udp: dict[int, list[UdpListener]] = field(default_factory=dict)
-    processes: int = 1
 
     def use(self, bound: Bound) -> None:
         """Applies the options of the blocks to new connections."""
         self.server.options = bound.options
-        self.processes = bound.processes
         for use in self.users:
             use(bound)
 
@@ -104,10 +78,11 @@ class Listeners:
     """All bound sockets. They stay bound while the blocks change.
 
     `requests` are the counters of their listeners by the server's label, and `servers` their servers; both keep those
-    of closed addresses, because metrics must not lose counts.
+    of closed addresses, because metrics must not lose counts. `sharing` lets other processes bind the same addresses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sharing: Sharing) -> None:
+        self._sharing = sharing
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
         self.places: dict[ListenAddress, Listening] = {}
@@ -116,7 +91,6 @@ class Listeners:
         self._misses = MissQueue(pending)
         self.sampling = Sampling()
         self.generations = Generations()
-        self.workers = WorkerPool(self.sampling)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -132,29 +106,31 @@ class Listeners:
         is bound.
         """
         bound = {place: _certified(place, options) for place, options in places.items()}
+        if self._sharing is not Sharing.NONE and any(place.port == 0 for place in places):
+            raise ListenError("port 0", "several processes would get a port each: name one")
         leaving = [listening for place, listening in self.places.items() if place not in places]
         new = [place for place in places if place not in self.places]
         with shared_ports(sock for listening in leaving for sock in listening.sockets):
             try:
                 for place in new:
                     is_shared = any(place.port == other.port for other in self.places)
-                    sockets = dns_sockets(place.hosts, place.port, TRANSPORTS[place.scheme], is_shared=is_shared)
+                    sockets = dns_sockets(
+                        place.hosts, place.port, TRANSPORTS[place.scheme], is_shared=is_shared, sharing=self._sharing
+                    )
                     if place.hosts == WILDCARD:
-                        sockets = [with_closer(each, interfaces) for each in sockets]
+                        sockets = [with_closer(pair, interfaces, self._sharing) for pair in sockets]
                     bound[place].sockets = sockets
-                for place, each in bound.items():
-                    self._bind_sharing(place, each)
             except ListenError:
                 self.unbind(bound)
                 raise
+        if self._sharing is Sharing.FIRST:
+            self._sharing = Sharing.FURTHER  # after a reload another worker may be the first
         return bound
 
     def unbind(self, bound: Mapping[ListenAddress, Bound]) -> None:
         """Closes sockets that were bound and are not used."""
         for each in bound.values():
             close_all(each.sockets)
-            for sharing in each.sharing:
-                sharing.socket.close()
 
     def listen(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Server:
         """Uses these blocks at this address from now on; returns its server, the existing one if there is one."""
@@ -164,19 +140,16 @@ class Listeners:
         else:
             listening.server.swap(blocks)
         listening.use(bound)
-        self._share(listening, bound.sharing)
         for requests in listening.requests:
             requests.zone = _only_zone(blocks)
         return listening.server
 
     async def leave(self, places: Iterable[ListenAddress]) -> None:
-        """Answers the received queries of an address, then closes its sockets, and those of surplus workers."""
+        """Answers the received queries of an address, then closes its sockets."""
         leaving = [self.places.pop(place) for place in places]
         await asyncio.gather(*(self._close(listening) for listening in leaving))
         for listening in leaving:
             listening.server.swap(())
-        for listening in self.places.values():
-            await self._share_less(listening)
 
     async def close(self) -> None:
         """Answers the received queries of all addresses, then closes the sockets."""
@@ -184,50 +157,7 @@ class Listeners:
             await self._close(listening)
 
     async def _close(self, listening: Listening) -> None:
-        udp = (self._close_udp(listener) for listeners in listening.udp.values() for listener in listeners)
-        await asyncio.gather(*(listener.close() for listener in listening.listeners), *udp)
-
-    async def _close_udp(self, listener: UdpListener) -> None:
-        if await self.workers.leave(listener):
-            listener.drain()
-        await listener.close()
-
-    def _bind_sharing(self, place: ListenAddress, bound: Bound) -> None:
-        """Binds the sockets that an address needs in addition for its number of processes; raises ListenError."""
-        bound.processes = number_of_processes(place, bound.options)
-        existing = self.places.get(place)
-        if existing:
-            sockets = [listener.socket for listener in existing.udp.get(0, ())]
-        else:
-            sockets = [sock for each in bound.sockets for sock in (each.udp, *each.address_sockets) if sock]
-        for index in range(1, bound.processes):
-            if not (existing and index in existing.udp):
-                for sock, sharing in sharing_sockets(sockets):
-                    bound.sharing.append(SharingSocket(index, sock, sharing))
-
-    def _share(self, listening: Listening, sharing: Iterable[SharingSocket]) -> None:
-        """Reads more sockets of an address, and has workers read all of them."""
-        first = {listener.socket: listener for listener in listening.udp.get(0, ())}
-        for index, of, sock in sharing:
-            server, requests = first[of].server, first[of].requests
-            listener = UdpListener(sock, server, requests, self._misses, self.sampling)
-            listening.udp.setdefault(index, []).append(listener)
-            listening.sockets.append(sock)
-        if listening.processes > 1:
-            for index in range(listening.processes):
-                for listener in listening.udp.get(index, ()):
-                    self.workers.follow(index, listener)
-
-    async def _share_less(self, listening: Listening) -> None:
-        """Closes the sockets of workers that an address does not use any more."""
-        surplus = [index for index in listening.udp if index >= listening.processes]
-        for listener in [listener for index in surplus for listener in listening.udp.pop(index)]:
-            listening.sockets.remove(listener.socket)
-            await self._close_udp(listener)
-        if surplus and listening.processes == 1:
-            for listener in listening.udp.get(0, ()):
-                await self.workers.leave(listener)
-                unshare(listener.socket)
+        await asyncio.gather(*(listener.close() for listener in listening.listeners))
 
     def _listening(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Listening:
         label = label_of(ListenAddress(place.hosts, bound.port, place.scheme))
@@ -268,8 +198,7 @@ class Listeners:
                 listening.users.append(lambda bound: tcp.use(bound.tls))
             if sockets.udp:
                 for sock in (sockets.udp, *sockets.address_sockets):
-                    listener = UdpListener(sock, server, requests, self._misses, self.sampling)
-                    listening.udp.setdefault(0, []).append(listener)
+                    listeners.append(UdpListener(sock, server, requests, self._misses, self.sampling))
 
 
 def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
@@ -286,16 +215,6 @@ def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
 
         bound.tls = server_context(config, ALPN[place.scheme])
     return bound
-
-
-def number_of_processes(place: ListenAddress, options: ListenerOptions) -> int:
-    """Returns the number of processes that answer over UDP at an address: at most one for each processor."""
-    most = processors() if sys.platform == "linux" else 1
-    if place.scheme != "dns":
-        return 1
-    if most < options.processes < inf:
-        log.warning("fewer processes than configured", port=place.port, configured=options.processes, processors=most)
-    return int(min(options.processes, most))
 
 
 def _only_zone(blocks: tuple[Block, ...]) -> str:

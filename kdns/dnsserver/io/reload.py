@@ -12,6 +12,7 @@ from typing import Final
 from kdns import logs
 from kdns.dnsserver.io.corefile import Corefile
 from kdns.dnsserver.io.server import DnsServer, Reload
+from kdns.dnsserver.io.workers.supervisor import Supervisor
 from kdns.errors import CorefileError, KdnsError
 from kdns.runtime.process import exempt_from_gc, gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
@@ -33,10 +34,12 @@ class Reloader:
     it is applied only if the hash of its text and imports differs from `last_hash`, the hash of the last attempt.
     """
 
-    server: DnsServer
+    server: DnsServer | Supervisor
     read: Callable[[], Corefile]
     reload_requested: asyncio.Event
     last_hash: str = ""
+    polls: bool = True
+    """Whether it reads the Corefile at intervals too; a worker waits for its supervisor."""
     freezing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -52,7 +55,7 @@ class Reloader:
     async def _next(self) -> bool:
         """Waits until the next check; returns whether a reload was requested."""
         interval_s, jitter_s = self.server.reload_every_s
-        wait_s = interval_s + random.uniform(-jitter_s, jitter_s) if interval_s else None
+        wait_s = interval_s + random.uniform(-jitter_s, jitter_s) if interval_s and self.polls else None
         try:
             await asyncio.wait_for(self.reload_requested.wait(), wait_s)
         except TimeoutError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -20,7 +19,7 @@ from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ListenAddress, ServerConfig, clashes, listen_addresses
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.capabilities import Process
-from kdns.dnsserver.io.interfaces import reachable, usable_addresses
+from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
 from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry, sent_by
 from kdns.dnsserver.io.request_metrics import Requests, listener_metrics, sent_metrics
@@ -60,6 +59,8 @@ class StatusSite(Protocol):
 MAX_RELOADS: Final = 10
 """The most reloads that are remembered."""
 HEALTH_PATH: Final = "/health"
+READY_PATH: Final = "/ready"
+METRICS_PATH: Final = "/metrics"
 
 
 class DnsServer:
@@ -73,7 +74,7 @@ class DnsServer:
         default_source: Source | None = None,
         sha512: str = "",
         status: Callable[[], StatusSite] | None = None,
-        workers: int = 1,
+        sharing: Sharing = Sharing.NONE,
     ) -> None:
         self._configs = configs
         self.sha512 = sha512
@@ -83,16 +84,16 @@ class DnsServer:
         self._status = lru_cache(1)(status) if status else None
         self._gathering: asyncio.Task[None] | None = None
         self._dns_port = dns_port
-        self._defaults = replace(DEFAULTS, processes=workers)
         self._clusters = Clusters(default_source)
-        self._listeners = Listeners()
-        self._sites = Sites()
+        self._listeners = Listeners(sharing)
+        self.sites = Sites()
+        """Where the HTTP pages are served; another one may replace it before the start."""
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
         self._process = Process(self._clusters)
         self._setups: list[BlockSetup] = []
         self._enabled: list[Enabled] = []
-        self._is_listening = False
+        self.is_listening = False
         self._probed_page: tuple[HostPort, str] | None = None
 
     @property
@@ -152,7 +153,7 @@ class DnsServer:
     @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
         """The address of each HTTP page, by its path."""
-        return self._sites.addresses
+        return self.sites.addresses
 
     @property
     def is_synced(self) -> bool:
@@ -172,7 +173,7 @@ class DnsServer:
         """The directives that are not ready."""
         checks = (check for setup in self._setups for check in setup.readiness_checks)
         waiting = tuple(dict.fromkeys(name for name, is_ready in checks if not is_ready()))
-        return waiting or (() if self._is_listening else ("listeners",))
+        return waiting or (() if self.is_listening else ("listeners",))
 
     async def start(self) -> None:
         """Lists the clusters, then listens; answers for a cluster that is not listed in time are SERVFAIL.
@@ -197,26 +198,26 @@ class DnsServer:
             self._clusters.follow()
             await asyncio.gather(*(setup.prepare_all() for setup in setups))
             pages = self._pages(setups)
-            if not self._is_listening:
+            if not self.is_listening:
                 self._setups = setups
-                self._sites.use(pages, await self._sites.bind(pages))
+                self.sites.use(pages, await self.sites.bind(pages))
                 self._start_probe()
             await self._clusters.wait()
-            new_sites = await self._sites.bind(pages)
-            bound = self._listeners.bind(_options(places, self._defaults), self._process.interfaces)
+            new_sites = await self.sites.bind(pages)
+            bound = self._listeners.bind(_options(places), self._process.interfaces)
         except BaseException:
-            await self._sites.unbind(new_sites)
+            await self.sites.unbind(new_sites)
             self._abandon(setups)
             raise
         self.sha512 = sha512
         for setup in old:
             setup.release()
         self._setups = setups
-        left_sites = self._sites.use(pages, new_sites)
+        left_sites = self.sites.use(pages, new_sites)
         self._listen(places, bound)
         for setup in setups:
             setup.start()
-        self._is_listening = True
+        self.is_listening = True
         self._start_probe()
         self._start_gathering()
         self._clusters.drop_unused()
@@ -230,7 +231,7 @@ class DnsServer:
         await self._listeners.close()
         for setup in self._setups:
             await setup.stop()
-        await self._sites.close()
+        await self.sites.close()
         self._probe_page(None)
         if self._gathering:
             self._gathering.cancel()
@@ -291,9 +292,9 @@ class DnsServer:
             case HealthPage():
                 return {HEALTH_PATH: plain_page(lambda: (200, "OK"))}
             case ReadyPage():
-                return {"/ready": plain_page(readiness(self.unready, continuously=page.continuously))}
+                return {READY_PATH: plain_page(readiness(self.unready, continuously=page.continuously))}
             case MetricsPage():
-                return {"/metrics": exposition(self.metrics(runtime=page.runtime), self._listeners.workers.report)}
+                return {METRICS_PATH: exposition(self.metrics(runtime=page.runtime))}
             case ProfilesPage():
                 from kdns.runtime.http.profiling import profiles  # noqa: PLC0415 - only where it is used
 
@@ -315,8 +316,7 @@ class DnsServer:
         metrics = MetricFamilies(
             lambda: sent_metrics(sent_by(self.servers)),
             lambda: listener_metrics(self.requests),
-            lambda: probe_metrics(self._probe) if self._probed else (),
-            self._listeners.workers.metrics,
+            lambda: probe_metrics(self._probe) if self._probed_page else (),
             self._process.metrics,
             lambda: (metric for setup in self._setups for metric in setup.metrics),
         )
@@ -339,11 +339,8 @@ class DnsServer:
 
     def _start_probe(self) -> None:
         """Queries the process's own /health at its current address."""
-        probed = self._probed
-        if probed is None:
-            self._probe_page(None)
-        else:
-            self._probe_page((reachable(*self._sites.address(probed)), HEALTH_PATH))
+        bound = self._probed and self.sites.address(self._probed)
+        self._probe_page((reachable(*bound), HEALTH_PATH) if bound else None)
 
     def _probe_page(self, page: tuple[HostPort, str] | None) -> None:
         if page == self._probed_page:
@@ -367,11 +364,9 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
     return ready
 
 
-def _options(
-    places: Mapping[ListenAddress, list[Part]], defaults: ListenerOptions
-) -> dict[ListenAddress, ListenerOptions]:
+def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
     """Returns the listener options of each address; the last block that sets an option decides."""
     return {
-        place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), defaults)
+        place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), DEFAULTS)
         for place, parts in places.items()
     }

@@ -167,6 +167,10 @@ class HttpServer(web.Server):
         for sock in sockets if sys.platform != "win32" else ():  # listening takes the port once more
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
+    def listen_on(self, sock: socket.socket) -> None:
+        """Accepts the connections of a bound socket."""
+        self._listeners.append(Listener(sock, self))
+
     async def close(self) -> None:
         """Stops listening, and finishes the requests in flight."""
         while self._listeners:

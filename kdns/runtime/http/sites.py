@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import aiohttp
@@ -35,14 +36,12 @@ def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
     return answer
 
 
-def exposition(registry: CollectorRegistry, before: Callable[[], Awaitable[None]] | None = None) -> Handler:
-    """Returns the handler of /metrics: all metrics in the format that the scraper accepts, read after `before`."""
+def exposition(registry: CollectorRegistry) -> Handler:
+    """Returns the handler of /metrics: all metrics in the format that the scraper accepts."""
     turns = asyncio.Lock()
 
     async def metrics(request: web.BaseRequest) -> web.Response:
         async with turns:
-            if before:
-                await before()
             await asyncio.sleep(0)  # to write them takes milliseconds: others have their turn between two scrapes
             return scraped(registry, request.headers.get("Accept", ""))
 
@@ -117,18 +116,19 @@ async def start_site(
     Its connections are counted among `connections`. `paths` are looked up at each request: they may change. The handler
     of ANY_PATH gets requests for all other paths.
     """
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        handler = paths.get(request.path) or paths.get(ANY_PATH)
-        if handler is None:
-            raise web.HTTPNotFound
-        if request.method not in METHODS:
-            raise web.HTTPMethodNotAllowed(request.method, METHODS)
-        return await handler(request)
-
-    server = HttpServer(answer, connections)
+    server = HttpServer(partial(answer_from, paths), connections)
     await server.listen(host, port, is_shared=is_shared)
     return server
+
+
+async def answer_from(paths: Mapping[str, Handler], request: web.BaseRequest) -> web.StreamResponse:
+    """Returns the response of a page; 404 for an unknown path, 405 for any method but METHODS."""
+    handler = paths.get(request.path) or paths.get(ANY_PATH)
+    if handler is None:
+        raise web.HTTPNotFound
+    if request.method not in METHODS:
+        raise web.HTTPMethodNotAllowed(request.method, METHODS)
+    return await handler(request)
 
 
 Pages: TypeAlias = Mapping[HostPort, Mapping[str, Handler]]
@@ -188,9 +188,10 @@ class Sites:
         """The address of each page, by its path."""
         return {path: site.address for address, site in self._sites.items() for path in self._pages[address]}
 
-    def address(self, of: HostPort) -> tuple[str, int]:
-        """Returns the bound address of an address of a Corefile, whose port may be 0."""
-        return self._sites[of].address
+    def address(self, of: HostPort) -> tuple[str, int] | None:
+        """Returns the bound address of an address of a Corefile, whose port may be 0; None if it is not bound here."""
+        site = self._sites.get(of)
+        return site.address if site else None
 
     async def close(self) -> None:
         """Finishes the requests in flight, then closes."""

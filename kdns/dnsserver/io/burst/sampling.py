@@ -15,19 +15,15 @@ Look: TypeAlias = Callable[[bytes, str, bytes], None]
 class Sampling:
     """Says who looks at the queries of the next burst over UDP, if anybody."""
 
-    __slots__ = ("look", "others")
+    __slots__ = ("look",)
 
     def __init__(self) -> None:
         self.look: Look | None = None
-        self.others: Callable[[Look], None] | None = None
-        """Shows queries of other processes."""
 
     def look_at_next(self, look: Look) -> None:
         """Shows the queries of the next burst to `look`. In between, compiled code leaves them to Python."""
         self.look = look
         _pause(is_paused=True)
-        if self.others:
-            self.others(look)
 
     def begin(self) -> Look | None:
         """Returns who looks at the burst that begins now, if somebody does."""

@@ -1,19 +1,16 @@
-"""How many processes answer at an address: as configured, and not more than processors."""
+"""How many processes a server has: as configured, and not more than processors."""
 
 from __future__ import annotations
 
 import os
-from math import inf
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.config import ListenAddress
-from kdns.dnsserver.io import listeners
-from kdns.dnsserver.io.listeners import number_of_processes
-from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
+from kdns.dnsserver.io.workers import supervisor
+from kdns.dnsserver.io.workers.supervisor import number_of_processes
 from kdns.plugins.directives import configure
 from kdns.runtime import process
 from kdns.runtime.process import processors
@@ -23,41 +20,36 @@ linux_only = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="wo
 
 @linux_only
 @pytest.mark.parametrize(
-    ("scheme", "configured", "available", "expected", "is_reported"),
+    ("directives", "default", "available", "expected", "is_reported"),
     [
-        ("dns", 1, 8, 1, False),
-        ("dns", 4, 8, 4, False),
-        ("dns", 8, 8, 8, False),
-        ("dns", 9, 8, 8, True),
-        ("dns", inf, 8, 8, False),
-        ("dns", inf, 1, 1, False),
-        ("dns", 2, 1, 1, True),
-        ("tls", inf, 8, 1, False),
-        ("quic", 4, 8, 1, False),
-        ("https", 4, 8, 1, False),
+        (("", ""), 1, 8, 1, False),
+        (("", ""), 3, 8, 3, False),
+        (("multisocket 4", ""), 1, 8, 4, False),
+        (("multisocket 4", "multisocket 6"), 1, 8, 6, False),
+        (("multisocket 1", "multisocket 1"), 3, 8, 1, False),
+        (("multisocket 1", ""), 3, 8, 3, False),
+        (("multisocket 8", ""), 1, 8, 8, False),
+        (("multisocket 9", ""), 1, 8, 8, True),
+        (("multisocket", "multisocket 2"), 1, 8, 8, False),
+        (("multisocket", ""), 1, 1, 1, False),
+        (("multisocket 2", ""), 1, 1, 1, True),
+        (("", ""), 2, 1, 1, True),
     ],
 )
-def test_processes_of_an_address(
+def test_processes_of_a_configuration(
     monkeypatch: pytest.MonkeyPatch,
-    scheme: str,
-    configured: float,
+    directives: tuple[str, str],
+    default: int,
     available: int,
     expected: int,
     is_reported: bool,
 ) -> None:
-    monkeypatch.setattr(listeners, "processors", lambda: available)
-    place = ListenAddress(("127.0.0.1",), 53, scheme)
+    monkeypatch.setattr(supervisor, "processors", lambda: available)
+    one, other = directives
+    configs = configure(parse(f".:53 {{\nwhoami\n{one}\n}}\nother.test:54 {{\nwhoami\n{other}\n}}\n"))
     with capture_logs() as logged:
-        assert number_of_processes(place, ListenerOptions(processes=configured)) == expected
-    assert [each["event"] for each in logged] == ["fewer processes than configured"] * is_reported
-
-
-@pytest.mark.parametrize(
-    ("directive", "expected"), [("", 1), ("multisocket", inf), ("multisocket 1", 1), ("multisocket 7", 7)]
-)
-def test_the_directive_sets_the_number(directive: str, expected: float) -> None:
-    (config,) = configure(parse(f".:53 {{\nwhoami\n{directive}\n}}\n"))
-    assert DEFAULTS.overridden(config.options.listener).processes == expected
+        assert number_of_processes(configs, default) == expected
+    assert [entry["event"] for entry in logged] == ["fewer processes than configured"] * is_reported
 
 
 @linux_only

@@ -1,0 +1,281 @@
+"""N workers, each a whole server: its own watch, chains, answers, and sockets at the same addresses (SO_REUSEPORT).
+
+The kernel distributes clients over the workers. This process answers no query: it starts the workers, replaces those
+that end or hang, passes reloads and the end on to them, and serves their HTTP pages as those of one server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kdns import logs
+from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ReadyPage
+from kdns.dnsserver.config import ServerConfig
+from kdns.dnsserver.io.interfaces import Sharing
+from kdns.dnsserver.io.metrics import probe_metrics, registry
+from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, Reload
+from kdns.dnsserver.io.workers.process import START_S, Worker
+from kdns.errors import KdnsError
+from kdns.net import HostPort
+from kdns.runtime.http.relayed import OK
+from kdns.runtime.http.server import Handler
+from kdns.runtime.http.sites import HealthProbe, Sites, plain_page, scraped
+from kdns.runtime.metric_sums import summed
+from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
+from kdns.runtime.process import RELOAD_SIGNALS, processors
+from kdns.runtime.tasks import observed
+
+log = logs.get(__name__)
+
+STEADY_S: Final = 10.0
+"""A worker that ran at least this long is replaced at once, another one after a pause that doubles."""
+PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 30.0
+SCRAPE_S: Final = 2.0
+"""A worker that does not answer a scrape in time counts with what it exposed last."""
+PAGE_S: Final = 30.0
+
+
+class WorkerError(KdnsError):
+    """The first worker ended before it listened; it has printed the reason."""
+
+    def __init__(self, status: int) -> None:
+        self.exit_code = status if status > 0 else 1
+        super().__init__(f"the first of several processes ended with status {status} before it listened")
+
+
+class Supervisor:
+    """The workers of a configuration, in a DnsServer's place: `start`, then `stop`.
+
+    `argv` is the command of a worker. `status_pages` are the paths of the directive `status`.
+    """
+
+    clusters = ()
+
+    def __init__(
+        self,
+        configs: tuple[ServerConfig, ...],
+        number: int,
+        argv: Sequence[str],
+        *,
+        sha512: str,
+        status_pages: tuple[str, ...],
+    ) -> None:
+        self.sha512 = sha512
+        self.failed_reloads = 0
+        self.reloads: deque[Reload] = deque(maxlen=MAX_RELOADS)
+        self.restarts = 0
+        self._configs, self._status_pages = configs, status_pages
+        self._workers = [Worker(argv, number) for number in range(1, number + 1)]
+        self._running: list[asyncio.Task[None]] = []
+        self._sites = Sites()
+        self._probe = HealthProbe()
+        self._ended: dict[HostPort, list[str]] = {}
+        """What ended workers had exposed."""
+        self._counters: dict[str, Counters] = {}
+        self._has_started = False
+        self._stopping = asyncio.Event()
+
+    def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
+        """Returns a family of counters of this process; called before the start."""
+        return self._counters.setdefault(name, Counters(name, text, labels))
+
+    @property
+    def listened(self) -> list[tuple[str, str, int]]:
+        """The listening addresses with their schemes, which all workers have."""
+        return list(next((worker.state.listened for worker in self._workers if worker.state), ()))
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The listening addresses and ports."""
+        return [(host, port) for _, host, port in self.listened]
+
+    @property
+    def site_addresses(self) -> dict[str, tuple[str, int]]:
+        """The address of each HTTP page, by its path."""
+        return self._sites.addresses
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every worker has listed its clusters in full."""
+        return all(worker.state and worker.state.is_synced for worker in self._workers)
+
+    @property
+    def lameduck_s(self) -> float:
+        """0: the workers go on answering by themselves."""
+        return 0.0
+
+    @property
+    def reload_every_s(self) -> tuple[float, float]:
+        """The interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
+        said = [config.options.reload_s for config in self._configs if config.options.reload_s is not None]
+        return said[-1] if said else (0.0, 0.0)
+
+    async def start(self) -> None:
+        """Starts the first worker, and when it listens the others.
+
+        Raises ListenError for a page whose address cannot be bound, WorkerError if the first worker does not listen.
+        """
+        pages = self._pages(self._configs)
+        self._sites.use(pages, await self._sites.bind(pages))
+        first, *others = self._workers
+        starting = asyncio.create_task(first.run(Sharing.FIRST, self._probe, self._pass_reload_on))
+        waiting = asyncio.create_task(first.has_listened.wait())
+        try:
+            await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            starting.cancel()
+            await asyncio.wait((starting,))
+            raise
+        finally:
+            waiting.cancel()
+        if starting.done():
+            raise WorkerError(starting.result())
+        for worker, running in ((first, starting), *((other, None) for other in others)):
+            self._running.append(observed(self._keep_running(worker, running), f"worker {worker.number}"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                await asyncio.gather(*(worker.has_listened.wait() for worker in others))
+        self._has_started = True
+
+    async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
+        """Binds the pages of another configuration, and has the workers read the Corefile again.
+
+        Raises ListenError for a page whose address cannot be bound; then nothing changes.
+        """
+        pages = self._pages(configs)
+        left = self._sites.use(pages, await self._sites.bind(pages))
+        self._configs, self.sha512 = configs, sha512
+        for worker in self._workers:
+            self._pass_reload_on(worker)
+        await asyncio.gather(*(site.close() for site in left))
+        number = number_of_processes(configs, len(self._workers))
+        if number != len(self._workers):
+            log.warning("another number of processes needs a restart", running=len(self._workers), configured=number)
+
+    async def stop(self) -> None:
+        """Ends the workers, which answer what they received, then closes the pages."""
+        self._stopping.set()
+        for worker in self._workers:
+            worker.signal(signal.SIGTERM)
+        if self._running:
+            await asyncio.wait(self._running)
+        await self._sites.close()
+        await asyncio.gather(*(worker.relay.close() for worker in self._workers))
+
+    async def _keep_running(self, worker: Worker, running: Awaitable[int] | None) -> None:
+        """Replaces a worker's process whenever it ends."""
+        pause_s = 0.0
+        while True:
+            started_s = time.monotonic()
+            status = await (running or worker.run(Sharing.FURTHER, self._probe, self._pass_reload_on))
+            running = None
+            if self._stopping.is_set():
+                return
+            self.restarts += 1
+            for page, text in worker.exposed.items():
+                self._ended.setdefault(page, []).append(text)
+            worker.exposed = {}
+            was_steady = time.monotonic() >= started_s + STEADY_S
+            pause_s = 0.0 if was_steady else min(max(2 * pause_s, PAUSE_S), LONGEST_PAUSE_S)
+            log.error("worker ended", worker=worker.number, status=status, restarted_in_s=pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            if self._stopping.is_set():
+                return
+
+    def _pass_reload_on(self, worker: Worker) -> None:
+        """Signals a worker that has another Corefile than it should, once for each."""
+        if worker.state and self.sha512 not in (worker.state.sha512, worker.reload_sent):
+            worker.reload_sent = self.sha512
+            worker.signal(RELOAD_SIGNALS[0])
+
+    def _pages(self, configs: Iterable[ServerConfig]) -> dict[HostPort, dict[str, Handler]]:
+        """Returns the pages by address and path."""
+        pages: dict[HostPort, dict[str, Handler]] = {}
+        for config in configs:
+            for page in config.options.pages:
+                pages.setdefault(page.address, {}).update(self._handlers(page))
+        return pages
+
+    def _handlers(self, page: Page) -> dict[str, Handler]:
+        match page:
+            case HealthPage():
+                return {HEALTH_PATH: plain_page(lambda: (200, "OK"))}
+            case ReadyPage():
+                return {READY_PATH: partial(self._ready, page.address)}
+            case MetricsPage():
+                return {METRICS_PATH: partial(self._metrics, page.address)}
+            case _:
+                return dict.fromkeys(self._status_pages, partial(self._relayed, page.address))
+
+    async def _ready(self, page: HostPort, _request: web.BaseRequest) -> web.Response:
+        """200 if every worker is ready; after the start, one that is being replaced does not count."""
+        listening = (worker for worker in self._workers if worker.state and worker.state.is_listening)
+        asked = (worker.relay.get(READY_PATH, page, timeout_s=SCRAPE_S) for worker in listening)
+        responses = [response for response in await asyncio.gather(*asked) if response]
+        unready = {response.body.decode() for response in responses if response.status != OK}
+        if responses and not unready and self._has_started:
+            return responses[0].response()
+        return web.Response(status=503, text="\n".join(sorted(unready)) or "workers")
+
+    async def _metrics(self, page: HostPort, request: web.BaseRequest) -> web.Response:
+        """The sums of all workers; see metric_sums."""
+        asked = (worker.relay.get(METRICS_PATH, page, timeout_s=SCRAPE_S) for worker in self._workers)
+        for worker, response in zip(self._workers, await asyncio.gather(*asked), strict=True):
+            if response and worker.state:
+                worker.exposed[page] = response.body.decode()
+        running = [worker.exposed[page] for worker in self._workers if page in worker.exposed]
+        own = generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode()
+        sums = CollectorRegistry()
+        sums.register(summed([*running, own], self._ended.get(page, ())))
+        return scraped(sums, request.headers.get("Accept", ""))
+
+    def _own_metrics(self) -> Iterable[Metric]:
+        """What this process counts beside the workers."""
+        yield from worker_metrics(sum(bool(worker.state) for worker in self._workers), self.restarts)
+        name, text = "coredns_reload_failed", "Reloads of the Corefile that failed."
+        yield Metric(name, text, (), lambda: [Sample((), self.failed_reloads)], COUNTER)
+        yield from (counters.metric for counters in self._counters.values())
+        if any(isinstance(page, HealthPage) for config in self._configs for page in config.options.pages):
+            yield from probe_metrics(self._probe)
+
+    async def _relayed(self, page: HostPort, request: web.BaseRequest) -> web.Response:
+        """The page of the first worker that answers."""
+        for worker in self._workers:
+            if worker.state:
+                response = await worker.relay.get(
+                    request.path_qs, page, timeout_s=PAGE_S, headers=dict(request.headers)
+                )
+                if response:
+                    return response.response()
+        raise web.HTTPServiceUnavailable
+
+
+def number_of_processes(configs: Iterable[ServerConfig], default: int) -> int:
+    """Returns the number of processes of a configuration: its largest, at most one for each processor."""
+    configured = max((config.options.processes or default for config in configs), default=default)
+    most = processors() if sys.platform == "linux" else 1
+    if most < configured < inf:
+        log.warning("fewer processes than configured", configured=configured, processors=most)
+    return int(min(configured, most))
+
+
+def worker_metrics(running: int, restarts: int) -> Iterator[Metric]:
+    """Yields the metrics of the workers as a whole."""
+    name, text = "kdns_dns_workers", "Worker processes that answer queries."
+    yield Metric(name, text, (), lambda: [Sample((), running)])
+    name, text = "kdns_dns_worker_restarts", "Workers that ended and were started again."
+    yield Metric(name, text, (), lambda: [Sample((), restarts)], COUNTER)

@@ -1,0 +1,118 @@
+"""The HTTP pages of a process that has no address for them: its parent serves them and relays each request.
+
+Both talk HTTP over a Unix socket that the parent binds and the child inherits, so it outlives a child that is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+import aiohttp
+from aiohttp import hdrs, web
+
+from kdns.net import HostPort
+from kdns.runtime.http.server import Handler, HttpServer
+from kdns.runtime.http.sites import Pages, Sites, answer_from
+
+PAGE: Final = "Kdns-Page"
+"""The request header that names the page's address: the same path may be served at several."""
+OK: Final = 200
+STATE: Final = "/state"
+"""What the parent needs to know of the child; a page of no address."""
+_NOT_PASSED_ON: Final = frozenset(
+    {hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONNECTION, hdrs.DATE, hdrs.SERVER}
+)
+_CREDENTIALS: Final = struct.Struct("=iii")
+"""struct ucred: pid, uid, gid (unix(7))."""
+
+
+class RelayedSites(Sites):
+    """Pages that are served over a Unix socket, to processes of the same user only: its name is no secret.
+
+    `state` answers requests for STATE.
+    """
+
+    def __init__(self, fd: int, state: Callable[[], str]) -> None:
+        super().__init__()
+        self._own: dict[str, Handler] = {STATE: self._state_page}
+        self._state = state
+        self._server = HttpServer(self._answer, self._connections)
+        self._server.listen_on(socket.socket(fileno=fd))
+
+    async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
+        for address in addresses:
+            self._pages.setdefault(address, {})
+        return {}
+
+    def use(self, pages: Pages, bound: Mapping[HostPort, HttpServer]) -> list[HttpServer]:
+        for address in self._pages.keys() - pages.keys():
+            del self._pages[address]
+        return super().use(pages, bound)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        peer = request.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(peer)[1] != os.geteuid():
+            raise web.HTTPForbidden
+        page = request.headers.get(PAGE)
+        if page is None:
+            return await answer_from(self._own, request)
+        host, _, port = page.rpartition(":")
+        return await answer_from(self._pages.get(HostPort(host, int(port)), {}), request)
+
+    async def _state_page(self, _request: web.BaseRequest) -> web.Response:
+        return web.Response(text=self._state())
+
+
+class RelayedPage(NamedTuple):
+    """A child's response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def response(self) -> web.Response:
+        """Returns it as the parent's own."""
+        headers = {name: value for name, value in self.headers.items() if name not in _NOT_PASSED_ON}
+        return web.Response(status=self.status, headers=headers, body=self.body)
+
+
+class Relay:
+    """The parent's end: requests for the pages of one child.
+
+    The socket has an abstract name that the kernel chooses (unix(7)), since a container's file system may be read-only.
+    """
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.bind("")
+        self.socket.listen()
+        connector = aiohttp.UnixConnector(self.socket.getsockname().decode(), force_close=True)
+        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+
+    async def get(
+        self, path: str, page: HostPort | None = None, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> RelayedPage | None:
+        """Returns the response of the child, None if there is none within `timeout_s`.
+
+        Requests wait while a new child starts.
+        """
+        named = {PAGE: f"{page.host}:{page.port}"} if page else {}
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.get(
+                f"http://worker{path}", headers={**(headers or {}), **named}, timeout=timeout, allow_redirects=False
+            ) as response:
+                return RelayedPage(response.status, response.headers.copy(), await response.read())
+        except (OSError, TimeoutError, aiohttp.ClientError):
+            return None
+
+    async def close(self) -> None:
+        await self._session.close()
+        self.socket.close()
