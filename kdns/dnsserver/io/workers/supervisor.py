@@ -235,7 +235,7 @@ class Supervisor:
         """The sums of all workers; see metric_sums."""
         asked = (worker.relay.get(METRICS_PATH, page, timeout_s=SCRAPE_S) for worker in self._workers)
         for worker, response in zip(self._workers, await asyncio.gather(*asked), strict=True):
-            if response and worker.state:
+            if response and response.status == OK:  # not before it has the page
                 worker.exposed[page] = response.body.decode()
         running = [worker.exposed[page] for worker in self._workers if page in worker.exposed]
         own = generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode()
