@@ -1,4 +1,4 @@
-"""The parts of commands: options, examples, and hints for options of other commands."""
+"""The parts of commands: options, examples, and which command has an option."""
 
 from __future__ import annotations
 
@@ -9,38 +9,6 @@ import click
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Settings of every command."""
-
-_PATHS: Final = "files and folders are given without an option, as in `kdns {command} PATH`"
-_FOLLOWS: Final = "`kdns {command}` follows an API server; `kdns up PATH` runs one with the objects of manifests"
-# fmt: off
-INSTEAD: Final = {
-    (command, option): words
-    for commands, options, words in (
-        ("env trace version", "--format", "it is --output now"),
-        ("proxy render trace up", "--mode --proxy", "it is --proxy-mode now"),
-        ("render", "-n", "it is --node now"),
-        ("check up", "--manifests --filename -f", _PATHS),
-        ("check", "--conf -conf --corefile --config", _PATHS),
-        ("env render trace", "--filename -f", "it is --manifests"),
-        ("proxy serve", "--manifests --filename -f", _FOLLOWS),
-        ("env render trace", "--master", "it is --server"),
-        ("proxy", "--server", "it is --master"),
-        ("proxy", "--node", "it is --hostname-override"),
-        ("render trace", "--hostname-override", "it is --node"),
-        ("serve", "--corefile --config", "it is --conf"),
-        ("serve", "--kubeconfig", "the Corefile has it: `kubernetes cluster.local { kubeconfig FILE }`"),
-        ("serve", "--server --master", "the Corefile has it: `kubernetes cluster.local { endpoint URL }`"),
-        ("serve", "--cluster-domain", "the Corefile has it: `kubernetes NAME`"),
-        ("serve", "--dns", "it is --dns.port; the Corefile has the address: `bind IP`"),
-        ("up", "--conf -conf", "it is --corefile"),
-        ("up", "--dns.port -dns.port -p", "it is --dns, with an address: --dns 127.0.0.1:1053"),
-        ("up", "--cluster-cidr", "it is --pod-cidr"),
-        ("up", "--server --master", "`kdns up` runs an API server, at --api; `kdns serve` and `kdns proxy` follow one"),
-    )
-    for command in commands.split() for option in options.split()
-}
-# fmt: on
-"""The text for an option that a command does not have, or had in earlier versions only."""
 
 ARGUMENTS: Final = {
     "env": "expected --manifests PATH for files, --namespace NS for a namespace",
@@ -75,8 +43,7 @@ class Command(click.Command):
         group = ctx.find_root().command
         if ctx.parent and _has(group, option):
             return f"write it before the command, as in `kdns {option} … {self.name}`"
-        words = INSTEAD.get((self.name or "", option), "").replace("{command}", self.name or "")
-        return words or owners(ctx, option)
+        return owners(ctx, option)
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:

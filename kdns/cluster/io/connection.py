@@ -74,7 +74,6 @@ class Connection:
         self._source, self._stats, self._timing, self._now_s = source, stats, timing, now_s
         self._session: Session | None = None
         self._fingerprint: tuple[object, ...] = ()
-        self._refresh_tokens: dict[str, str] = {}
         self._login = asyncio.Lock()
         self._logins, self._login_s = 0, 0.0
         burst = source.burst or max(1, round(source.qps))
@@ -231,7 +230,7 @@ class Connection:
 
         try:
             async with asyncio.timeout(LOGIN_S):
-                configuration = await credentials(self._source, self._refresh_tokens)
+                configuration = await credentials(self._source)
         except TimeoutError as error:
             raise ApiServerError(self.server, f"no credentials within {LOGIN_S:.0f} s") from error
         fingerprint = tls_fingerprint(configuration)

@@ -1,7 +1,7 @@
 """The address of the API server and the client's credentials: from a kubeconfig, an endpoint, or a service account.
 
 Every mistake of the user is a KubeconfigError. The kubernetes package obtains the credentials (exec plugins, tokens,
-token files, client certificates, basic, Google), oidc.py those of OpenID Connect. This module is the only door to that
+token files, client certificates, basic, Google). This module is the only door to that
 package, and imports no more of it than that: its `__init__` files would import its clients of every API, which take
 20 MiB and 0.2 s, and which the image leaves out.
 """
@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from kdns.cluster.io.kubeconfig import kubeconfig, server_url
-from kdns.cluster.io.oidc import id_token
 from kdns.cluster.source import ClientTLS, Source
 from kdns.errors import ApiServerError, KubeconfigError
 from kdns.net import is_loopback
@@ -73,13 +72,13 @@ READ_BUFFER_BYTES: Final = 64 * 1024
 AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 
 
-async def credentials(source: Source, refresh_tokens: MutableMapping[str, str]) -> Configuration:
-    """Returns the client configuration for `source`; `refresh_tokens` is kept between calls (see oidc.id_token).
+async def credentials(source: Source) -> Configuration:
+    """Returns the client configuration for `source`.
 
     Raises KubeconfigError for mistakes of the user, ApiServerError if an exec plugin or identity provider failed.
     """
     if source.kubeconfig:
-        configuration = await _from_kubeconfig(source.kubeconfig, source.context, refresh_tokens)
+        configuration = await _from_kubeconfig(source.kubeconfig, source.context)
         if source.server:
             configuration.host = server_url("server", source.server)
     elif source.endpoint:
@@ -116,12 +115,11 @@ def _from_service_account(folder: Path, others: str) -> Configuration:
     return configuration
 
 
-async def _from_kubeconfig(where: str, context: str, refresh_tokens: MutableMapping[str, str]) -> Configuration:
+async def _from_kubeconfig(where: str, context: str) -> Configuration:
     content, user = kubeconfig(where, context)
-    provider = user.get("auth-provider") or {}
-    if provider.get("name") == "oidc":
-        del user["auth-provider"]
-        user["token"] = await id_token(where, provider.get("config") or {}, refresh_tokens)
+    if (user.get("auth-provider") or {}).get("name") == "oidc":
+        # Differs: the package's own provider does not check the issuer's certificate unless the file holds its CA.
+        raise KubeconfigError(where, "auth-provider oidc is not supported", "an exec plugin, such as kubelogin")
     configuration = Configuration()
     try:
         with _package_warnings() as warnings:

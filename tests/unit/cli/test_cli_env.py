@@ -116,7 +116,6 @@ def test_manifests_that_the_api_refuses(tmp_path: Path, spec: str, says: str) ->
         (("--manifests", "/nowhere"), 2, "/nowhere: no such file or folder"),
         (("--manifests", "/nowhere", "--server", "http://127.0.0.1:1"), 2, "only one of"),
         (("-o", "xml"), 2, "'xml' is not one of"),
-        (("--format", "json"), 2, "No such option '--format': it is --output now."),
         (("--manifests", "/dev/null", "-n", "nowhere"), 2, "--namespace nowhere: no such namespace; there is default,"),
         (("--server", "nonsense"), 2, "--server: 'nonsense' is not an address of an API server"),
         (("--server", "http://exa mple"), 2, "--server: 'http://exa mple' is not an address of an API server"),
