@@ -101,7 +101,7 @@ async def test_the_kubeconfig_uses_the_pods_account(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig.conf"
     path.write_text(DATA["kubeconfig.conf"].replace("/var/run/secrets/kubernetes.io/serviceaccount", str(tmp_path)))
     (tmp_path / "ca.crt").write_text("")
-    found = await credentials(Source(str(path)), {})
+    found = await credentials(Source(str(path)))
     assert found.host == "https://CONTROL-PLANE:6443"
     assert await found.get_api_key_with_prefix("BearerToken") == "Bearer secret"
 
