@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kdns.cluster.objects import Endpoint, Pod, Service
+from kdns.cluster.objects import Endpoint, Key, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.state import State
-from kdns.spelling import closest, listed
+from kdns.spelling import is_misspelling, listed
 
 SHOWN: Final = 3
 """The most objects that a sentence names."""
+SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 
 class Cause(NamedTuple):
-    """A sentence without its full stop, and a command that mends or shows more; "" for none."""
+    """A sentence without its full stop, and a command that mends or shows more; "" for none.
+
+    `meant` is the full name of the object that it is about, or that was meant if there is a mistake; "" for none.
+    """
 
     text: str
     command: str = ""
+    meant: str = ""
 
 
 def nothing_ready(state: State, service: Service) -> Cause:
-    """Returns why a Service has no ready endpoint."""
+    """Returns why a Service has no ready endpoint. Its command works on these objects."""
     slices = state.slices_of(service.key)
     idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
     selector = service.spec.selector if isinstance(service, SelectingService) else None
@@ -31,27 +36,46 @@ def nothing_ready(state: State, service: Service) -> Cause:
         what = "Pod" if any(endpoint.target_ref for endpoint in idle) else "endpoint"
         verb = "it matches" if what == "Pod" else "it has"
         which = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
+        names = (endpoint.target_ref.name for endpoint in idle if endpoint.target_ref)
+        known = next((other for other in names if (namespace, other) in state.pods), "")
         return Cause(
             f"{verb} {count(len(idle), what)}, {which} ({listed(map(endpoint_text, idle), SHOWN)})",
-            f"kubectl describe pod -n {namespace} {idle[0].target_ref.name}" if idle[0].target_ref else "",
+            known and f"kubectl describe pod -n {namespace} {known}",
         )
     if not isinstance(service, SelectingService):
         return Cause("it has no endpoints", f"kubectl describe service -n {namespace} {name}")
     if not selector:
-        return Cause(
-            f"it has no selector, and no EndpointSlice carries kubernetes.io/service-name={name}"
-            if not slices
-            else "it has no selector, and its EndpointSlices have no endpoints",
-            f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}",
-        )
+        return _unlabelled(state, service.key)
     return _selects_nothing(state, service, selector)
 
 
-def _selects_nothing(state: State, service: Service, selector: Mapping[str, str]) -> Cause:
-    namespace, name = service.key
+def _unlabelled(state: State, key: Key) -> Cause:
+    """Returns why a Service without a selector has no endpoints."""
+    namespace, name = key
+    wanted = f"{SERVICE_LABEL}={name}"
+    if state.slices_of(key):
+        return Cause(
+            "it has no selector, and its EndpointSlices have no endpoints",
+            f"kubectl get endpointslices -n {namespace} -l {wanted}",
+        )
+    text = f"it has no selector, and no EndpointSlice carries {wanted}"
+    for (space, slice_name), endpoint_slice in state.slices.items():
+        owner = endpoint_slice.service_key
+        if space != namespace or (owner is not None and owner in state.services):
+            continue
+        has = f"carries {SERVICE_LABEL}={owner[1]}" if owner else "does not carry the label"
+        is_near = is_misspelling(owner[1], name) if owner else slice_name.startswith(name)
+        if is_near and any(endpoint.is_ready for endpoint in endpoint_slice.endpoints or ()):
+            command = f"kubectl label endpointslice -n {namespace} {slice_name} --overwrite {wanted}"
+            return Cause(f"{text}; EndpointSlice {slice_name} {has}", command)
+    return Cause(text)
+
+
+def _selects_nothing(state: State, service: SelectingService, selector: Mapping[str, str]) -> Cause:
+    namespace = service.key[0]
     pods = [pod for pod in state.pods.values() if pod.key[0] == namespace]
-    wanted = ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
-    matched = [pod for pod in pods if _labels(pod).items() >= selector.items()]
+    wanted = _selector_text(selector)
+    matched = [pod for pod in pods if _has(pod, selector)]
     if matched:
         states = listed(map(_pod_text, matched), SHOWN)
         return Cause(
@@ -59,21 +83,94 @@ def _selects_nothing(state: State, service: Service, selector: Mapping[str, str]
             f"kubectl get pods -n {namespace} -l {wanted}",
         )
     text = f'selector {wanted} matches 0 of {count(len(pods), "Pod")} in "{namespace}"'
+    mended = _mended_selector(pods, selector)
+    if mended is not None:
+        return _misspelt(state, service, text, pods, mended)
+    spaces = sorted({pod.key[0] for pod in state.pods.values() if _has(pod, selector)})
+    if spaces:
+        return Cause(f"{text}; Pods in {and_(spaces[:SHOWN])} have these labels, but a selector sees its own namespace")
+    if not pods:
+        return Cause(text)
+    missing = [label for label, value in selector.items() if not any(_has(pod, {label: value}) for pod in pods)]
+    if missing:
+        text = f"{text}; none has {_selector_text({label: selector[label] for label in missing})}, nor a label like it"
+    elif len(selector) > 1:
+        text = f"{text}; none has all of these labels"
+    return Cause(text, _show_labels(namespace))
+
+
+def _misspelt(
+    state: State, service: SelectingService, text: str, pods: Sequence[Pod], mended: Mapping[str, str]
+) -> Cause:
+    """Returns the cause that the selector has a typing error. The command mends it if that gives a ready endpoint."""
+    namespace, name = service.key
+    have = [pod for pod in pods if _has(pod, mended)]
+    new = {label: value for label, value in mended.items() if (service.spec.selector or {}).get(label) != value}
+    who = "both have" if len(have) == len(pods) == 2 else f"{len(have)} {'has' if len(have) == 1 else 'have'}"
+    text = f"{text}; {who} {_selector_text(new)}"
+    if others := [*_other_owners(state, service, have)]:
+        return Cause(f"{text}, for Service {and_(others[:SHOWN])}", _show_labels(namespace))
+    if not any(map(_is_usable, have)):
+        return Cause(
+            f"{text}, without a ready address ({listed(map(_pod_text, have), SHOWN)})",
+            f"kubectl get pods -n {namespace} -l {_selector_text(mended)}",
+        )
+    return Cause(text, f"kubectl set selector service -n {namespace} {name} {_selector_text(mended)}")
+
+
+def _mended_selector(pods: Sequence[Pod], selector: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns the selector without its typing errors, the one with the most Pods; None if it has none."""
+    found = {_selector_text(mended): mended for pod in pods if (mended := _mended_for(pod, selector)) is not None}
+
+    def matched(mended: Mapping[str, str]) -> tuple[int, int]:
+        have = [pod for pod in pods if _has(pod, mended)]
+        return sum(map(_is_usable, have)), len(have)
+
+    return max(found.values(), key=matched, default=None)
+
+
+def _mended_for(pod: Pod, selector: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns the selector that matches this Pod, if only typing errors keep the present one from it."""
+    labels = _labels(pod)
+    mended: dict[str, str] = {}
     for label, value in selector.items():
-        values = {other for pod in pods if (other := _labels(pod).get(label)) is not None}
-        near = closest(value, values) or (next(iter(values)) if len(values) == 1 else "")
-        if near and near != value:
-            have = [pod for pod in pods if _labels(pod).get(label) == near]
-            who = "both have" if len(have) == len(pods) == 2 else f"{len(have)} {'has' if len(have) == 1 else 'have'}"
-            mended = ",".join(f"{each}={near if each == label else had}" for each, had in sorted(selector.items()))
-            return Cause(
-                f"{text}; {who} {label}={near}", f"kubectl set selector service -n {namespace} {name} {mended}"
-            )
-    spaces = sorted({pod.key[0] for pod in state.pods.values() if _labels(pod).items() >= selector.items()})
-    where = (
-        f"; Pods in {and_(spaces[:SHOWN])} have these labels, but a selector sees its own namespace" if spaces else ""
-    )
-    return Cause(text + where, f"kubectl get pods -n {namespace} --show-labels")
+        has = labels.get(label)
+        if has is not None and (has == value or is_misspelling(value, has)):
+            mended[label] = has
+            continue
+        near = [other for other in labels if labels[other] == value and is_misspelling(label, other)]
+        if has is not None or not near:
+            return None
+        mended[near[0]] = value
+    return mended
+
+
+def _other_owners(state: State, service: Service, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yields the names of the Services that select these Pods already, without those such as web-headless of web."""
+    namespace, name = service.key
+    for (space, other), known in state.services.items():
+        selector = known.spec.selector if isinstance(known, SelectingService) else None
+        is_related = other.partition("-")[0] == name.partition("-")[0]
+        if space == namespace and selector and not is_related and any(_has(pod, selector) for pod in pods):
+            yield other
+
+
+def _show_labels(namespace: str) -> str:
+    return f"kubectl get pods -n {namespace} --show-labels"
+
+
+def _selector_text(selector: Mapping[str, str]) -> str:
+    return ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
+
+
+def _has(pod: Pod, selector: Mapping[str, str]) -> bool:
+    return _labels(pod).items() >= selector.items()
+
+
+def _is_usable(pod: Pod) -> bool:
+    """Returns whether a Pod becomes a ready endpoint of a Service that selects it."""
+    is_ready = isinstance(pod, ObservedPod) and pod.status.is_ready
+    return bool(pod.addresses) and is_ready and not pod.metadata.deletion_timestamp
 
 
 def _labels(pod: Pod) -> Mapping[str, str]:
