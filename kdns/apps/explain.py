@@ -79,7 +79,7 @@ async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findi
         server = Server(label_of(place), [setup.block(zone) for setup, zone in places[place]])
         for setup, _ in places[place]:
             setup.servers.append(server)
-        return findings(server, options.inquiry)
+        return await findings(server, options.inquiry)
     finally:
         for setup in setups:
             setup.abandon()

@@ -244,7 +244,7 @@ class Server:
     ) -> Request:
         local, port, label, transport = self.local, self.port, self.label, partition.transport
         return Request._make(
-            (query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port, 0, begun)
+            (query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port, 0, begun, False)
         )
 
     def failed(

@@ -35,7 +35,8 @@ class Request(NamedTuple):
     label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
     facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number
     of internal queries that led to this one, 0 for a client's query. `begun` is what a directive has begun of it before
-    there was a request, see kdns.dnsserver.forwarding; only that directive knows its form.
+    there was a request, see kdns.dnsserver.forwarding; only that directive knows its form. A `is_dry_run` asks what the
+    answer would be: `cache` keeps nothing of it, and a directive that would ask upstreams raises WouldAskError.
     """
 
     query: Query
@@ -50,6 +51,7 @@ class Request(NamedTuple):
     local_port: int = 0
     depth: int = 0
     begun: object = None
+    is_dry_run: bool = False
 
     @property
     def is_stream(self) -> bool:
@@ -59,6 +61,17 @@ class Request(NamedTuple):
     def about(self, labels: Labels, qtype: int | None = None) -> Request:
         """Returns the same request with another question; raises ValueError for a name that is too long."""
         return self._replace(query=self.query.changed(labels, qtype))
+
+
+class WouldAskError(Exception):
+    """Ends a dry run: a directive of the block `zone` would ask one of these upstreams the question of `labels`."""
+
+    def __init__(self, request: Request, plugin: str, upstreams: Iterable[str]) -> None:
+        super().__init__(f"{plugin} would ask upstreams")
+        self.labels = request.query.labels
+        self.zone = request.zone
+        self.plugin = plugin
+        self.upstreams = tuple(upstreams)
 
 
 Reply: TypeAlias = Response | None

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kdns.cluster.readiness import Cause
-from kdns.dns.names import Labels, labels_of, text_of
+from kdns.dns.names import labels_of, text_of
 from kdns.dns.query import Query, query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, NOERROR, rcode_name, type_name
 from kdns.dns.zonefile import rdata_text
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.blocks import Exchange, Server, discard
-from kdns.dnsserver.chain import Block, Request
+from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.chain import Request, WouldAskError, awaited
 from kdns.errors import InputError
 from kdns.plugins.cache.plugin import NAME as CACHE
-from kdns.plugins.forward.plugin import Forward
 from kdns.plugins.kubernetes.causes import ClusterCauses
 from kdns.plugins.kubernetes.plugin import Kubernetes
 
@@ -30,6 +29,8 @@ class Now(NamedTuple):
 
 
 START: Final = Now()
+FORWARDED: Final = "forwarded"
+LOOPBACK: Final = "127.0.0.1"
 
 
 class Record(NamedTuple):
@@ -49,7 +50,8 @@ class Explanation:
     """One question and its answer. `name` has a dot at its end; `verdict` is NXDOMAIN, NODATA, … or NOERROR.
 
     NODATA is also the verdict of CNAMEs that lead to no record of the type. `block` is the zone of the server block, ""
-    for none, `directive` the one that answered, "" for none. `upstreams` would be asked: then there is no answer here.
+    for none, `directive` the one that answered, "" for none. Where it would ask `upstreams`, there is no answer here;
+    they would be asked for the name `asked`, "" for `name`: for the target of a CNAME, or what `rewrite` makes of it.
     """
 
     name: str
@@ -59,12 +61,23 @@ class Explanation:
     block: str = ""
     directive: str = ""
     upstreams: tuple[str, ...] = ()
+    asked: str = ""
     causes: tuple[Cause, ...] = ()
 
     @property
     def is_answered(self) -> bool:
         """Whether there are records, or upstreams would be asked."""
-        return bool(self.verdict == "NOERROR" or self.upstreams)
+        return self.verdict == "NOERROR" or self.is_forwarded
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether upstreams would be asked; `upstreams` may be empty: names of upstreams are not resolved here."""
+        return self.verdict == FORWARDED
+
+    @property
+    def meant(self) -> str:
+        """The full name of the object that is asked about, also if the name has a typing error; "" for none."""
+        return next((cause.meant for cause in self.causes if cause.meant), "")
 
     @property
     def command(self) -> str:
@@ -72,11 +85,12 @@ class Explanation:
         return next((cause.command for cause in reversed(self.causes) if cause.command), "")
 
 
-def explained(server: Server, name: str, qtype: int, now: Now = START, *, is_brief: bool = False) -> Explanation:
-    """Returns the explanation of a full name; raises InputError for text that is no name.
+async def explained(
+    server: Server, name: str, qtype: int, client: str = LOOPBACK, now: Now = START, *, is_brief: bool = False
+) -> Explanation:
+    """Returns the explanation of a full name for a client's address; raises InputError for text that is no name.
 
-    The answer is the chain's own if the server has no `exact` answers, and no upstream is asked. `is_brief` is of
-    ClusterCauses.
+    The answer is the chain's own in a dry run. `is_brief` is of ClusterCauses.
     """
     try:
         labels = labels_of(name)
@@ -84,23 +98,31 @@ def explained(server: Server, name: str, qtype: int, now: Now = START, *, is_bri
     except ValueError as error:
         raise InputError(f"{name!r} is no domain name: {error}") from error
     text, label = text_of(query.labels), type_name(qtype)
-    block, _ = server.block_of(Request(query))
+    request = Request(query, (client, 0), server.local, "tcp", received_s=now.loop_s, server=server.label)
+    request = request._replace(local_port=server.port, is_dry_run=True)
+    block, _ = server.block_of(request)
     if block is None:
         zones = " ".join(one.zone for one in server.blocks)
         cause = Cause(f"no server block has the name; their zones are {zones}")
         return Explanation(text, label, "REFUSED", causes=(cause,))
-    causes = tuple(_causes(block, query, now, is_brief=is_brief))
-    outcome = server.respond(query.packet, server.table.partition("tcp", 4), ("127.0.0.1", 0), now.loop_s)
-    if not isinstance(outcome, Exchange):
-        discard(outcome)
-        upstreams = tuple(_upstreams(block, query.labels))
+    causes = tuple(_causes(server, query, now, is_brief=is_brief))
+    try:
+        reply = await awaited(server.resolve(request))
+    except WouldAskError as end:
+        asked = text_of(end.labels)
         return Explanation(
-            text, label, "forwarded", block=block.zone, directive="forward", upstreams=upstreams, causes=causes
+            text,
+            label,
+            FORWARDED,
+            block=end.zone,
+            directive=end.plugin,
+            upstreams=end.upstreams,
+            asked="" if asked == text else asked,
+            causes=causes,
         )
-    response = outcome.response
-    if response is None:
+    if reply is None:
         return Explanation(text, label, "no response", block=block.zone, causes=causes)
-    response = from_wire(response) if response.wire else response
+    response = from_wire(reply) if reply.wire else reply
     verdict = rcode_name(response.rcode)
     if response.rcode == NOERROR and not any(qtype in {rrset.rtype, ANY} for rrset in response.answer):
         verdict = "NODATA"
@@ -114,29 +136,26 @@ def explained(server: Server, name: str, qtype: int, now: Now = START, *, is_bri
     return Explanation(text, label, verdict, records, block.zone, response.plugin, causes=causes)
 
 
-def _causes(block: Block, query: Query, now: Now, *, is_brief: bool) -> Iterator[Cause]:
-    """Yields the causes among the objects, if a `kubernetes` of the block has the zone of the name."""
-    zones: list[str] = []
-    for plugin in block.chain.plugins:
-        if isinstance(plugin, Kubernetes):
-            of_plugin = plugin.zones
-            zone = of_plugin.zone_of(query.labels)
-            zones += of_plugin.options.zones
-            if zone is not None:
-                found = ClusterCauses(of_plugin.state, of_plugin.options, zone, is_brief=is_brief, now_s=now.unix_s)
-                yield from found.of(query.labels, query.qtype)
-                return
-    if zones:
-        yield Cause(f"the name is outside of the cluster's zones {' '.join(zones)}")
-
-
-def _upstreams(block: Block, labels: Labels) -> Iterator[str]:
-    for plugin in block.chain.plugins:
-        if isinstance(plugin, Forward):
-            for forwarder in plugin.forwarders:
-                if forwarder.matches(labels):
-                    yield from (member.name for member in forwarder.group.members)
-                    return
+def _causes(server: Server, query: Query, now: Now, *, is_brief: bool) -> Iterator[Cause]:
+    """Yields the causes among the objects: those of the `kubernetes` that has the zone, or why none has it."""
+    plugins = [plugin for block in server.blocks for plugin in block.chain.plugins if isinstance(plugin, Kubernetes)]
+    for plugin in plugins:
+        zones = plugin.zones
+        zone = zones.zone_of(query.labels)
+        if zone is not None:
+            causes = ClusterCauses(zones.state, zones.options, zone, is_brief=is_brief, now_s=now.unix_s)
+            yield from causes.of(query.labels, query.qtype)
+            return
+    if plugins:
+        zones = plugins[0].zones
+        zone = zones.zone_of(labels_of(zones.options.primary_zone))
+        names = dict.fromkeys(name for plugin in plugins for name in plugin.zones.options.zones)
+        yield Cause(f"the name is outside of the cluster's zones {' '.join(names)}")
+        if zone is not None:
+            causes = ClusterCauses(zones.state, zones.options, zone, is_brief=is_brief, now_s=now.unix_s)
+            cause = causes.outside(query.labels, query.qtype)
+            if cause is not None:
+                yield cause
 
 
 def _records(rrset: RRset) -> Iterator[Record]:

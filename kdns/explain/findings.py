@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 from kdns.cluster.observed import ObservedPod
+from kdns.cluster.readiness import Cause
 from kdns.cluster.state import State
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Server
 from kdns.errors import InputError
-from kdns.explain.explain import START, Explanation, Now, explained
-from kdns.explain.search import Resolver, cluster_resolver, pod_resolver
+from kdns.explain.explain import LOOPBACK, START, Explanation, Now, explained
+from kdns.explain.search import cluster_resolver, pod_resolver
 from kdns.net import parse_address
+from kdns.plugins.kubernetes.plugin import NAME as KUBERNETES
 from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.spelling import closest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,13 @@ class Findings:
     remark: str = ""
 
 
-def findings(server: Server, inquiry: Inquiry, now: Now = START, *, is_brief: bool = False) -> Findings:
-    """Returns the explanations of one name by a server that may be at work, whose table is not used.
+async def findings(server: Server, inquiry: Inquiry, now: Now = START, *, is_brief: bool = False) -> Findings:
+    """Returns the explanations of one name by a server that may be at work, in which nothing changes.
 
     `is_brief` is of ClusterCauses. Raises InputError for text that is no name, address, type or Pod, and for a server
     without `kubernetes`.
     """
-    address = parse_address(inquiry.name)
+    address = parse_address(inquiry.name.rstrip("."))
     if address is not None:
         inquiry = replace(inquiry, name=f"{address.reverse_pointer}.", qtype="PTR")
     try:
@@ -54,45 +58,92 @@ def findings(server: Server, inquiry: Inquiry, now: Now = START, *, is_brief: bo
     plugins = [plugin for block in server.blocks for plugin in block.chain.plugins if isinstance(plugin, Kubernetes)]
     if not plugins:
         raise InputError("no `kubernetes` in the Corefile: there is nothing of the cluster to explain")
-    apart = Server(server.label, server.blocks)
-    apart.exact = ()  # the chain's own response says which directive answered
     zones = plugins[0].zones
     domain = zones.options.primary_zone
-    resolver = _resolver(inquiry, zones.state, domain)
-    names = resolver.names(inquiry.name)
-    if len(names) > 1 and zones.zone_of(tuple(inquiry.name.lower().encode("latin-1", "replace").split(b"."))):
-        names = (f"{inquiry.name}.",)  # it is written out; nobody asks why its search list fails
+    pod = _pod(inquiry, zones.state)
+    resolver = pod_resolver(pod, domain) if pod else cluster_resolver(inquiry.namespace, domain)
+    client = pod.addresses[0] if pod and pod.addresses else LOOPBACK
+    name = inquiry.name.lower()
+    labels = tuple(name.encode("latin-1", "replace").split(b"."))
+    is_full = any(plugin.zones.zone_of(labels) for plugin in plugins)  # nobody asks why its search list fails
     tried = []
-    for name in names:
-        tried.append(explained(apart, name, qtype, now, is_brief=is_brief))
-        if tried[-1].is_answered:
+    for candidate in (f"{name}.",) if is_full else resolver.names(name):
+        tried.append(await explained(server, candidate, qtype, client, now, is_brief=is_brief))
+        if tried[-1].verdict == "NOERROR" or tried[-1].asked:  # a CNAME is an answer, whatever upstreams know
             break
-    return Findings(tuple(tried), _nearest(tried, zones.state, domain), resolver.remark)
+    ranking = Ranking(zones.state, domain, name)
+    chosen = ranking.chosen(tried)
+    if name.endswith(".") and not is_full and chosen.is_forwarded:
+        short = [
+            await explained(server, candidate, qtype, client, now, is_brief=is_brief)
+            for candidate in resolver.names(name[:-1])
+        ]
+        best = ranking.chosen(short)
+        if best.meant and not chosen.meant:
+            cause = Cause(f"with a dot at its end, a name has no search list; {name[:-1]} means {best.meant[:-1]}")
+            chosen = replace(chosen, causes=(*chosen.causes, cause))
+    return Findings(tuple(tried), chosen, resolver.remark)
 
 
-def _nearest(tried: Sequence[Explanation], state: State, domain: str) -> Explanation:
-    """Returns the explanation that says most.
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Which of the names that a resolver tries for `typed` was meant; the causes of each say what it comes near to."""
 
-    It is that of the answer, or of what was meant: the first name of a Service, its port or its endpoint in a Namespace
-    that exists. If there is none, it is that of a name that upstreams would be asked for.
-    """
-    if tried[-1].verdict == "NOERROR":
-        return tried[-1]
-    suffix = f".svc.{domain}"
-    for one in tried:
-        *front, namespace = one.name.removesuffix(suffix).split(".")
-        is_service = len(front) == 1 or (len(front) == 3 and front[0].startswith("_"))
-        is_service = is_service or (namespace, front[-1] if front else "") in state.services
-        if one.name.endswith(suffix) and is_service and ("", namespace) in state.namespaces:
-            return one
-    return tried[-1] if tried[-1].upstreams else tried[0]
+    state: State
+    domain: str
+    typed: str
+
+    def chosen(self, tried: Sequence[Explanation]) -> Explanation:
+        """Returns the explanation of the answer, or of the name that was meant.
+
+        One that only upstreams know may have been meant for a Service in spite of its namespace: that is a cause too.
+        """
+        if tried[-1].verdict == "NOERROR":
+            return tried[-1]
+        best = min(tried, key=self._rank)
+        others = [one for one in tried if one.meant and not one.is_forwarded]
+        if best.is_forwarded and others:
+            return replace(best, causes=(*best.causes, min(others, key=self._rank).causes[-1]))
+        return best
+
+    def _rank(self, one: Explanation) -> tuple[int, float]:
+        """Returns how far a name is from what exists, the nearest first; of two mistakes the smaller one."""
+        if one.meant == one.name or (one.verdict == "NODATA" and one.directive != KUBERNETES):
+            return 0, 0.0
+        if one.meant and _is_like(one.name, one.meant):
+            return 1, -SequenceMatcher(a=one.meant, b=one.name).ratio()
+        *front, namespace = one.name.removesuffix(f".svc.{self.domain}").split(".")
+        is_below = one.name.endswith(f".svc.{self.domain}") and bool(front)
+        is_service = is_below and (len(front) == 1 or (len(front) == 3 and front[0][:1] == front[1][:1] == "_"))
+        is_near = is_service or (is_below and (namespace, front[-1]) in self.state.services)
+        if is_near and ("", namespace) in self.state.namespaces:
+            return 2, 0.0
+        if self.typed.endswith((".svc", ".pod")) and one.name == f"{self.typed}.{self.domain}":
+            return 3, 0.0
+        if one.is_forwarded:
+            return 4, 0.0
+        return (5 if one.meant else 6 if is_service else 7), 0.0
 
 
-def _resolver(inquiry: Inquiry, state: State, domain: str) -> Resolver:
+def _is_like(name: str, meant: str) -> bool:
+    """Returns whether labels of a name are missing or misspelt, and no others are in their places."""
+    labels, others = name.split("."), meant.split(".")
+    changes = SequenceMatcher(a=labels, b=others, autojunk=False).get_opcodes()
+    return all(
+        how in {"equal", "insert"}
+        or (
+            end - start == other_end - at
+            and all(map(closest, labels[start:end], ([other] for other in others[at:other_end])))
+        )
+        for how, start, end, at, other_end in changes
+    )
+
+
+def _pod(inquiry: Inquiry, state: State) -> ObservedPod | None:
     if not inquiry.pod:
-        return cluster_resolver(inquiry.namespace, domain)
+        return None
     namespace, _, name = inquiry.pod.rpartition("/")
     pod = state.pods.get((namespace or inquiry.namespace, name))
     if not isinstance(pod, ObservedPod):
         raise InputError(f"--pod {inquiry.pod}: no such Pod; expected NAMESPACE/NAME")
-    return pod_resolver(pod, domain)
+    return pod

@@ -21,14 +21,14 @@ def _tried(tried: Sequence[Explanation], chosen: Explanation, remark: str) -> It
         yield "The resolver tries these names until one has an answer:"
         width = max(len(one.name) for one in tried)
         for one in tried:
-            mark = "→" if one is chosen else " "
+            mark = "→" if one.name == chosen.name else " "
             yield f"{mark} {one.name:{width}}  {_verdict(one)}"
         yield ""
 
 
 def _verdict(one: Explanation) -> str:
-    if one.upstreams:
-        return f"{' or '.join(one.upstreams)} would be asked"
+    if one.is_forwarded:
+        return f"{' or '.join(one.upstreams) or 'an upstream'} would be asked{one.asked and f' for {one.asked}'}"
     shown = [record.data for record in one.records if record.rtype == one.qtype] or [
         f"{record.rtype} {record.data}" for record in one.records
     ]
@@ -41,7 +41,7 @@ def _answer(one: Explanation) -> Iterator[str]:
     yield from (f"  {cause.text}" for cause in one.causes)
     if one.block:
         by = f"`{one.directive}` of " if one.directive else "no directive of "
-        yield f"  answered by {by}the server block `{one.block}`"
+        yield f"  {'passed on' if one.is_forwarded else 'answered'} by {by}the server block `{one.block}`"
     if one.command:
         yield f"Try: {one.command}"
 
@@ -54,6 +54,7 @@ def as_json(tried: Sequence[Explanation], chosen: Explanation, remark: str = "")
         "verdict": chosen.verdict,
         "records": [*map(str, chosen.records)],
         "upstreams": [*chosen.upstreams],
+        "asked": chosen.asked,
         "serverBlock": chosen.block,
         "directive": chosen.directive,
         "causes": [{"text": cause.text, "command": cause.command} for cause in chosen.causes],

@@ -208,6 +208,7 @@ class Autopath(Plugin):
             zone="",
             reuse=self._reuse(reuse),
             tallies=(*reply.tallies, tally),
+            plugin=NAME if request.is_dry_run else reply.plugin,
         )
 
     def _reuse(self, reuse: Reuse) -> Reuse:

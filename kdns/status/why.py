@@ -22,7 +22,7 @@ class Why(NamedTuple):
     is_answered: bool
 
 
-def why(servers: Iterable[Server], name: str, qtype: str, namespace: str, now: tuple[float, float]) -> Why:
+async def why(servers: Iterable[Server], name: str, qtype: str, namespace: str, now: tuple[float, float]) -> Why:
     """Returns the explanation by the first server with `kubernetes`, at times as of `Now`.
 
     Raises InputError as of `findings`, and for an empty name.
@@ -31,7 +31,7 @@ def why(servers: Iterable[Server], name: str, qtype: str, namespace: str, now: t
         raise InputError("the name is missing")
     for server in servers:
         if any(isinstance(plugin, Kubernetes) for block in server.blocks for plugin in block.chain.plugins):
-            found = findings(server, Inquiry(name, qtype, namespace), Now(*now), is_brief=True)
+            found = await findings(server, Inquiry(name, qtype, namespace), Now(*now), is_brief=True)
             data = as_json(found.tried, found.chosen, found.remark)
             text = as_text(found.tried, found.chosen, found.remark)
             return Why(text, json.dumps(data, indent=2, ensure_ascii=False), found.chosen.is_answered)

@@ -26,7 +26,7 @@ async def test_explained_case(name: str, case: dict[str, Any]) -> None:
     objects = [obj for obj in RECORDED["objects"] if obj["metadata"]["annotations"][FIXTURE] == case["fixture"]]
     state = state_of(objects, labels=directive.labels, namespace_labels=directive.namespace_labels, synced=True)
     server = server_of(state, directive, own=case.get("local_ips", []), behind=behind(case))
-    found = explained(server, case["qname"], type_number(case["qtype"]))
+    found = await explained(server, case["qname"], type_number(case["qtype"]))
     has_records = any(line.split()[3] in {case["qtype"], "SRV", "A"} for line in case["answer"])
     verdict = case["rcode"] if case["rcode"] != "NOERROR" or has_records else "NODATA"
     if found.directive == "kubernetes":

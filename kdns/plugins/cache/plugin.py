@@ -224,6 +224,8 @@ class Cache(Plugin):
         query = request.query
         if query.qtype in TRANSFERS or self._zones.closest(query.labels) is None:
             return next(request)
+        if request.is_dry_run:
+            return self._dry_run(request, next)
         server, view = request.server, request.view
         counts = self._counts.get((server, view)) or self._new_counts(server, view)
         question = Question._make((request, next, question_key(query), counts))
@@ -243,6 +245,16 @@ class Cache(Plugin):
         if request.received_s < item.end_s:
             return self._fresh(item, question)
         return self._expired(item, question)
+
+    def _dry_run(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the item of the question, without counting or refreshing it, or the next directive's reply."""
+        item = self.pick(question_key(request.query), request.received_s)
+        if item is None or (request.received_s >= item.end_s and self._stale and self._stale.verify):
+            return next(request)
+        response = _for_client(item.response, request.query, ())
+        if request.received_s < item.end_s or self._stale is None:
+            return response
+        return with_ttl(response, self._stale.ttl_s or STALE_TTL_S)._replace(aged_from_s=None)
 
     def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
         """See Plugin: it keeps none of these answers, but may have one of a later directive for the same question."""

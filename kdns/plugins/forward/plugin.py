@@ -16,7 +16,7 @@ from typing import Final
 
 from kdns.dns.names import Labels
 from kdns.dns.types import TRANSFERS
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, WouldAskError
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.plugins.forward.config import OPTIONS, ForwardConfig, parse
 from kdns.plugins.forward.forwarder import NAME, Begun, Forwarder, Needs
@@ -36,11 +36,19 @@ class Forward(Plugin):
         query = request.query
         if query.qtype in TRANSFERS:
             return next(request)
+        if request.is_dry_run:
+            return self._would_ask(request, next)
         if len(self.forwarders) == 1:
             (forwarder,) = self.forwarders
             return forwarder.answer(request) if forwarder.matches(query.labels) else next(request)
         takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
         return _first_that_knows(takers, request) if takers else next(request)
+
+    def _would_ask(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        for forwarder in self.forwarders:
+            if forwarder.matches(request.query.labels):
+                raise WouldAskError(request, NAME, (member.name for member in forwarder.group.members))
+        return next(request)
 
     def sent_zones(self, zone: Labels) -> tuple[Iterable[Labels], Iterable[Labels]]:
         """See kdns.dnsserver.forwarding.Sender: of several stanzas the chain decides which one has a name."""

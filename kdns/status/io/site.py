@@ -110,7 +110,7 @@ class DnsStatus:
         try:
             async with self._explaining:
                 await asyncio.sleep(0)  # others have their turn between two
-                found = why(server.servers, name, qtype, namespace, (time.monotonic(), time.time()))
+                found = await why(server.servers, name, qtype, namespace, (time.monotonic(), time.time()))
         except InputError as error:
             if output:
                 return web.Response(status=400, text=f"{error}\n")

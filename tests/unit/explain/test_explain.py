@@ -73,6 +73,15 @@ kind: Pod
 metadata: {name: web-1, labels: {app: web}}
 spec: {containers: [{name: c, image: x}], dnsPolicy: Default}
 """
+FORWARDING = """\
+. {
+    kubernetes cluster.local in-addr.arpa {
+        pods insecure
+        fallthrough in-addr.arpa
+    }
+    forward . 192.0.2.53
+}
+"""
 COREFILE = """\
 . {
     hosts {
@@ -93,7 +102,7 @@ SENTENCES = [
     ("sel AAAA", 1, "Service default/sel has no IPv6 cluster IP"),
     ("sel.default.svc.cluster.local. TXT", 1, "Service default/sel exists, and has no records of type TXT"),
     ("cart.default", 1, "shop has one: cart.shop.svc.cluster.local"),
-    ("cart.shp", 0, "outside of the cluster's zones"),
+    ("cart.shp", 1, 'there is no Namespace "shp"; there is "shop"'),
     ("cart.shp.svc.cluster.local", 1, 'there is no Namespace "shp"; there is "shop"'),
     ("crt.shop", 1, 'there is no Service "crt" in "shop"; there is "cart"'),
     ("cart.shop.cluster.local", 1, "`svc` is missing: the name of Service shop/cart is cart.shop.svc.cluster.local"),
@@ -117,6 +126,112 @@ def manifests(tmp_path: Path) -> Path:
     path = tmp_path / "cluster.yaml"
     path.write_text(MANIFESTS)
     return path
+
+
+MEANT_MANIFESTS = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: my-service}
+spec: {selector: {app: mine}, ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: None, selector: {app: db}, ports: [{port: 5432, name: pg}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  serviceName: db
+  replicas: 2
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: c, image: x}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: outside}
+spec: {type: ExternalName, externalName: www.example.org}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: short}
+spec: {type: ExternalName, externalName: cart.shop}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: misspelt}
+spec: {type: ExternalName, externalName: cart.shop.svc.cluster.locl}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: alone, labels: {app: mine}}
+spec: {containers: [{name: c, image: x}], dnsConfig: {options: [{name: ndots, value: "1"}]}}
+"""
+SHOP, DEFAULT = "shop.svc.cluster.local.", "default.svc.cluster.local."
+NO_SHP = 'there is no Namespace "shp"; there is "shop"'
+CART = "cart.shop.svc.cluster.local"
+MEANT = [
+    ("my-service.defalt", "my-service.defalt.svc.cluster.local.", 'no Namespace "defalt"; there is "default"'),
+    ("my-service.defalt", "my-service.defalt.svc.cluster.local.", 'default has Service "my-service"'),
+    ("my-servce.defalt", "my-servce.defalt.svc.cluster.local.", '"my-servce" in "default"; there is "my-service"'),
+    ("my-servce", f"my-servce.{DEFAULT}", 'there is "my-service"'),
+    ("cart", f"cart.{DEFAULT}", f"shop has one: {CART}"),
+    ("crt", f"crt.{DEFAULT}", f'shop has Service "cart": {CART}'),
+    ("cart.default", f"cart.{DEFAULT}", f"shop has one: {CART}"),
+    ("cart.shp", "cart.shp.svc.cluster.local.", NO_SHP),
+    ("crt.shop", f"crt.{SHOP}", 'there is "cart"'),
+    ("crt.shp", "crt.shp.svc.cluster.local.", NO_SHP),
+    ("cart.prod", "cart.prod.", f'shop has Service "cart": {CART}'),
+    ("www.example.org", "www.example.org.", "outside of the cluster's zones"),
+    ("cart.shop.scv", "cart.shop.scv.cluster.local.", f"nor `pod`: the name of Service shop/cart is {CART}"),
+    ("cart.shp.svc", "cart.shp.svc.cluster.local.", NO_SHP),
+    ("crt.shop.svc", f"crt.{SHOP}", 'there is "cart"'),
+    ("cart.nowhere.svc", "cart.nowhere.svc.cluster.local.", 'there is no Namespace "nowhere"'),
+    ("cart.shp.cluster.local", "cart.shp.cluster.local.", f"`svc` is missing: the name of Service shop/cart is {CART}"),
+    ("cart.shop.svc.cluster.locl", "cart.shop.svc.cluster.locl.", f"cluster.local, not cluster.locl: {CART}"),
+    ("cart.shop.svc.cluster", "cart.shop.svc.cluster.", f"cluster.local, not cluster: {CART}"),
+    ("cart.shop.svc.k8s.example", "cart.shop.svc.k8s.example.", f"cluster.local, not k8s.example: {CART}"),
+    ("cart.shop.cluster.locl.", "cart.shop.cluster.locl.", f"cluster.local, not cluster.locl: {CART}"),
+    ("cart.shop.", "cart.shop.", f"cart.shop means {CART}"),
+    ("crt.shop.", "crt.shop.", f"crt.shop means {CART}"),
+    ("cart.shop.svc.", "cart.shop.svc.", f"cluster.local, which is missing: {CART}"),
+    ("_htp._tcp.cart.shop SRV", f"_htp._tcp.cart.{SHOP}", '(meant "http"?)'),
+    ("_http._tpc.cart.shop SRV", f"_http._tpc.cart.{SHOP}", "is TCP, not TPC"),
+    ("_http._tcp.cart.shp SRV", "_http._tcp.cart.shp.svc.cluster.local.", NO_SHP),
+    ("_http._tcp.crt.shop SRV", f"_http._tcp.crt.{SHOP}", 'there is "cart"'),
+    ("http.tcp.cart.shop SRV", f"http.tcp.cart.{SHOP}", f"begin with `_`: _http._tcp.{CART}"),
+    ("_http.cart.shop SRV", f"_http.cart.{SHOP}", "as in _PORT._tcp"),
+    ("db-0", f"db-0.{DEFAULT}", 'shop has Service "db"'),
+    ("db-0.shop", f"db-0.{SHOP}", "it is a Pod, whose name is db-0.db.shop.svc.cluster.local"),
+    ("db-7.db.shop", f"db-7.db.{SHOP}", 'Service shop/db has no endpoint "db-7"'),
+    ("db-0.dbb.shop", f"db-0.dbb.{SHOP}", 'no Service "dbb" in "shop"; there is "db"'),
+    ("db-0.db.shp", "db-0.db.shp.svc.cluster.local.", NO_SHP),
+    ("-n shop db-7.db", f"db-7.db.{SHOP}", 'Service shop/db has no endpoint "db-7"'),
+    ("alone", f"alone.{DEFAULT}", "it is a Pod, and no headless Service gives it a name"),
+    ("shop", f"shop.{DEFAULT}", '"shop" is a Namespace; the names of its Services are NAME.shop'),
+    ("10-1-2-3.defalt.pod", "10-1-2-3.defalt.pod.cluster.local.", 'there is "default"'),
+    ("10-1-2-3.default.pdo", "10-1-2-3.default.pdo.cluster.local.", "the name is 10-1-2-3.default.pod.cluster.local"),
+    ("outside", f"outside.{DEFAULT}", "would be asked for www.example.org."),
+    ("short", f"short.{DEFAULT}", f"taken as a full name; that of Service shop/cart is {CART}"),
+    ("misspelt", f"misspelt.{DEFAULT}", f"cluster.local, not cluster.locl: {CART}"),
+    ("-n shp cart", "cart.shp.svc.cluster.local.", NO_SHP),
+    ("198.51.100.7.", "7.100.51.198.in-addr.arpa.", "no Service, endpoint or Pod has address 198.51.100.7"),
+    ("--pod default/alone cart.shop", f"cart.{SHOP}", "Service shop/cart has cluster IP"),
+    ("--pod default/alone cart.shp", "cart.shp.svc.cluster.local.", NO_SHP),
+    ("Cart.SHOP", f"cart.{SHOP}", "Service shop/cart has cluster IP"),
+]
 
 
 def run(manifests: Path, words: str) -> Result:
@@ -145,6 +260,18 @@ def test_a_corefile_decides(manifests: Path, tmp_path: Path, words: str, code: i
     result = run(manifests, f"--corefile {corefile} {words}")
     assert sentence in result.output
     assert result.exit_code == code, result.output
+
+
+@pytest.mark.parametrize(("words", "name", "sentence"), MEANT)
+def test_the_name_that_was_meant_is_explained(tmp_path: Path, words: str, name: str, sentence: str) -> None:
+    """Of all names that a resolver tries, whatever their order."""
+    files = tmp_path / "cluster.yaml", tmp_path / "Corefile"
+    files[0].write_text(MEANT_MANIFESTS)
+    files[1].write_text(FORWARDING)
+    output = run(files[0], f"--corefile {files[1]} {words}").output
+    headline = next(line for line in output.splitlines() if " → " in line)
+    assert headline.startswith(f"{name} "), output
+    assert sentence in output
 
 
 def test_json_has_the_same(manifests: Path) -> None:

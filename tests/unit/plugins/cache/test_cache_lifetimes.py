@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+
 import pytest
 from cache_world import CLIENTS, FAILURE, NO_NAME, World, value
+from dns_chain import read
 
+from kdns.dns.message import decode
+from kdns.dns.message import query as packet_of
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
+from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Reply
+from kdns.dnsserver.blocks import discard
+from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Reply, Request
 
 
 @pytest.mark.parametrize(
@@ -182,3 +189,31 @@ def test_an_unpopular_answer_is_not() -> None:
         world.setup.clock_s = float(second)
         world.ask()
     assert len(world.upstream.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("stanza", "at_s", "is_answered", "ttl_s"),
+    [
+        ("cache {\n prefetch 1 1m 90%\n}", 50, True, 10),
+        ("cache", 60, False, 0),
+        ("cache {\n serve_stale 1h\n}", 90, True, 30),
+        ("cache {\n serve_stale 1h verify\n}", 90, False, 0),
+    ],
+)
+def test_a_dry_run_changes_nothing(stanza: str, at_s: float, is_answered: bool, ttl_s: int) -> None:
+    """`kdns explain` asks what the answer would be: nothing is counted, refreshed, kept or waited for."""
+    world = World(stanza)
+    query = read(packet_of("a.", A))
+    world.ask()
+    world.setup.clock_s = at_s
+    asked, counts = len(world.upstream.asked), world.counts()
+    reply = world.server.resolve(Request(query, received_s=at_s, is_dry_run=True))
+    if is_answered:
+        assert isinstance(reply, Response)
+        answer = compile_answer(query, reply, 512, ".", now_s=at_s)
+        assert value(decode(answer.wire(query.packet))) == (1, ttl_s)
+    else:
+        assert isinstance(reply, Coroutine)
+        discard(reply)
+    assert len(world.upstream.asked) == asked + (not is_answered)
+    assert (world.counts(), world.setup.works, world.cache.flights) == (counts, [], {})
