@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdns.apps.resolvers import machine_resolv_conf
 from kdns.apps.sources.snapshot import objects_from_manifests, objects_from_server
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingService
@@ -28,11 +29,12 @@ COREFILE: Final = """\
         fallthrough in-addr.arpa ip6.arpa
         ttl 30
     }}
-    {forward}
+    forward . {upstreams}
 }}
 """
 """kubeadm's, as far as it decides an answer."""
-RESOLV_CONF: Final = Path("/etc/resolv.conf")
+OF_A_NODE: Final = "resolvers-of-the-node.invalid {\n        resolver 192.0.2.1\n    }"
+"""Stands for upstreams on a machine without resolvers: names outside of the cluster are forwarded there too."""
 DNS_PORT: Final = 53
 NOWHERE: Final = Source(endpoint="http://127.0.0.1")
 """A source that is not followed: the objects are there before."""
@@ -89,8 +91,7 @@ async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findi
 def _configs(options: ExplainOptions) -> tuple[ServerConfig, ...]:
     if options.corefile:
         return read_corefile(options.corefile, BY_NAME, dns_port=DNS_PORT).checked()
-    forward = f"forward . {RESOLV_CONF}" if RESOLV_CONF.is_file() else ""
-    text = COREFILE.format(domain=options.domain, forward=forward)
+    text = COREFILE.format(domain=options.domain, upstreams=machine_resolv_conf() or OF_A_NODE)
     return corefile_of(text, "Corefile", BY_NAME, dns_port=DNS_PORT).checked()
 
 

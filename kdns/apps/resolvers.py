@@ -12,6 +12,9 @@ from kdns.net import HostPort, Network
 
 PAGE: Final = "docs/laptop.md"
 MARK: Final = "# Written by `kdns laptop on`, removed by `kdns laptop off`."
+RESOLV_CONF: Final = Path("/etc/resolv.conf")
+SYSTEMD_RESOLV_CONF: Final = Path("/run/systemd/resolve/resolv.conf")
+SYSTEMD_STUB: Final = "127.0.0.53"
 DEFAULT_DNS: Final = HostPort("127.0.0.1", 1053)
 
 
@@ -109,3 +112,24 @@ def _has_dnsmasq(folder: Path) -> bool:
         if any(line.replace(" ", "") == "dns=dnsmasq" for line in lines):
             return True
     return False
+
+
+def machine_resolv_conf() -> Path | None:
+    """Returns the file with this machine's resolvers, if there are any.
+
+    systemd-resolved may be configured to query kdns for the cluster's names; another file has its upstreams.
+    """
+    resolvers = _nameservers(RESOLV_CONF)
+    if resolvers == [SYSTEMD_STUB]:
+        return SYSTEMD_RESOLV_CONF if _nameservers(SYSTEMD_RESOLV_CONF) else None
+    return RESOLV_CONF if resolvers else None
+
+
+def _nameservers(file: Path) -> list[str]:
+    from kdns.plugins.forward.targets import resolv_conf  # noqa: PLC0415 - late, as the DNS server
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [target.host for target in resolv_conf(text).targets]

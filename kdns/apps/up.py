@@ -17,7 +17,7 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kdns.apps.control_plane import ControlPlane, ControlPlaneOptions
-from kdns.apps.resolvers import recipe
+from kdns.apps.resolvers import machine_resolv_conf, recipe
 from kdns.cluster.io.kubeconfig import kubeconfig_content, write_kubeconfig
 from kdns.cluster.source import ClientTLS, Source
 from kdns.controlplane.server.io.secure_serving import read_tokens
@@ -50,9 +50,6 @@ COREFILE: Final = """
 """The DNS configuration without --corefile: the names of the cluster. `status` is "" or that directive."""
 STATUS: Final = "status localhost:0"
 
-RESOLV_CONF: Final = Path("/etc/resolv.conf")
-SYSTEMD_RESOLV_CONF: Final = Path("/run/systemd/resolve/resolv.conf")
-SYSTEMD_STUB: Final = "127.0.0.53"
 OUTSIDE: Final = """
 .:{port} {{
     bind {host}
@@ -272,25 +269,6 @@ def dns_config(options: UpOptions) -> Corefile:
     port, host = options.dns.port, options.dns.host
     domain = options.control_plane.cluster.cluster_domain
     text = COREFILE.format(domain=domain, port=port, host=host, status=STATUS)
-    if is_loopback(host) and (resolv_conf := _resolv_conf()):
+    if is_loopback(host) and (resolv_conf := machine_resolv_conf()):
         text += OUTSIDE.format(port=port, host=host, resolv_conf=resolv_conf)
     return corefile_of(text, "built-in Corefile", BY_NAME, dns_port=options.dns.port)
-
-
-def _resolv_conf() -> Path | None:
-    """Returns the file with this machine's resolvers, if there are any.
-
-    systemd-resolved may be configured to query kdns for the cluster's names; another file has its upstreams.
-    """
-    resolvers = _nameservers(RESOLV_CONF)
-    if resolvers == [SYSTEMD_STUB]:
-        return SYSTEMD_RESOLV_CONF if _nameservers(SYSTEMD_RESOLV_CONF) else None
-    return RESOLV_CONF if resolvers else None
-
-
-def _nameservers(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-    return [words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "nameserver"]

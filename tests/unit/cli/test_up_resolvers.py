@@ -32,7 +32,7 @@ def test_resolvers_of_the_machine(
     files = {"RESOLV_CONF": ("resolv.conf", resolv_conf), "SYSTEMD_RESOLV_CONF": ("systemd", of_systemd)}
     for name, (file, text) in files.items():
         (tmp_path / file).write_text(text)
-        monkeypatch.setattr(up, name, tmp_path / file)
+        monkeypatch.setattr(resolvers, name, tmp_path / file)
     control_plane = ControlPlaneOptions(ClusterConfig(), HostPort("127.0.0.1", 0))
     servers = up.dns_config(up.UpOptions(control_plane, HostPort(host, 0), Path("kc"))).checked()
     assert [file for file, _ in files.values() if f"'{tmp_path / file}'" in repr(servers)] == ([asked] if asked else [])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from kdns.apps import resolvers
 from kdns.cli.explain import explain
 from kdns.cluster.objects import PodMeta
 from kdns.cluster.observed import ObservedPod, PodSpec, ResolverConfig, ResolverOption
@@ -285,6 +286,34 @@ def test_json_has_the_same(manifests: Path) -> None:
         "cart.default.default.svc.cluster.local.",
         "cart.default.svc.cluster.local.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("resolv_conf", "upstream"),
+    [
+        ("nameserver 192.0.2.53\noptions ndots:5 edns0\n", "192.0.2.53:53"),
+        ("nameserver 2001:db8::53\n", "[2001:db8::53]:53"),
+        ("nameserver fe80::1%lo\n", "[fe80::1%lo]:53"),
+        ("search example.org\n", "an upstream"),
+        ("nameserver nonsense\n", "an upstream"),
+        ("", "an upstream"),
+        (None, "an upstream"),
+        (b"nameserver \xff\n", "an upstream"),
+    ],
+)
+def test_it_needs_no_resolver_of_the_machine(
+    manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resolv_conf: str | bytes | None, upstream: str
+) -> None:
+    """None is a link that leads nowhere."""
+    path = tmp_path / "resolv.conf"
+    if resolv_conf is None:
+        path.symlink_to(tmp_path / "nowhere")
+    else:
+        path.write_bytes(resolv_conf if isinstance(resolv_conf, bytes) else resolv_conf.encode())
+    monkeypatch.setattr(resolvers, "RESOLV_CONF", path)
+    result = run(manifests, "www.example.org")
+    assert f"→ {upstream} would be asked" in result.output
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("words", ["cart NOTYPE", "--pod default/nobody cart", "a..b", "--corefile missing cart"])
