@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def _own_content(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}; run it with sudo") from error
+        raise _denied(path, "read", error) from error
     if not content.startswith(MARK):
         raise InputError(f"{path}: was not written by `kdns laptop on`; move it away, or keep it and use {PAGE}")
     return content
@@ -119,7 +120,13 @@ def _write(path: Path, content: str) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}; run it with sudo") from error
+        raise _denied(path, "written", error) from error
+
+
+def _denied(path: Path, what: str, error: OSError) -> InputError:
+    """Returns the error of a file; sudo helps against a missing permission, and against nothing else."""
+    hint = "; run it with sudo" if isinstance(error, PermissionError) and os.geteuid() else ""
+    return InputError(f"{path}: cannot be {what}: {error.strerror}{hint}")
 
 
 async def _restart(service: str) -> None:

@@ -38,9 +38,10 @@ class Kustomization:
 
     @property
     def error(self) -> ManifestError:
-        """The command to use instead, if the kustomization has more than resources."""
-        build = f"kubectl kustomize {source_text(self.folder)}"
-        reason = f"skipped: kdns builds no kustomizations, and leaves patches out; `{build}` writes what it builds"
+        """The command to use instead, if there is one, for a kustomization with more than resources."""
+        reason = "skipped: kdns builds no kustomizations, and leaves patches out"
+        if posixpath.basename(self.path) in NAMES:  # kustomize reads no other file
+            reason = f"{reason}; `kubectl kustomize {source_text(self.folder)}` writes what it builds"
         return ManifestError(self.path, self.line, "kind", reason)
 
 

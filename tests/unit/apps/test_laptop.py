@@ -112,3 +112,11 @@ async def test_what_may_go_wrong_is_said_before(tmp_path: Path, restarted: list[
     await laptop.turn_on(far, warned.append, tmp_path)
     assert [text.partition(" ")[0] for text in warned] == ["192.0.2.1:53", ".local"]
     assert restarted == ["dnsmasq"]
+
+
+def test_sudo_is_named_only_where_it_helps(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot be read: Is a directory$"):
+        laptop._own_content(tmp_path)  # noqa: SLF001 - the file of a machine
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot be written: Not a directory$|cannot be written: File exists$"):
+        laptop._write(tmp_path / "file" / "below", "text")  # noqa: SLF001 - the same

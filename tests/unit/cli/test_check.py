@@ -533,3 +533,10 @@ def test_what_a_word_may_mean_is_near(folder: Path, directive: str, says: str) -
     (folder / "Corefile").write_text(f". {{\n{directive}\n}}\n")
     code, (line,) = run("check", "Corefile")
     assert (code, line.startswith(says)) == (2, True), line
+
+
+def test_a_kustomization_of_another_name_is_built_by_nothing(folder: Path) -> None:
+    head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+    (folder / "dev.yaml").write_text(f"{head}namePrefix: dev-\nresources: [base.yaml]\n")
+    stderr = CliRunner().invoke(main, ["check", "."]).stderr
+    assert "dev.yaml:1: kind: skipped: kdns builds no kustomizations, and leaves patches out\n" in stderr
