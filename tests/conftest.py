@@ -5,6 +5,7 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from itertools import dropwhile, pairwise
@@ -22,6 +23,24 @@ settings.load_profile("kdns")
 
 LONGEST = ("tests/kernel/", "tests/netns/", "tests/live/apiserver/test_store_kill.py")
 """Where tests take ten seconds and more."""
+
+OF_THE_MACHINE = (
+    *(
+        "COLUMNS",
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "PAGER",
+        "KUBECONFIG",
+        "KUBERNETES_SERVICE_HOST",
+        "KUBERNETES_SERVICE_PORT",
+    ),
+    *("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "all_proxy", "http_proxy", "https_proxy", "no_proxy"),
+)
+"""Variables that programs obey, and whose values no test made."""
+for _name in OF_THE_MACHINE:
+    os.environ.pop(_name, None)
+os.environ |= {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
+time.tzset()
 
 for _number in (signal.SIGINT, signal.SIGHUP):
     if (
@@ -74,6 +93,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _default_logs() -> None:
     """No test meets the log settings that another test made."""
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _own_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads the resolvers of the machine, or the kubeconfig of who runs it."""
+    folder = tmp_path_factory.getbasetemp() / "machine"
+    folder.mkdir(exist_ok=True)
+    (folder / "resolv.conf").write_text("nameserver 192.0.2.53\n")
+    monkeypatch.setattr("kdns.apps.resolvers.RESOLV_CONF", folder / "resolv.conf")
+    monkeypatch.setenv("HOME", str(folder))
 
 
 @pytest.fixture
