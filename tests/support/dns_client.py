@@ -55,7 +55,7 @@ class Udp:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    async def receive(self, within_s: float = 30.0) -> bytes:
+    async def receive(self, within_s: float = 60.0) -> bytes:
         async with asyncio.timeout(within_s):
             return await asyncio.get_running_loop().sock_recv(self.socket, 65535)
 
@@ -91,7 +91,7 @@ class Tcp:
         self.writer.write(raw)
         await self.writer.drain()
 
-    async def receive(self, within_s: float = 30.0) -> bytes:
+    async def receive(self, within_s: float = 60.0) -> bytes:
         """The next message; IncompleteReadError or ConnectionResetError when the server has closed."""
         async with asyncio.timeout(within_s):
             return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(2), "big"))
@@ -100,7 +100,7 @@ class Tcp:
         await self.send(framed(query))
         return await self.receive()
 
-    async def is_closed(self, within_s: float = 30.0) -> bool:
+    async def is_closed(self, within_s: float = 60.0) -> bool:
         """Whether the server closes the connection, without another byte, within the time."""
         try:
             async with asyncio.timeout(within_s):

@@ -17,6 +17,9 @@ from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 
+PATIENT = "timeouts {\nread 5m\nwrite 5m\nidle 5m\n}"
+"""Options of a server that keeps a client which reads nothing, also if a busy machine takes its time."""
+
 
 class Encrypted:
     """A server with every scheme but plain DNS, and its certificate; `directives` say what is answered."""

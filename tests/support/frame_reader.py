@@ -44,7 +44,7 @@ class FrameReader:
 
     async def wait_for(self, count: int) -> list[bytes]:
         """The frames, when there are so many."""
-        async with asyncio.timeout(10), self.received:
+        async with asyncio.timeout(60), self.received:
             await self.received.wait_for(lambda: len(self.frames) >= count)
         return self.frames
 

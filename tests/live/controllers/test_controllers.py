@@ -138,7 +138,7 @@ async def test_events_are_written_after_all_other_work(cluster: Cluster) -> None
         for kind in (POD, ENDPOINTS, ENDPOINT_SLICE)
         for each in cluster.api.list(Request(kind, "default")).items
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(events := cluster.api.list(Request(EVENT, "default")).items) < 6:  # noqa: ASYNC110 - the store has no event
             await asyncio.sleep(0.01)
     assert {each["reason"] for each in events} == {"Scheduled", "Started"}
@@ -154,7 +154,7 @@ async def test_events_that_wait_survive_a_restart_of_the_controllers(
     await cluster.settled()
     assert len(cluster.api.list(Request(EVENT, "default")).items) < 6
     cluster.controllers.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(cluster.api.list(Request(EVENT, "default")).items) < 6:  # noqa: ASYNC110 - the store has no event
             await asyncio.sleep(0.01)
 

@@ -109,7 +109,7 @@ def responses(host: str, port: int, queries: list[bytes]) -> list[bytes]:
     """What comes for each datagram before the answer to a new name that is asked for behind it."""
     found = []
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect((host, port))
         for number, query in enumerate(queries):
             client.send(query)
@@ -167,7 +167,7 @@ def selecting(answers: object, query: bytes) -> Iterator[tuple[BurstSelector, li
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
         client.connect(listener.getsockname())
-        client.settimeout(10)
+        client.settimeout(60)
         selector.register(listener, 1)
         requests = Requests()
         misses = selector.follow(listener.fileno(), SimpleNamespace(answers=answers), requests)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from fake_api import FakeApi, RefusedError, endpoint_slice, service, until
 
 from kdns.dnsserver.io.server import DnsServer
 
-PATIENT = replace(TIMING, idle_s=30.0)
+PATIENT = replace(TIMING, idle_s=600.0)
 """Here only what the test does ends a watch."""
 
 

@@ -243,5 +243,5 @@ async def asked(address: tuple[str, int], packet: bytes) -> bytes:
         sock.connect(address)
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(sock, packet)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await loop.sock_recv(sock, 4096)

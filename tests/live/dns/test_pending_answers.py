@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dns_client import Tcp, framed, packet, rcode
-from encrypted_server import Encrypted, doq_client, encrypted
+from encrypted_server import PATIENT, Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
@@ -91,7 +91,7 @@ async def test_over_quic_requests_wait_for_a_client_that_does_not_read(tmp_path:
     """A client that asks for much and reads nothing has one answer more than 64 KiB here, not one for each request."""
     texts = "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
     path = zone_of(tmp_path, f"txt 60 IN TXT{texts}")
-    async with asyncio.timeout(60), encrypted(tmp_path, directives=f"file {path} big") as made:
+    async with asyncio.timeout(60), encrypted(tmp_path, PATIENT, f"file {path} big") as made:
         async with doq_client(made, max_data=1000) as unread:
             unread.read_no_more()
             for number in range(40):
@@ -111,7 +111,7 @@ async def test_over_quic_requests_that_have_waited_are_answered(tmp_path: Path) 
     path = zone_of(tmp_path, f"txt 60 IN TXT{texts}")
     async with (
         asyncio.timeout(60),
-        encrypted(tmp_path, directives=f"file {path} big") as made,
+        encrypted(tmp_path, PATIENT, f"file {path} big") as made,
         doq_client(made) as client,
     ):
         for number in range(40):
@@ -142,7 +142,7 @@ async def test_a_transfer_sends_one_message_in_a_turn(
     monkeypatch.setattr(Server, "_more_messages", counted)
     path = zone_of(tmp_path, *(f"host{number} 60 IN A 192.0.2.1" for number in range(4000)))
     directives = f"file {path} big\ntransfer {{\nto *\n}}"
-    async with asyncio.timeout(60), encrypted(tmp_path, directives=directives) as made:
+    async with asyncio.timeout(60), encrypted(tmp_path, PATIENT, directives) as made:
         loop.call_soon(tick)
         if scheme == "quic":
             async with doq_client(made) as client:

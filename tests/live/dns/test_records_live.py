@@ -21,7 +21,7 @@ PLURALS = {
     "Namespace": "namespaces",
     "ServiceImport": "serviceimports",
 }
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class Datagrams(asyncio.DatagramProtocol):

@@ -65,13 +65,10 @@ def url_of(server: DnsServer) -> str:
 
 
 async def shows(server: DnsServer, pattern: str) -> None:
-    text = ""
-    for _ in range(100):
-        text = (await page(server, "/status"))[1]
-        if re.search(pattern, text, re.DOTALL):
-            return
+    deadline_s = asyncio.get_running_loop().time() + DEADLINE_S
+    while not re.search(pattern, text := (await page(server, "/status"))[1], re.DOTALL):
+        assert asyncio.get_running_loop().time() < deadline_s, f"{pattern} is not in {text}"
         await asyncio.sleep(0.05)
-    pytest.fail(f"{pattern} is not in {text}")
 
 
 async def test_it_shows_who_asks_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +119,7 @@ async def test_it_explains_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         await until(lambda: ("default", "s1") not in server.clusters[0].state.services)
         _, text, headers = await fetched(server, "/status/explain?name=s1")
         assert headers["Content-Type"].startswith("text/html")
-        assert re.search(r"Service default/s1 was deleted \d s ago; clients may hold its addresses for 5 s", text)
+        assert re.search(r"Service default/s1 was deleted \d+ s ago; clients may hold its addresses for 5 s", text)
         status, text, _ = await fetched(server, "/status/explain?name=s1&type=NONSENSE")
         assert (status, 'role="alert"' in text) == (400, True)
         assert (await fetched(server, "/status/explain?output=text"))[:2] == (400, "the name is missing\n")
@@ -135,7 +132,7 @@ async def test_the_age_of_a_cached_answer_is_told(monkeypatch: pytest.MonkeyPatc
             asked = "/status/explain?name=www.example.org.&output=text"
             assert f"127.0.0.1:{upstream.port} would be asked" in (await fetched(server, asked))[1]
             await queried(server, ("www.example.org.",), 1)
-            assert "`cache` has had this answer for 0 s" in (await fetched(server, asked))[1]
+            assert re.search(r"`cache` has had this answer for \d+ s", (await fetched(server, asked))[1])
             await shows(server, rf'<th scope="row">127\.0\.0\.1:{upstream.port}</th><td>1</td>')
             assert len(upstream.received) == 1
 

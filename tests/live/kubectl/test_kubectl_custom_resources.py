@@ -20,7 +20,7 @@ ONE = json.dumps(widget("one", rules=[{"name": "a"}]))
 async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     async with served(tmp_path) as kubectl:
         await kubectl("apply -f -", CRD)
-        await kubectl("wait --for=condition=Established crd/widgets.example.com --timeout=10s")
+        await kubectl("wait --for=condition=Established crd/widgets.example.com --timeout=60s")
         yield kubectl
 
 
@@ -56,12 +56,12 @@ async def test_objects_are_applied_scaled_patched_and_refused(kubectl: Kubectl) 
     assert 'unknown field "spec.colour"' in unknown.err
     strategic = await kubectl.run("""patch wd one --type=strategic -p {"spec":{}}""")
     assert "strategic-merge-patch" in strategic.err
-    await kubectl("wait --for=jsonpath={.status.replicas}=3 wd/one --timeout=10s")
+    await kubectl("wait --for=jsonpath={.status.replicas}=3 wd/one --timeout=60s")
 
 
 async def test_a_deleted_definition_takes_its_objects(kubectl: Kubectl) -> None:
     await kubectl("apply -f -", ONE)
-    await kubectl("delete crd widgets.example.com --timeout=10s")
+    await kubectl("delete crd widgets.example.com --timeout=60s")
     gone = await kubectl.run("get widgets")
     assert "the server doesn't have a resource type" in gone.err or "could not find" in gone.err
     await kubectl("apply -f -", CRD)

@@ -37,7 +37,7 @@ iptables: {{minSyncPeriod: 50ms}}
 udpIdleTimeout: 10s
 """
 ECHO_PORT: Final = 9000
-ANSWER_S: Final = 20.0
+ANSWER_S: Final = 60.0
 LOOK_S: Final = 0.25
 """Between two looks at the rules, which start five programs."""
 CLIENTS: Final = ("outside", "192.0.2.100"), ("pod1", "10.1.0.2"), ("remote", "10.1.1.3"), ("node", "192.0.2.9")

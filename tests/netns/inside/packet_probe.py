@@ -11,7 +11,7 @@ from world import NODE, Answer, World
 
 DRAWS: Final = 64
 """Packets until every end must have had one: of two ends, one in 2^63 tables misses one."""
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
 """How long a packet is waited for that is to be answered or refused; a machine may be that slow."""
 
 

@@ -31,7 +31,7 @@ LONG_S: Final = 2.0 / min(DATAPLANE.share, 2)
 TIDY_EVERY_S: Final = 1.0
 ENOUGH: Final = 100
 """Packets that make a test."""
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 VIP, BALANCER = both("vip", 1)[0], both("lb", 1)[0]
 COUNTERS: Final = """
 table ip others {{

@@ -46,7 +46,7 @@ IN_MODE: Final = replace(CONFIG, mode=IPTABLES, node_port_addresses=())
 ENDS: Final = ("p1", "p2", "r1")
 FIRST: Final = PortName("shop", "s1", "tcp", "TCP")
 SHARED: Final = ("-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL")
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 
 
 def run(command: str, text: str | None = None) -> str:

@@ -30,7 +30,7 @@ from kdns.proxy.userspace.io.proxier import UserspaceProxier
 CONFIG_OF = {
     mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (DATAPLANE.relays, DATAPLANE.mode)
 }
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def planned(name: str) -> Plan:

@@ -44,7 +44,7 @@ async def test_others_have_turns_between_two_pieces(shape: Representation) -> No
     stream = WatchStream(subscription, Renderer(CATALOGUE, CONFIG_MAP, shape), state, WatchTimes(60.0, None))
     sent = cast("Any", response)
     running = asyncio.create_task(stream.run(cast("web.BaseRequest", None), sent, ends_initial=False))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while subscription.waiting:
             response.turns += 1
             await asyncio.sleep(0)
