@@ -10,6 +10,7 @@ from kdns.proxy.settings.validation import problems
 
 HEAD = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
 POSITIVE = "must be greater than 0"
+ADDRESSES = "must be a valid CIDR, or one of primary, localhost, all"
 BIT = "must be within the range [0, 31]"
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Final, Literal, NamedTuple
 
 from kdns.net import VERSION, Address, Family, Network
 from kdns.proxy.plan.mode import Mode
 
 PRIMARY: Final = "primary"
-"""In nodePortAddresses: the primary addresses of the node."""
+"""In nodePortAddresses: the primary addresses of the node. The plan knows the node, so it resolves this keyword."""
+LOOPBACK: Final[Mapping[Family, Network]] = {"IPv4": ip_network("127.0.0.0/8"), "IPv6": ip_network("::1/128")}
+EVERYWHERE: Final[Mapping[Family, Network]] = {"IPv4": ip_network("0.0.0.0/0"), "IPv6": ip_network("::/0")}
 DEFAULT_MARK: Final = 0x4000
 """Bit 14 of the packet mark, kube-proxy's default of masqueradeBit."""
 
@@ -98,10 +102,11 @@ OF_THE_NODE: Final = (
 class ProxyConfig:
     """The settings that the plan depends on, named as in KubeProxyConfiguration.
 
-    `node_port_addresses`: empty for every address of the node. `service_cidrs`: empty where they are not known.
-    `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is AllowServiceExternalIPs. The
-    endpoints of the Service `kubernetes` are protected beside `protected_ports`. `masquerade_mark` has one bit:
-    masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode leaves the choice to a scheduler.
+    `node_port_addresses`: networks and PRIMARY; empty for every address of the node. `service_cidrs`: empty where
+    they are not known. `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is
+    AllowServiceExternalIPs. The endpoints of the Service `kubernetes` are protected beside `protected_ports`.
+    `masquerade_mark` has one bit: masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode
+    leaves the choice to a scheduler.
     `windows_network` is for mode kernelspace.
     """
 

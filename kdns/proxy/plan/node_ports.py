@@ -15,7 +15,7 @@ from kdns.net import (
     parse_network,
     parse_unmapped_address,
 )
-from kdns.proxy.plan.config import PRIMARY, NodeView, ProxyConfig
+from kdns.proxy.plan.config import EVERYWHERE, PRIMARY, NodeView, ProxyConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,16 @@ def node_port_addresses(family: Family, config: ProxyConfig, node: NodeView) -> 
 
 
 def _networks(family: Family, config: ProxyConfig, node: NodeView) -> Iterator[Network]:
-    if PRIMARY in config.node_port_addresses and config.mode.restricts_node_ports:
+    """Yields the networks of one family: all of it if nothing names an address of the family.
+
+    `primary` names one of each family, also on a node without an address of that family.
+    """
+    restrictions = config.node_port_addresses if config.mode.restricts_node_ports else ()
+    networks = [each for each in restrictions if not isinstance(each, str) and each.version == VERSION[family]]
+    yield from networks
+    if PRIMARY in restrictions:
         for address in node.primary:
             if address.version == VERSION[family] and (network := parse_network(str(address))):
                 yield network
-        return
-    own = [each for each in config.node_port_addresses if not isinstance(each, str)]
-    own = [each for each in own if each.version == VERSION[family] and config.mode.restricts_node_ports]
-    everywhere = parse_network("0.0.0.0/0" if family == "IPv4" else "::/0")
-    yield from own or ((everywhere,) if everywhere else ())
+    elif not networks:
+        yield EVERYWHERE[family]

@@ -93,7 +93,12 @@ FLAGS: Final = (
     Flag("pod-bridge-interface", "string", "detect_local.bridge_interface", "… by this bridge."),
     Flag("pod-interface-name-prefix", "string", "detect_local.interface_name_prefix", "… by interfaces named so."),
     Flag("cluster-cidr", "string", "cluster_cidr", "… by these addresses, at most one range per family."),
-    Flag("nodeport-addresses", "stringSlice", "node_port_addresses", "Where node ports are; CIDRs, or primary."),
+    Flag(
+        "nodeport-addresses",
+        "stringSlice",
+        "node_port_addresses",
+        "Node ports: CIDRs, primary, localhost, all.",
+    ),
     Flag("protected-ports", "stringSlice", "protected_ports", "Ports that no Service gets; [CIDR:]PORT[/PROTOCOL]."),
     Flag("oom-score-adj", "int32", "oom_score_adj", "The process's oom_score_adj, from -1000 to 1000."),
     Flag("conntrack-max-per-core", "int32", "conntrack.max_per_core", "Tracked connections per CPU; 0 leaves it."),

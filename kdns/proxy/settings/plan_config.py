@@ -11,6 +11,8 @@ from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.config import (
     DEFAULT_SCHEDULER,
+    EVERYWHERE,
+    LOOPBACK,
     OF_THE_NODE,
     PRIMARY,
     LocalPods,
@@ -23,6 +25,9 @@ from kdns.proxy.settings.settings import Settings
 
 DEFAULT_ROOT_ENDPOINT: Final = "cbr0"
 """kube-proxy's default of --root-hnsendpoint-name."""
+
+ADDRESS_KEYWORDS: Final = (PRIMARY, "localhost", "all")
+"""Words of nodePortAddresses, in any combination with CIDRs (kube-proxy 1.37; 1.36 has `primary` alone)."""
 
 SocketAddress: TypeAlias = tuple[Address, int]
 """An address and a port."""
@@ -145,11 +150,22 @@ def _local_pods(settings: Settings, node: Node | None) -> LocalPods | None:
 
 
 def _node_port_addresses(settings: Settings) -> tuple[Network | Literal["primary"], ...]:
-    if PRIMARY in settings.node_port_addresses or (
-        not settings.node_port_addresses and MODES[settings.mode].primary_node_ports
-    ):
+    if not settings.node_port_addresses and MODES[settings.mode].primary_node_ports:
         return (PRIMARY,)
-    return _networks(settings.node_port_addresses)
+    return tuple(each for text in settings.node_port_addresses for each in node_port_networks(text))
+
+
+def node_port_networks(text: str) -> tuple[Network | Literal["primary"], ...]:
+    """Returns what one item of nodePortAddresses stands for; nothing for text that is neither keyword nor CIDR."""
+    match text:
+        case "primary":
+            return (PRIMARY,)
+        case "localhost":
+            return tuple(LOOPBACK.values())
+        case "all":
+            return tuple(EVERYWHERE.values())
+        case _:
+            return _networks((text,))
 
 
 def _networks(texts: Iterable[str]) -> tuple[Network, ...]:

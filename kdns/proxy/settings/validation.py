@@ -1,5 +1,7 @@
 """Validation of settings, in kube-proxy's words (pkg/proxy/apis/config/validation, 1.36).
 
+nodePortAddresses is that of kube-proxy 1.37: `primary`, `localhost` and `all` beside CIDRs.
+
 Differs: fields are named as in a file (iptables.masqueradeBit), where kube-proxy 1.36 names the types of its source
 (KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit). An empty --metrics-bind-address turns metrics
 off, as its help says. What kube-proxy takes and kdns cannot do is refused: a setting without effect would deceive.
@@ -14,11 +16,11 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from kdns.durations import format_duration
-from kdns.net import parse_network, parse_port, parse_unmapped_address, split_host_port
+from kdns.net import family_of, parse_network, parse_port, parse_unmapped_address, split_host_port
 from kdns.proxy.modes import MODES, NAMES
-from kdns.proxy.plan.config import PRIMARY
+from kdns.proxy.plan.mode import Mode
 from kdns.proxy.settings.document import Problem
-from kdns.proxy.settings.plan_config import protected_port
+from kdns.proxy.settings.plan_config import ADDRESS_KEYWORDS, node_port_networks, protected_port
 from kdns.proxy.settings.settings import (
     DEFAULT_MODE,
     GATES,
@@ -158,12 +160,8 @@ def _addresses(settings: Settings) -> Iterator[Problem]:
             yield from _host_port(api_name(name), value)
     for index, value in enumerate(settings.node_port_addresses):
         field = f"nodePortAddresses[{index}]"
-        if value == PRIMARY:
-            if len(settings.node_port_addresses) > 1:
-                yield _invalid(field, value, "can't use both 'primary' and CIDRs")
-            break
-        if not _is_cidr(value):
-            yield _invalid(field, value, _CIDR)
+        if value not in ADDRESS_KEYWORDS and not _is_cidr(value):
+            yield _invalid(field, value, f"{_CIDR}, or one of {', '.join(ADDRESS_KEYWORDS)}")
     for index, value in enumerate(settings.protected_ports):
         if not protected_port(value):
             yield _invalid(f"protectedPorts[{index}]", value, _PROTECTED_PORT)
@@ -277,7 +275,24 @@ def _remarks(settings: Settings) -> Iterator[Problem]:
     mode = MODES[settings.mode]
     if settings.node_port_addresses and not mode.restricts_node_ports:
         yield Problem("nodePortAddresses", f"has no effect in mode {mode.name}: node ports are at all addresses")
+    yield from _unserved_loopback(settings, mode)
     knows_pods = settings.detect_local_mode != "ClusterCIDR" or settings.cluster_cidr
     if not (knows_pods or settings.masquerade_all or mode.treats_clients_alike):
         why = "is unset: Pods of this node cannot be told from others, so no packet to a cluster IP is masqueraded"
         yield Problem("clusterCIDR", why)
+
+
+def _unserved_loopback(settings: Settings, mode: Mode) -> Iterator[Problem]:
+    """Yields the items of nodePortAddresses that name loopback addresses where the mode has no node ports."""
+    for index, text in enumerate(settings.node_port_addresses if mode.restricts_node_ports else ()):
+        networks = node_port_networks(text)
+        families = {family_of(each) for each in networks if not isinstance(each, str) and each.is_loopback}
+        if not families:
+            continue
+        field, effect = f"nodePortAddresses[{index}]", f"{text} has no effect in mode {mode.name}"
+        if not families & mode.loopback_node_ports:
+            others = [each.name for each in MODES.values() if families & each.loopback_node_ports]
+            where = f"node ports are at loopback addresses in mode {' and '.join(others)} only"
+            yield Problem(field, f"{effect}: {where}. Consider using the node's addresses")
+        elif not settings.iptables.localhost_node_ports:
+            yield Problem(field, f"{effect} while iptables.localhostNodePorts is false")

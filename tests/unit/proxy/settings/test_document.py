@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from settings_text import BIT, HEAD, read, said
+from settings_text import ADDRESSES, BIT, HEAD, read, said
 
 from kdns.errors import InputError, SettingsError
 from kdns.proxy.settings.document import decoded, encoded
@@ -171,7 +171,7 @@ def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
         f"{path}:3: nftables.syncPeriod: expected a duration such as 30s or 1h30m, got 1",
         f"{path}:5: mode: duplicate key",
         f"{path}:7: ipvs.sched: no such field; did you mean scheduler?",
-        f'{path}:10: nodePortAddresses[1]: Invalid value: "10.0.0.1": must be a valid CIDR',
+        f'{path}:10: nodePortAddresses[1]: Invalid value: "10.0.0.1": {ADDRESSES}',
         f"{path}:11: conntrack.min: Invalid value: -1: must be greater than or equal to 0",
         f"{path}:13: expected one document, got 2",
         f"{path}:13: expected an object of kind KubeProxyConfiguration",

@@ -71,6 +71,10 @@ def test_the_node(node: Node | None, bind: str, known: Any, expected: NodeView) 
         ("mode: iptables", N1, None, ()),
         ("mode: iptables\nnodePortAddresses: [primary]", N1, None, ("primary",)),
         ("nodePortAddresses: [10.0.0.0/8]", N1, None, (parse_network("10.0.0.0/8"),)),
+        ("nodePortAddresses: [10.0.0.0/8, primary, localhost]", N1, None,
+         (parse_network("10.0.0.0/8"), "primary", parse_network("127.0.0.0/8"), parse_network("::1/128"))),
+        ("nodePortAddresses: [all, 10.0.0.0/8]", N1, None,
+         tuple(map(parse_network, ("0.0.0.0/0", "::/0", "10.0.0.0/8")))),
     ],
 )  # fmt: skip
 def test_the_configuration_of_the_plan(text: str, node: Node | None, local_pods: Any, node_ports: Any) -> None:

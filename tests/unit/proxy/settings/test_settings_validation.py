@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from settings_text import BIT, POSITIVE, read, said
+from settings_text import ADDRESSES, BIT, POSITIVE, read, said
 
 from kdns.proxy.settings.validation import remarks
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
 CIDR = "must be a valid CIDR"
+EITHER_MODE = (
+    "node ports are at loopback addresses in mode iptables and userspace only. Consider using the node's addresses"
+)
+USERSPACE_MODE = "node ports are at loopback addresses in mode userspace only. Consider using the node's addresses"
 PAIR = "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
 BLOCK = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
 LOCAL_MODES = 'supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix", ""'
@@ -59,12 +63,9 @@ MINOR = "must be omitted or have the value '1.35'. Only the previous minor versi
         ("metricsBindAddress: 10.0.0.1:99999", "metricsBindAddress", '"99999"', "must be a valid port"),
         ("metricsBindAddress: '[::1]:0'", "metricsBindAddress", '"0"', "must be a valid port"),
         ("metricsBindAddress: '::1:x:80'", "metricsBindAddress", '"::1:x:80"', "must be IP:port"),
-        ("nodePortAddresses: [primary, 10.0.0.0/8]", "nodePortAddresses[0]", '"primary"',
-         "can't use both 'primary' and CIDRs"),
-        ("nodePortAddresses: [10.0.0.0/8, primary]", "nodePortAddresses[1]", '"primary"',
-         "can't use both 'primary' and CIDRs"),
-        ("nodePortAddresses: [127.0.0.1/32, 10.20.30.40]", "nodePortAddresses[1]", '"10.20.30.40"', CIDR),
-        ("nodePortAddresses: ['2001:db8:xyz/64']", "nodePortAddresses[0]", '"2001:db8:xyz/64"', CIDR),
+        ("nodePortAddresses: [127.0.0.1/32, 10.20.30.40]", "nodePortAddresses[1]", '"10.20.30.40"', ADDRESSES),
+        ("nodePortAddresses: ['2001:db8:xyz/64']", "nodePortAddresses[0]", '"2001:db8:xyz/64"', ADDRESSES),
+        ("nodePortAddresses: [primary, Localhost]", "nodePortAddresses[1]", '"Localhost"', ADDRESSES),
         ("clusterCIDR: 192.168.59.0", "clusterCIDR", '"192.168.59.0"', BLOCK),
         ("clusterCIDR: 10.0.0.0/255.0.0.0", "clusterCIDR", '"10.0.0.0/255.0.0.0"', BLOCK),
         ("clusterCIDR: '192.168.0.0/16,10.0.0.0/8'", "clusterCIDR", '["192.168.0.0/16","10.0.0.0/8"]', PAIR),
@@ -152,6 +153,7 @@ def test_values_that_are_refused_in_other_words(text: str, says: str) -> None:
         "mode: iptables\nipvs: {tcpTimeout: -1s}",
         "mode: iptables\nnftables: {masqueradeBit: 99}",
         "portRange: 300+1700",
+        "nodePortAddresses: [primary, localhost, 10.0.0.0/8, all]",
         "portRange: '300'",
         "featureGates: {AllowServiceExternalIPs: false, ComponentFlagz: true, PreferSameTrafficDistribution: true}",
         "clientConnection: {contentType: '', acceptContentTypes: 'application/cbor, application/json'}",
@@ -172,7 +174,34 @@ def test_values_that_are_fine(text: str) -> None:
         ("detectLocalMode: NodeCIDR\nmode: iptables", ["nodePortAddresses"]),
         ("mode: kernelspace\nwinkernel: {enableDSR: true}", []),
         ("mode: kernelspace\nnodePortAddresses: [primary]", ["nodePortAddresses"]),
+        ("mode: kernelspace\nnodePortAddresses: [localhost]", ["nodePortAddresses"]),
     ],
 )  # fmt: skip
 def test_what_is_remarked(text: str, fields: list[str]) -> None:
     assert [remark.field for remark in remarks(read(text))] == fields
+
+
+@pytest.mark.parametrize(
+    ("text", "item", "says"),
+    [
+        ("nodePortAddresses: [primary, localhost]", 1, f"localhost has no effect in mode nftables: {EITHER_MODE}"),
+        ("nodePortAddresses: [127.0.0.0/8]", 0, f"127.0.0.0/8 has no effect in mode nftables: {EITHER_MODE}"),
+        ("nodePortAddresses: [127.0.0.1/32, all]", 0, f"127.0.0.1/32 has no effect in mode nftables: {EITHER_MODE}"),
+        ("nodePortAddresses: ['::1/128']", 0, f"::1/128 has no effect in mode nftables: {USERSPACE_MODE}"),
+        ("mode: iptables\nnodePortAddresses: ['::1/128']", 0,
+         f"::1/128 has no effect in mode iptables: {USERSPACE_MODE}"),
+        ("mode: iptables\niptables: {localhostNodePorts: false}\nnodePortAddresses: [localhost]", 0,
+         "localhost has no effect in mode iptables while iptables.localhostNodePorts is false"),
+        ("mode: iptables\nnodePortAddresses: [localhost]", -1, ""),
+        ("mode: userspace\nnodePortAddresses: [localhost, '::1/128']", -1, ""),
+        ("nodePortAddresses: [all, 0.0.0.0/0, primary]", -1, ""),
+    ],
+)  # fmt: skip
+def test_node_ports_at_loopback_addresses_are_remarked_where_a_mode_has_none(text: str, item: int, says: str) -> None:
+    found = [str(remark) for remark in remarks(read(f"{text}\nclusterCIDR: 10.0.0.0/8"))]
+    assert found == ([f"nodePortAddresses[{item}]: {says}"] if says else [])
+
+
+def test_node_ports_at_loopback_addresses_in_mode_ipvs() -> None:
+    found = [str(remark) for remark in remarks(read("mode: ipvs\nnodePortAddresses: [localhost]"))]
+    assert f"nodePortAddresses[0]: localhost has no effect in mode ipvs: {EITHER_MODE}" in found
