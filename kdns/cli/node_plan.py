@@ -14,6 +14,7 @@ from kdns.apps.sources.services import default_kubeconfig
 from kdns.apps.sources.snapshot import Snapshot, add_pods, chosen_node, snapshot_from_manifests, snapshot_from_server
 from kdns.cli import flags
 from kdns.cli.console import warn
+from kdns.cluster.state import State
 from kdns.proxy.modes import NAMES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
@@ -45,6 +46,12 @@ class NodePlan:
     settings: Settings
     plan: Plan
     node: str
+
+    def plan_of(self, state: State, settings: Settings) -> Plan:
+        """Returns the node's plan of another state, with other settings."""
+        node = self.snapshot.state.nodes.get(("", self.node))
+        config = proxy_config(settings, node, self.snapshot.service_cidrs, self.snapshot.api_servers)
+        return plan(state, node_view(node, self.node, bind_address=settings.bind_address), config)
 
 
 def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors
+from kdns.cli.console import reported_errors, warn
 from kdns.cli.node_plan import NodePlanOptions, node_plan, node_plan_options
 from kdns.proxy.modes import rendered
+from kdns.proxy.settings import validation
 
 
 @command(
@@ -25,5 +26,9 @@ def render(**options: Any) -> None:
     Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
     """
     with reported_errors():
-        planned = node_plan(NodePlanOptions(**options))
+        given = NodePlanOptions(**options)
+        planned = node_plan(given)
+        for remark in validation.remarks(planned.settings):
+            if not given.config and remark.field != "mode":  # the mode is a choice
+                warn(f"without --config: {remark}")
         click.echo(rendered(planned.plan), nl=False)

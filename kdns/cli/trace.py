@@ -14,6 +14,7 @@ from kdns.cli.flags import cluster_domain_option, domain, output_option
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, learn_pods, node_plan, node_plan_options
 from kdns.net import family_of
 from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.trace.assumptions import Assumption, assumptions
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
 from kdns.proxy.trace.io.follow import follow
@@ -83,7 +84,12 @@ def trace(
         if explanation.unknown_pods:
             learn_pods(given, planned.snapshot, explanation.unknown_pods)
             explanation = explained(state, planned.plan, wanted)
-        say(_formatted(explanation, planned, output))
+        assumed = (
+            ()
+            if given.config
+            else assumptions(state, planned.plan_of, planned.settings, wanted, is_mode_given=given.mode is not None)
+        )
+        say(_formatted(explanation, assumed, planned, output))
         if live is not None:
             family_plan = planned.plan.of(family_of(wanted.destination))
             read = MODES[planned.settings.mode].connections
@@ -91,8 +97,8 @@ def trace(
             run(follow(wanted, explanation.trace, live, say, count))
 
 
-def _formatted(explanation: Explanation, planned: NodePlan, output: str) -> str:
+def _formatted(explanation: Explanation, assumed: tuple[Assumption, ...], planned: NodePlan, output: str) -> str:
     mode = planned.settings.mode
     if output == "json":
-        return json.dumps(as_json(explanation, planned.node, mode), indent=2)
-    return as_text(explanation, planned.node, mode).removesuffix("\n")
+        return json.dumps(as_json(explanation, planned.node, mode, assumed), indent=2)
+    return as_text(explanation, planned.node, mode, assumed).removesuffix("\n")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kdns.net import join_host_port
 from kdns.proxy.plan.endpoints import ServiceEndpoint
+from kdns.proxy.trace.assumptions import Assumption
 from kdns.proxy.trace.explain import Explanation
-from kdns.proxy.trace.trace import Fate
+from kdns.proxy.trace.trace import Fate, Trace
 
 FATES: Final = {
     Fate.FORWARDED: "forwarded",
@@ -20,22 +21,40 @@ FATES: Final = {
 _SHOWN: Final = 10
 
 
-def as_text(explanation: Explanation, node: str, mode: str) -> str:
-    """Returns a headline that says what happens, the reasons, and the endpoints that are left out, each on a line."""
+def as_text(explanation: Explanation, node: str, mode: str, assumed: Sequence[Assumption] = ()) -> str:
+    """Returns a headline that says what happens, the reasons, and the endpoints that are left out, each on a line.
+
+    `assumed` is for a trace without a configuration.
+    """
     packet = explanation.packet
     destination = join_host_port(str(packet.destination), packet.port)
     source = f"{packet.source}" + (f" on {packet.interface}" if packet.interface else "")
-    head = f"{source} to {destination}/{packet.protocol}, on node {node} in mode {mode}: {_fate(explanation)}"
+    head = f"{source} to {destination}/{packet.protocol}, on node {node} in mode {mode}: {_fate(explanation.trace)}"
     reasons = (f"  {reason}" for reason in explanation.reasons)
-    return "\n".join((head, *reasons, *_unused(explanation), *_command(explanation), ""))
+    return "\n".join((head, *reasons, *_unused(explanation), *_assumed(assumed), *_command(explanation), ""))
 
 
-def _fate(explanation: Explanation) -> str:
-    endpoints = explanation.trace.endpoints
-    if explanation.trace.fate is not Fate.FORWARDED:
-        return FATES[explanation.trace.fate]
+def _fate(trace: Trace) -> str:
+    endpoints = trace.endpoints
+    if trace.fate is not Fate.FORWARDED:
+        return FATES[trace.fate]
     where = _endpoint(endpoints[0]) if len(endpoints) == 1 else f"one of {len(endpoints)} endpoints"
     return f"forwarded to {where}"
+
+
+def _assumed(assumed: Sequence[Assumption]) -> Iterator[str]:
+    if assumed:
+        yield "Assumed without --config:"
+    for setting, otherwise, result in assumed:
+        yield f"  {setting}; {otherwise}: {_fate(result)}{_source(result)}"
+
+
+def _source(trace: Trace) -> str:
+    """Returns the source address that the endpoints see, where all of them see the same."""
+    seen = {*map(trace.sees_node, trace.endpoints)}
+    if len(seen) != 1:
+        return ""
+    return f", which sees the {'node' if seen.pop() else 'client'}'s address"
 
 
 def _command(explanation: Explanation) -> Iterator[str]:
@@ -52,7 +71,7 @@ def _unused(explanation: Explanation) -> Iterator[str]:
         yield f"  and {len(explanation.unused) - _SHOWN} more; -o json has them all"
 
 
-def as_json(explanation: Explanation, node: str, mode: str) -> dict[str, Any]:
+def as_json(explanation: Explanation, node: str, mode: str, assumed: Sequence[Assumption] = ()) -> dict[str, Any]:
     """Returns the same for programs; `service` is None if the packet met none. Endpoints have equal odds."""
     packet, trace = explanation.packet, explanation.trace
     front = trace.front
@@ -82,6 +101,10 @@ def as_json(explanation: Explanation, node: str, mode: str) -> dict[str, Any]:
         ],
         "reasons": list(explanation.reasons),
         "command": explanation.command,
+        "assumed": [
+            {"setting": setting, "otherwise": otherwise, "fate": result.fate.value}
+            for setting, otherwise, result in assumed
+        ],
         "leftOut": [
             {"address": each.endpoint.address, "port": each.endpoint.port, "reason": each.reason}
             for each in explanation.unused

@@ -99,7 +99,7 @@ def test_the_example_of_render_is_a_ruleset(monkeypatch: pytest.MonkeyPatch) -> 
     shown = next(text for where, text in blocks("console") if where.startswith("docs/render.md"))
     monkeypatch.chdir(PROJECT)
     result = CliRunner().invoke(main, shlex.split(shown.removeprefix("$ kdns ")))
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr.partition(" is unset")[0]) == (0, "Warning: without --config: clusterCIDR:")
     assert "10.96.0.11 . 6379" in result.stdout
 
 
@@ -159,12 +159,24 @@ def test_the_page_of_modes_names_each_mode_and_what_it_needs() -> None:
     assert [name for name in SCHEDULERS if f"`{name}`" not in schedulers] == []
 
 
+ASSUMED = {
+    "nftables": ["clusterCIDR"],
+    "iptables": ["nodePortAddresses", "clusterCIDR"],
+    "ipvs": ["nodePortAddresses", "clusterCIDR"],
+    "userspace": ["clusterCIDR"],
+    "kernelspace": [],
+}
+"""The defaults that `kdns render` warns of."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_render_and_trace_have_every_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PROJECT)
     of = ["--proxy-mode", name, "--manifests", "examples/redis-master.yaml", "--node", "kdns"]
     shown = CliRunner().invoke(main, ["render", *of])
-    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.exit_code == 0
+    assumed = [line.split(": ")[1:3] for line in shown.stderr.splitlines()]
+    assert assumed == [["without --config", field] for field in ASSUMED[name]]
     assert "10.96.0.11" in shown.stdout
     told = CliRunner().invoke(main, ["trace", *of, "--from", "192.0.2.7", "--to", "redis-master:6379"])
     assert (told.exit_code, told.stderr) == (0, "")
