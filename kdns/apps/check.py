@@ -27,7 +27,7 @@ from kdns.controlplane.schema.check import mistyped_fields
 from kdns.dnsserver.io.corefile import mistakes_in
 from kdns.errors import CorefileError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
-from kdns.proxy.settings.io.files import read_settings
+from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
 from kdns.proxy.settings.settings import API_VERSION, KIND
 from kdns.runtime.files.yaml import Document, all_documents, block_line, field_line
 
@@ -173,18 +173,25 @@ class _Check:
 
     def _yaml(self, path: str, text: str) -> None:
         wrong: list[ManifestError] = []
-        found, others = all_documents(path, text, wrong), list[Document]()
+        duplicates, warnings = list[ManifestError](), list[ManifestError]()
+        found, others = all_documents(path, text, wrong, duplicates), list[Document]()
         for document in found:
             if _is_settings(document.value):
-                if len(found) > 1:
-                    reason = f"{KIND} is one of {len(found)} documents; `kdns proxy --config` needs a file of its own"
+                if document is not found[0]:
+                    reason = f"{KIND} is not the first document; `kdns proxy --config` reads no other"
                     wrong.append(ManifestError(path, document.line, "", reason))
+                elif found[1:]:
+                    warnings.append(ManifestError(path, found[1].line, "", ONLY_FIRST))
                 _, mistakes, remarks = read_settings(text, document)
                 wrong += mistakes
                 self.read[KIND] += 1
-                self.warnings += remarks
+                warnings += remarks
             else:
                 others.append(document)
+        for duplicate in duplicates:
+            around = [each.value for each in found if each.line <= duplicate.line][-1:]
+            (warnings if any(map(_is_settings, around)) else wrong).append(duplicate)
+        self.warnings += sorted(warnings, key=lambda warning: warning.line)
         for manifest in manifests_of(text, others, self._kinds, self._of_manifests):
             match manifest:
                 case UnknownKind():
@@ -237,7 +244,9 @@ class _Check:
                 self.warnings += _within(manifest, text, key, block_warnings(servers, self._dns_port))
             elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [])))):
                 self.read[KIND] += 1
-                self.mistakes += _within(manifest, text, key, _settings_mistakes(manifest.path, value))
+                _, mistakes, remarks = read_first_settings(manifest.path, value)
+                self.mistakes += _within(manifest, text, key, mistakes)
+                self.warnings += _within(manifest, text, key, remarks)
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
         """Adds the mistakes that an API would refuse in all manifests, at the lines of their fields."""
@@ -291,14 +300,6 @@ def _is_settings(value: object) -> bool:
     return isinstance(value, dict) and (
         value.get("kind") == KIND or str(value.get("apiVersion", "")).partition("/")[0] == group
     )
-
-
-def _settings_mistakes(path: str, text: str) -> list[ManifestError]:
-    wrong: list[ManifestError] = []
-    found: tuple[Document, ...] = all_documents(path, text, wrong)
-    for document in found:
-        wrong += read_settings(text, document)[1]
-    return wrong
 
 
 def _elsewhere(pattern: str) -> Sequence[tuple[str, str]]:

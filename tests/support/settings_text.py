@@ -15,8 +15,8 @@ BIT = "must be within the range [0, 31]"
 
 
 def read(text: str) -> Settings:
-    settings, wrong = decoded({**HEAD, **(yaml.safe_load(text) or {})})
-    assert wrong == ()
+    settings, mistakes, ignored = decoded({**HEAD, **(yaml.safe_load(text) or {})})
+    assert (mistakes, ignored) == ((), ())
     return settings
 
 

@@ -1,14 +1,14 @@
 """A KubeProxyConfiguration document to Settings and back, with every mistake in its types at once.
 
-Differs: an unknown field is an error. kube-proxy decodes v1alpha1 again without it and logs a line, so that a misspelt
-setting is lost unnoticed.
+Unknown fields are ignored, as kube-proxy does when it decodes v1alpha1 once more without strictness. They are named, so
+that a misspelt setting is not lost unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from kdns.durations import format_duration, parse_duration
 from kdns.net import VERSION, join_host_port, parse_unmapped_address
@@ -26,28 +26,45 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake in one field; `field` is its path in the document, "" for the document itself."""
+    """A mistake in one field; `field` is its path in the document, "" for the document itself.
+
+    `is_ignored`: the settings are valid without it.
+    """
 
     field: str
     reason: str
+    is_ignored: bool = False
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}" if self.field else self.reason
 
 
-def decoded(document: object) -> tuple[Settings, tuple[Problem, ...]]:
-    """Returns the settings and the mistakes.
+class Decoded(NamedTuple):
+    """Settings, the mistakes in their types, and fields that are ignored. Fields with mistakes have their defaults."""
 
-    Fields with mistakes have their defaults. Values are validated elsewhere.
-    """
+    settings: Settings
+    mistakes: tuple[Problem, ...] = ()
+    ignored: tuple[Problem, ...] = ()
+
+
+_REMOVED: Final = {
+    "conntrack.max": "kube-proxy has removed it; maxPerCore and min set the limit",
+    "resourceContainer": "kube-proxy has removed it; containers are the kubelet's",
+}
+"""Fields of earlier releases, by their paths."""
+
+
+def decoded(document: object) -> Decoded:
+    """Returns the settings of a document. Values are validated elsewhere."""
     if not isinstance(document, dict):
-        return Settings(), (Problem("", f"expected an object of kind {KIND}"),)
+        return Decoded(Settings(), (Problem("", f"expected an object of kind {KIND}"),))
     problems = list(_of_another_kind(document))
     if document.get("kind") != KIND and document.get("apiVersion") != API_VERSION:
-        return Settings(), tuple(problems)
+        return Decoded(Settings(), tuple(problems))
     given = {name: value for name, value in document.items() if name not in _TYPE_META}
     settings = _addressed(_object(Settings, given, "", problems), document)
-    return settings, tuple(problems)
+    ignored = tuple(problem for problem in problems if problem.is_ignored)
+    return Decoded(settings, tuple(problem for problem in problems if not problem.is_ignored), ignored)
 
 
 def encoded(settings: Settings) -> Json:
@@ -93,7 +110,7 @@ def _object(cls: type[T], given: object, path: str, problems: list[Problem]) -> 
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            problems.append(Problem(f"{path}{name}", _unknown(name, known)))
+            problems.append(Problem(f"{path}{name}", _unknown(f"{path}{name}", known), is_ignored=True))
             continue
         each = known[name]
         try:
@@ -179,10 +196,12 @@ def _default(each: Field[Any]) -> object:
     return each.default if each.default is not MISSING else None
 
 
-def _unknown(name: str, known: Mapping[str, object]) -> str:
+def _unknown(path: str, known: Mapping[str, object]) -> str:
+    if path in _REMOVED:
+        return f"is ignored, {_REMOVED[path]}"
     lower = {each.lower(): each for each in known}
-    meant = closest(name.lower(), lower)
-    return "no such field" + (f"; did you mean {lower[meant]}?" if meant else "")
+    meant = closest(path.rpartition(".")[2].lower(), lower)
+    return "is ignored, there is no such field" + (f"; did you mean {lower[meant]}?" if meant else "")
 
 
 def _shown(value: object) -> str:

@@ -89,12 +89,33 @@ def documents(path: str, text: str, repeated: list[tuple[int, str]] | None = Non
     return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, repeated))
 
 
-def all_documents(path: str, text: str, mistakes: list[ManifestError]) -> tuple[Document, ...]:
+def all_documents(
+    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError] | None = None
+) -> tuple[Document, ...]:
     """Returns the objects of a file that can be read. Every mistake in the YAML is added to the list.
 
-    After a mistake, the text is read on at the next `---`. A duplicate key is recorded; the document is still returned.
+    After a mistake, the text is read on at the next `---`. Duplicate keys are added to `duplicates`, without it to the
+    mistakes; the last one is used.
     """
-    return tuple(Document(path, node.line, value) for node, value in _expanded(path, text, None, mistakes))
+    nodes = _expanded(path, text, None, mistakes, duplicates)
+    return tuple(Document(path, node.line, value) for node, value in nodes)
+
+
+def first_document(
+    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError]
+) -> tuple[Document | None, int]:
+    """Returns the first object as `all_documents` does, and the line where another one follows; 0 if none does.
+
+    What follows may be anything: its mistakes are not added.
+    """
+    nodes = _expanded(path, text, None, mistakes, duplicates)
+    document = next((Document(path, node.line, value) for node, value in nodes), None)
+    known = len(mistakes), len(duplicates)
+    following = next((node.line for node, _ in nodes), 0) or max(
+        (each.line for each in mistakes[known[0] :]), default=0
+    )
+    del mistakes[known[0] :], duplicates[known[1] :]
+    return document, following
 
 
 def dumped(value: Any, *, sort_keys: bool = False) -> str:
@@ -199,9 +220,14 @@ def _deepest(node: _Node, field: str) -> tuple[int, str, _Node]:
 
 
 def _expanded(
-    path: str, text: str, repeated: list[tuple[int, str]] | None = None, mistakes: list[ManifestError] | None = None
+    path: str,
+    text: str,
+    repeated: list[tuple[int, str]] | None = None,
+    mistakes: list[ManifestError] | None = None,
+    duplicates: list[ManifestError] | None = None,
 ) -> Iterator[tuple[_Node, Any]]:
-    for node in _roots(path, text, repeated) if mistakes is None else _readable_roots(path, text, mistakes):
+    roots = _roots(path, text, repeated) if mistakes is None else _readable_roots(path, text, mistakes, duplicates)
+    for node in roots:
         value = node.value
         if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
             yield node, value
@@ -219,12 +245,15 @@ def _expanded(
             yield child, given | child.value if isinstance(child.value, dict) else child.value
 
 
-def _readable_roots(path: str, text: str, mistakes: list[ManifestError]) -> Iterator[_Node]:
+def _readable_roots(
+    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError] | None
+) -> Iterator[_Node]:
     """Yields the documents that can be read; mistakes in others are added to the list."""
+    duplicates = mistakes if duplicates is None else duplicates
     lines: list[str] = []
     skipped, most = 0, len(mistakes) + _MISTAKES_MAX
     while len(mistakes) < most:
-        composer = _Composer(path, text, None, skipped, mistakes)
+        composer = _Composer(path, text, None, skipped, duplicates)
         try:
             yield from _composed(path, text, composer)
         except ManifestError as error:
@@ -264,7 +293,7 @@ class _Composer:
     """Nodes of the events of one text. The recursion of its methods is bounded by `DEPTH_MAX`.
 
     The text begins after `first_line` lines of its file, and `document_line` is where the last document began.
-    Duplicate keys are added to `repeated` or to `mistakes`, else they are an error.
+    Duplicate keys are added to `repeated` or to `duplicates`, else they are an error.
     """
 
     def __init__(
@@ -273,9 +302,9 @@ class _Composer:
         text: str,
         repeated: list[tuple[int, str]] | None,
         first_line: int = 0,
-        mistakes: list[ManifestError] | None = None,
+        duplicates: list[ManifestError] | None = None,
     ) -> None:
-        self._path, self._repeated, self._mistakes = path, repeated, mistakes
+        self._path, self._repeated, self._duplicates = path, repeated, duplicates
         self.first_line, self.document_line = first_line, first_line + 1
         if path.endswith(".json"):
             text = _joined_surrogates(text)
@@ -393,8 +422,8 @@ class _Composer:
         if key in keys:
             if self._repeated is not None:
                 self._repeated.append((line, key))
-            elif self._mistakes is not None:
-                self._mistakes.append(self._error(line, "duplicate key", key))
+            elif self._duplicates is not None:
+                self._duplicates.append(self._error(line, "duplicate key", key))
             else:
                 raise self._error(line, "duplicate key", key)
         keys.add(key)

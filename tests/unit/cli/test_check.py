@@ -78,6 +78,22 @@ spec:
   - port: 80
     targetPort: a b
 """
+OLD_SETTINGS = (
+    SETTINGS
+    + """\
+resourceContainer: /kube-proxy
+conntrack:
+  max: null
+Mode: ipvs
+clusterCIDR: 10.0.0.0/16
+clusterCIDR: 10.0.0.0/8
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: a}
+"""
+)
+"""kube-proxy takes it: fields of earlier releases, in another case and twice, and another document behind."""
 MAPS = """\
 apiVersion: v1
 kind: ConfigMap
@@ -98,7 +114,7 @@ data:
   config.conf: |-
     apiVersion: kubeproxy.config.k8s.io/v1alpha1
     kind: KubeProxyConfiguration
-    mod: x
+    mode: x
   kubeconfig.conf: "kind: Config"
 """
 JSON_MAP = """\
@@ -137,14 +153,13 @@ TABLE: list[tuple[str, str, list[str]]] = [
         SETTINGS + "mode: x\niptables:\n  bit: 1\noomScoreAdj: 5000\n",
         [
             'c.conf:3: mode: Invalid value: "x"',
-            "c.conf:5: iptables.bit: no such field",
             "c.conf:6: oomScoreAdj: Invalid value: 5000",
         ],
     ),
     (
         "a.yaml",
-        SETTINGS + "---\n" + SERVICE,
-        ["a.yaml:1: KubeProxyConfiguration is one of 2 documents; `kdns proxy --config` needs a file of its own"],
+        SERVICE + "---\n" + SETTINGS,
+        ["a.yaml:7: KubeProxyConfiguration is not the first document; `kdns proxy --config` reads no other"],
     ),
     ("a.yaml", SERVICE, []),
     ("a.yaml", "# nothing\n", []),
@@ -173,7 +188,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
         MAPS,
         [
             "cm.yaml:10: data.Corefile: unknown directive `redy`; did you mean `ready`? (at 'redy')",
-            "cm.yaml:20: data.config.conf: mod: no such field; did you mean mode?",
+            'cm.yaml:20: data.config.conf: mode: Invalid value: "x"',
         ],
     ),
     (
@@ -357,7 +372,7 @@ EXAMPLE = {
     file zones/example.org example.org
 }
 """,
-    "kube-proxy.conf": SETTINGS + "mode: iptable\niptables:\n  masqueradeBits: 4\n",
+    "kube-proxy.conf": SETTINGS + "mode: iptable\niptables:\n  masqueradeBit: 40\n",
     "manifests/cart.yaml": SERVICE.replace("web", "cart") + "  clusterIP: 10.96.0.20\n",
     "manifests/web.yaml": "# the shop's front\n\napiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n"
     "  clusterIP: 10.96.0.20\n  ports:\n  - {port: 80, targetPort: a b}\n",
@@ -475,6 +490,29 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         "a.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    . stray {\n    }\n",
         ["data.Corefile: `stray` is taken for a zone"],
+    ),
+    (
+        "c.conf",
+        OLD_SETTINGS,
+        [
+            "is ignored, kube-proxy has removed it; containers are the kubelet's",
+            "is ignored, kube-proxy has removed it; maxPerCore and min set the limit",
+            "is ignored, there is no such field; did you mean mode?",
+            "duplicate key",
+            "only the first document counts for KubeProxyConfiguration",
+        ],
+    ),
+    (
+        "a.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  config.conf: |\n"
+        + "".join(f"    {line}\n" for line in OLD_SETTINGS.splitlines()),
+        [
+            "data.config.conf: resourceContainer: is ignored",
+            "data.config.conf: conntrack.max: is ignored",
+            "data.config.conf: Mode: is ignored",
+            "data.config.conf: clusterCIDR: duplicate key",
+            "data.config.conf: only the first document counts",
+        ],
     ),
 ]
 

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from kdns import logs
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.settings import validation
 from kdns.proxy.settings.document import Problem, decoded, encoded
 from kdns.proxy.settings.flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import KIND, Settings
 from kdns.runtime.files.bounded import text_of
-from kdns.runtime.files.yaml import Document, all_documents, dumped, field_lines
+from kdns.runtime.files.yaml import Document, dumped, field_lines, first_document
+
+ONLY_FIRST: Final = f"only the first document counts for {KIND}, as in kube-proxy; this one is ignored"
 
 log = logs.get(__name__)
 
@@ -27,17 +30,10 @@ def load_settings(path: Path, warn: Callable[[str], None]) -> Settings:
 def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Settings:
     """Returns the settings of a text.
 
-    `path` is for messages. `warn` gets the remarks. SettingsError for every mistake.
+    `path` is for messages. `warn` gets the remarks: unknown fields and duplicate keys too, of which the last one is
+    used, and whatever follows the first document. SettingsError for every mistake.
     """
-    wrong: list[ManifestError] = []
-    found = all_documents(path, text, wrong)
-    if len(found) > 1 or not (found or wrong):
-        line = found[1].line if found else 0
-        wrong.append(ManifestError(path, line, "", f"expected one document, got {len(found)}"))
-    settings, remarks = Settings(), list[ManifestError]()
-    for document in found:
-        settings, mistakes, remarks = read_settings(text, document)
-        wrong += mistakes
+    settings, wrong, remarks = read_first_settings(path, text)
     if wrong:
         raise SettingsError(tuple(map(str, sorted(wrong, key=lambda error: error.line))))
     for remark in remarks:
@@ -45,10 +41,26 @@ def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Setting
     return settings
 
 
+def read_first_settings(path: str, text: str) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
+    """Returns what `read_settings` does for the first document of a text, which is the only one that counts."""
+    wrong, remarks = list[ManifestError](), list[ManifestError]()
+    document, following = first_document(path, text, wrong, remarks)
+    settings = Settings()
+    if document:
+        settings, mistakes, more = read_settings(text, document)
+        wrong += mistakes
+        remarks += more
+    elif not wrong:
+        wrong.append(ManifestError(path, 0, "", f"expected an object of kind {KIND}, the file has none"))
+    if following:
+        remarks.append(ManifestError(path, following, "", ONLY_FIRST))
+    return settings, wrong, sorted(remarks, key=lambda remark: remark.line)
+
+
 def read_settings(text: str, document: Document) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
     """Returns the settings of a document of this text, every mistake in it, and remarks, each at its line."""
-    settings, wrong = decoded(document.value)
-    wrong = (*wrong, *validation.problems_beside(settings, wrong))
+    settings, mistyped, ignored = decoded(document.value)
+    wrong = (*mistyped, *validation.problems_beside(settings, mistyped))
 
     def at_lines(problems: Sequence[Problem]) -> list[ManifestError]:
         lines = field_lines(document.path, text, [(document.line, problem.field) for problem in problems])
@@ -56,7 +68,7 @@ def read_settings(text: str, document: Document) -> tuple[Settings, list[Manifes
             ManifestError(document.path, lines[document.line, each.field], each.field, each.reason) for each in problems
         ]
 
-    return settings, at_lines(wrong), at_lines(validation.remarks(settings)) if not wrong else []
+    return settings, at_lines(wrong), at_lines((*ignored, *(validation.remarks(settings) if not wrong else ())))
 
 
 def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:

@@ -97,12 +97,6 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("bindAdress: 0.0.0.0", ["bindAdress: no such field; did you mean bindAddress?"]),
-        ("clusterCidr: 10.0.0.0/8", ["clusterCidr: no such field; did you mean clusterCIDR?"]),
-        ("iptables: {zzz: 1, syncperiod: 1s}", [
-            "iptables.zzz: no such field", "iptables.syncperiod: no such field; did you mean syncPeriod?",
-        ]),
-        ("logging: {vmodule: [{file: a}]}", ["logging.vmodule[0].file: no such field"]),
         ("mode: 7", []),
         ("mode: true", ["mode: expected text, got true"]),
         ("oomScoreAdj: '1'", ['oomScoreAdj: expected a whole number, got "1"']),
@@ -121,16 +115,12 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
             "featureGates.A: expected true or false, got 1", 'featureGates.C: expected true or false, got "x"',
         ]),
         ("featureGates: [A]", ["featureGates: expected names with true or false, got a list"]),
-        ("winkernel: {enableDsr: true, sourceVip: 1.5}", [
-            "winkernel.enableDsr: no such field; did you mean enableDSR?",
-            "winkernel.sourceVip: expected text, got 1.5",
-        ]),
+        ("winkernel: {enableDsr: true, sourceVip: 1.5}", ["winkernel.sourceVip: expected text, got 1.5"]),
         ("kind: Config", ["kind: expected KubeProxyConfiguration, got 'Config'"]),
         ("apiVersion: kubeproxy.config.k8s.io/v1\nnodePortAddresses: [1, [], true]\nmod: x", [
             "apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, got 'kubeproxy.config.k8s.io/v1'",
             "nodePortAddresses[1]: expected text, got a list",
             "nodePortAddresses[2]: expected text, got true",
-            "mod: no such field; did you mean mode?",
         ]),
         ("apiVersion: ''\nkind: ''", [
             "apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, it is missing",
@@ -139,8 +129,47 @@ def test_what_a_file_says(text: str, path: str, value: object) -> None:
     ],
 )  # fmt: skip
 def test_what_a_file_cannot_say(text: str, wrong: list[str]) -> None:
-    _, found = decoded({**HEAD, **yaml.safe_load(text)})
-    assert [str(problem) for problem in found] == wrong
+    assert [str(problem) for problem in decoded({**HEAD, **yaml.safe_load(text)}).mistakes] == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("bindAdress: 0.0.0.0", ["bindAdress: {}; did you mean bindAddress?"]),
+        ("clusterCidr: 10.0.0.0/8", ["clusterCidr: {}; did you mean clusterCIDR?"]),
+        ("iptables: {zzz: 1, syncperiod: 1s}", [
+            "iptables.zzz: {}", "iptables.syncperiod: {}; did you mean syncPeriod?",
+        ]),
+        ("logging: {vmodule: [{file: a}]}", ["logging.vmodule[0].file: {}"]),
+        ("winkernel: {enableDsr: true}", ["winkernel.enableDsr: {}; did you mean enableDSR?"]),
+        ("conntrack: {max: 7}\nresourceContainer: /kube-proxy", [
+            "conntrack.max: is ignored, kube-proxy has removed it; maxPerCore and min set the limit",
+            "resourceContainer: is ignored, kube-proxy has removed it; containers are the kubelet's",
+        ]),
+    ],
+)  # fmt: skip
+def test_fields_that_are_ignored(text: str, says: list[str]) -> None:
+    """As kube-proxy does after a strict reading failed (loadConfig of cmd/kube-proxy/app/options.go)."""
+    settings, mistakes, ignored = decoded({**HEAD, **yaml.safe_load(text)})
+    assert (settings.conntrack, mistakes) == (Settings().conntrack, ())
+    assert [str(problem) for problem in ignored] == [each.format("is ignored, there is no such field") for each in says]
+
+
+def test_a_file_that_kube_proxy_takes_with_a_warning_is_taken_with_a_warning(tmp_path: Path) -> None:
+    path, warnings = tmp_path / "config.yaml", list[str]()
+    path.write_text(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+        "clusterCIDR: 10.0.0.0/16\nmode: iptables\nclusterCIDR: 10.0.0.0/8\nnodePortAddresses: [primary]\n"
+        "conntrack:\n  max: 7\n  min: 8\n  min: 9\n---\n: [\n"
+    )
+    settings = load_settings(path, warnings.append)
+    assert (settings.mode, settings.cluster_cidr, settings.conntrack.min) == ("iptables", "10.0.0.0/8", 9)
+    assert [each.removeprefix(f"{path}:").partition(";")[0] for each in warnings] == [
+        "5: clusterCIDR: duplicate key",
+        "8: conntrack.max: is ignored, kube-proxy has removed it",
+        "10: conntrack.min: duplicate key",
+        "12: only the first document counts for KubeProxyConfiguration, as in kube-proxy",
+    ]
 
 
 def test_everything_that_is_wrong_is_told_at_its_line(tmp_path: Path) -> None:
@@ -169,22 +198,17 @@ def test_a_type_hides_no_value_and_yaml_hides_neither(tmp_path: Path) -> None:
         load_settings(path, pytest.fail)
     assert str(caught.value).splitlines() == [
         f"{path}:3: nftables.syncPeriod: expected a duration such as 30s or 1h30m, got 1",
-        f"{path}:5: mode: duplicate key",
-        f"{path}:7: ipvs.sched: no such field; did you mean scheduler?",
         f'{path}:10: nodePortAddresses[1]: Invalid value: "10.0.0.1": {ADDRESSES}',
         f"{path}:11: conntrack.min: Invalid value: -1: must be greater than or equal to 0",
-        f"{path}:13: expected one document, got 2",
-        f"{path}:13: expected an object of kind KubeProxyConfiguration",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "x: expected one document, got 0"),
-        ("a: 1\n---\nb: 1\n", "x:3: expected one document, got 2"),
+        ("", "x: expected an object of kind KubeProxyConfiguration, the file has none"),
+        ("a: 1\n---\nb: 1\n", "x:1: apiVersion: expected kubeproxy.config.k8s.io/v1alpha1, it is missing"),
         ("a: [", "x:1: not YAML"),
-        ("mode: a\nmode: b\n", "x:2: mode: duplicate key"),
     ],
 )
 def test_what_is_no_configuration_file(text: str, says: str) -> None:
@@ -198,7 +222,7 @@ def test_a_written_file_says_the_same(tmp_path: Path) -> None:
     settings = replace(Settings(), cluster_cidr="10.0.0.0/8", node_port_addresses=("primary",), oom_score_adj=0)
     write_settings(tmp_path / "config.yaml", settings)
     assert load_settings(tmp_path / "config.yaml", pytest.fail) == settings
-    assert decoded(encoded(Settings())) == (Settings(), ())
+    assert decoded(encoded(Settings())) == (Settings(), (), ())
     with pytest.raises(InputError, match="cannot be written"):
         write_settings(tmp_path / "no" / "such", settings)
 
@@ -210,5 +234,4 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 @given(st.recursive(SCALARS, lambda part: st.lists(part) | st.dictionaries(FIELDS, part)))
 def test_any_document_is_read_or_refused(document: object) -> None:
     for each in (document, {**HEAD, **document} if isinstance(document, dict) else document):
-        settings, _ = decoded(each)
-        problems(settings)
+        problems(decoded(each).settings)
