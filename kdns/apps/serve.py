@@ -176,6 +176,7 @@ async def _serve(
                     exempt_from_gc()
                     trim_memory()
                     await stop.wait()
+                server.retire()
                 if server.lameduck_s:
                     log.info("stopping", lameduck_s=server.lameduck_s)
                     await asyncio.sleep(server.lameduck_s)

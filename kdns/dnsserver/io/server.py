@@ -61,6 +61,7 @@ MAX_RELOADS: Final = 10
 HEALTH_PATH: Final = "/health"
 READY_PATH: Final = "/ready"
 METRICS_PATH: Final = "/metrics"
+RETIRING: Final = "the server retires"
 
 
 class DnsServer:
@@ -94,6 +95,7 @@ class DnsServer:
         self._setups: list[BlockSetup] = []
         self._enabled: list[Enabled] = []
         self.is_listening = False
+        self._is_retiring = False
         self._probed_page: tuple[HostPort, str] | None = None
 
     @property
@@ -170,7 +172,9 @@ class DnsServer:
         return self._process.counters.setdefault(name, Counters(name, text, labels))
 
     def unready(self) -> tuple[str, ...]:
-        """The directives that are not ready."""
+        """What is not ready: directives, the listeners, or the server as a whole once it retires."""
+        if self._is_retiring:
+            return (RETIRING,)
         checks = (check for setup in self._setups for check in setup.readiness_checks)
         waiting = tuple(dict.fromkeys(name for name, is_ready in checks if not is_ready()))
         return waiting or (() if self.is_listening else ("listeners",))
@@ -225,6 +229,14 @@ class DnsServer:
         await asyncio.gather(*(site.close() for site in left_sites))
         for setup in old:
             await setup.stop()
+
+    def retire(self) -> None:
+        """Makes /ready 503, and nothing else: queries are answered until `stop`.
+
+        Differs: CoreDNS's /ready stays 200 during `lameduck`, so a node keeps the UDP flows of an ending Pod until it
+        is gone, and loses their queries then.
+        """
+        self._is_retiring = True
 
     async def stop(self) -> None:
         """Answers the received queries, then closes everything."""
@@ -352,12 +364,14 @@ class DnsServer:
 
 
 def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:
-    """Returns the directives that are not ready, for a ReadyPage."""
+    """Returns what is not ready, for a ReadyPage."""
     was_ready = False
 
     def ready() -> tuple[int, str]:
         nonlocal was_ready
-        waiting = () if was_ready and not continuously else unready()
+        waiting = unready()
+        if was_ready and not continuously and waiting != (RETIRING,):
+            waiting = ()
         was_ready = not waiting
         return (503, "\n".join(waiting)) if waiting else (200, "OK")
 

@@ -84,6 +84,14 @@ def test_every_value_is_used_and_every_used_value_exists() -> None:
     assert used == VALUES.keys()
 
 
+@pytest.mark.parametrize("case", ["default", "cluster"])
+def test_a_pod_that_ends_is_not_ready_while_it_still_answers(case: str) -> None:
+    probe, text = pod(case)["containers"][0]["readinessProbe"], objects(case)["ConfigMap", "kdns"]["data"]["Corefile"]
+    lameduck_s = max(map(int, re.findall(r"lameduck (\d+)s", text)))
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= lameduck_s / 2  # the rest is the nodes'
+    assert pod(case)["terminationGracePeriodSeconds"] > lameduck_s
+
+
 def test_the_chart_has_the_version_of_kdns() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert (chart["name"], chart["version"], chart["appVersion"]) == ("kdns", __version__, __version__)

@@ -123,6 +123,16 @@ def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> Non
     ):
         assert served.host == ""  # not only loopback: the kubelet and Prometheus ask from outside
     assert POD["terminationGracePeriodSeconds"] > healthy.lameduck_s
+    probe = CONTAINER["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= healthy.lameduck_s / 2  # the rest is the nodes'
+
+
+def test_moving_back_leaves_the_service_only() -> None:
+    """What is left of another kdns keeps Helm from installing one: it takes no object that is not its release's."""
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    deleted = re.findall(r"-f deploy/(\S+)", page.partition("## Moving back")[2].partition("```\n\n")[0])
+    applied = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    assert sorted([*deleted, "service.yaml"]) == sorted(applied)
 
 
 def test_the_service_is_kube_dns() -> None:
