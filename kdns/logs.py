@@ -214,9 +214,16 @@ def _unblocking(name: str, stream: TextIO) -> TextIO:
     return cast("TextIO", writer)
 
 
-def print_line(text: str, before: str = "") -> None:
-    """Prints a line to standard error without waiting for its reader; `before` may control a terminal."""
-    _print("stderr", sys.stderr, before + one_line(text))
+def line_of(level: str, text: str, prefix: str = "") -> str:
+    """Returns a command's own line as it is printed: `prefix` and text, or with the format json an object."""
+    if _form.format == "json":
+        return json.dumps({"timestamp": _timestamp(), "level": level, "event": " ".join(text.split())})
+    return one_line(prefix + text)
+
+
+def print_line(text: str, before: str = "", *, level: str = "info", prefix: str = "") -> None:
+    """Prints `line_of` to standard error without waiting for its reader; `before` may control a terminal."""
+    _print("stderr", sys.stderr, before + line_of(level, text, prefix))
 
 
 def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, object]) -> None:
@@ -226,12 +233,15 @@ def print_directive_line(level: str, event: str, line: str, facts: Mapping[str, 
     not matter: the Corefile decides what is written.
     """
     if _form.format == "json":
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        first = {"timestamp": now, "level": level, "event": event, "line": line}
+        first = {"timestamp": _timestamp(), "level": level, "event": event, "line": line}
         text = json.dumps({**first, **facts, **first})
     else:
         text = f"[{level.upper()}] {one_line(line)}"
     _print("stdout", sys.stdout, text)
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _print(name: str, stream: TextIO, text: str) -> None:

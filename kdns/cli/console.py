@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
+from kdns import logs
 from kdns.errors import KdnsError
 from kdns.logs import one_line
 
@@ -29,6 +30,11 @@ def say(text: str, *, is_error: bool = False) -> None:
     click.echo("\n".join(map(one_line, text.split("\n"))), err=is_error)
 
 
+def announce(text: str) -> None:
+    """Prints a line about a command that runs on, such as where it listens; with --log-format json an object."""
+    _print("info", text)
+
+
 def tell(mistakes: Sequence[KdnsError]) -> None:
     """Prints mistakes, each in one line; exits with 2 if there are any."""
     for mistake in mistakes:
@@ -39,7 +45,19 @@ def tell(mistakes: Sequence[KdnsError]) -> None:
 
 def warn(text: str) -> None:
     """Prints a warning to standard error; standard output is for the result."""
-    say(f"Warning: {text}", is_error=True)
+    _print("warning", text, "Warning: ", is_error=True)
+
+
+def fail(text: str) -> None:
+    """Prints why the command ends to standard error."""
+    _print("error", text, "Error: ", is_error=True)
+
+
+def _print(level: str, text: str, prefix: str = "", *, is_error: bool = False) -> None:
+    if logs.form().format == "json":
+        click.echo(logs.line_of(level, text), err=is_error)
+    else:
+        say(prefix + text, is_error=is_error)
 
 
 @contextmanager
@@ -48,7 +66,7 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except KdnsError as error:
-        say(f"Error: {error}", is_error=True)
+        fail(str(error))
         raise click.exceptions.Exit(error.exit_code) from error
 
 
@@ -60,7 +78,7 @@ def end_without_output(error: OSError) -> NoReturn:
     if error.errno not in UNWRITABLE or error.filename is not None:
         raise error
     try:
-        say(f"Error: standard output: cannot be written: {error.strerror}", is_error=True)
+        fail(f"standard output: cannot be written: {error.strerror}")
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any, Final
 
@@ -11,8 +12,10 @@ from click.shell_completion import CompletionItem, FishComplete, add_completion_
 import kdns
 from kdns import logs
 from kdns.cli.command import CONTEXT, owners
-from kdns.cli.console import end_without_output
+from kdns.cli.console import end_without_output, fail
 from kdns.spelling import closest
+
+log = logs.get(__name__)
 
 HELP = """Cluster DNS, virtual IPs and service variables for Kubernetes Services, and a control plane to try them on.
 
@@ -68,6 +71,17 @@ class Commands(click.Group):
             return super().main(*arguments, **settings)
         except OSError as error:
             end_without_output(error)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; with --log-format json wrong usage is an object too."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if ctx.params.get("log_format") != "json":
+                raise
+            logs.configure(format="json")  # `main` may not have been called yet
+            fail(error.format_message())
+            raise click.exceptions.Exit(error.exit_code) from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Returns the command and its arguments. Raises UsageError for options that do not exist."""
@@ -133,11 +147,13 @@ class Commands(click.Group):
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="How logs are written to standard error, and with json also what the directives log and errors write to "
-    "standard output.  [default: text on a terminal, else json]",
+    help="How logs are written to standard error; with json every line of a command that runs on is an object, also "
+    "on standard output.  [default: text on a terminal, else json for the log]",
 )
 @click.pass_context
 def main(context: click.Context, log_level: str | None, log_format: str | None) -> None:
     """Handles the options of all commands."""
     level = log_level or ("info" if context.invoked_subcommand in {"proxy", "serve"} else "warning")
     logs.configure(level, format=log_format or "")
+    if log_format == "json":
+        sys.excepthook = lambda _type, error, _trace: log.critical("command failed", exc_info=error)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kdns import logs
-from kdns.cli.console import say
+from kdns.cli.console import announce
 
 FRAME_S: Final = 0.1
 LINE_S: Final = 5.0
@@ -24,7 +24,8 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        has_spinner = os.environ.get("TERM", "dumb") != "dumb" and logs.form().format != "json"
+        self._is_terminal = sys.stderr.isatty() and has_spinner
         self._text = "starting" if self._is_terminal else ""
         self._is_drawn = False
         self._lock = threading.Lock()
@@ -53,17 +54,17 @@ class Progress:
         """Prints a line to standard output."""
         with self._lock:
             self._erase()
-            say(text)
+            announce(text)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, *, level: str = "info", prefix: str = "") -> None:
         """Prints a line to standard error without waiting for its reader."""
         with self._lock:
             is_drawn, self._is_drawn = self._is_drawn, False
-        logs.print_line(text, _ERASE * is_drawn)
+        logs.print_line(text, _ERASE * is_drawn, level=level, prefix=prefix)
 
     def warn(self, text: str) -> None:
         """Prints a warning to standard error without waiting for its reader."""
-        self.note(f"Warning: {text}")
+        self.note(text, level="warning", prefix="Warning: ")
 
     def _run(self) -> None:
         frames = cycle("|/-\\")

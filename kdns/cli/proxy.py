@@ -11,7 +11,7 @@ import click
 from kdns import __version__, logs
 from kdns.apps import proxy as app
 from kdns.cli.command import CONTEXT, command
-from kdns.cli.console import reported_errors, run, say, warn
+from kdns.cli.console import announce, reported_errors, run, warn
 from kdns.cli.flags import complete_mode
 from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
 from kdns.proxy.settings.io.files import settings_of, write_settings
@@ -79,7 +79,13 @@ def proxy(**given: str | None) -> None:
     """
     with reported_errors():
         flags = flag_values(flag_texts(given))
-        settings = settings_of(flags, warn if ONE_SHOT.isdisjoint(flags.given) else lambda _: None)
+        remarks: list[str] = []
+        try:
+            settings = settings_of(flags, remarks.append)
+            configure_logs(settings)  # they may ask for JSON
+        finally:
+            for remark in remarks if ONE_SHOT.isdisjoint(flags.given) else ():
+                warn(remark)
     if run(_proxy(flags, settings)):
         start_again()
 
@@ -90,17 +96,15 @@ async def _proxy(flags: FlagValues, settings: Settings) -> bool:
         write_settings(Path(path), settings)
     elif flags.given.get("cleanup"):
         for removed in await remove_everything(settings, clean_ups()):
-            say(f"removed     {removed}")
+            announce(f"removed     {removed}")
     elif flags.given.get("init-only"):
         app.initialise(settings)
     else:
         share_out(ConnectionKind.NODE_SITES, ConnectionKind.RELAYS)
         master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
-        given = click.get_current_context().find_root().params
-        level, form = given.get("log_level") or "info", given.get("log_format") or ""
 
         def node(settings: Settings) -> app.NodeProxy:
-            logs.configure(log_level(settings, level), format="json" if settings.logging.format == "json" else form)
+            configure_logs(settings)
             return app.NodeProxy(settings, app.api_source(settings, master), flags=flagz)
 
         stop = stop_event()
@@ -110,9 +114,16 @@ async def _proxy(flags: FlagValues, settings: Settings) -> bool:
             stop,
             reload_event(stop),
             file=Path(flags.config) if flags.config else None,
-            say=say,
+            say=announce,
         )
     return False
+
+
+def configure_logs(settings: Settings) -> None:
+    """Logs as the settings say, and as the options before the command do."""
+    given = click.get_current_context().find_root().params
+    level, form = given.get("log_level") or "info", given.get("log_format") or ""
+    logs.configure(log_level(settings, level), format="json" if settings.logging.format == "json" else form)
 
 
 def log_level(settings: Settings, level: str) -> str:

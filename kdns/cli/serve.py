@@ -12,7 +12,7 @@ import click
 import kdns
 from kdns.apps import serve as app
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, run, say, tell
+from kdns.cli.console import announce, reported_errors, run, say, tell
 from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.dnsserver.io.interfaces import Sharing
@@ -127,7 +127,7 @@ def serve(  # noqa: PLR0913 - one for each option
         app.serve(
             conf,
             dns_port=dns_port,
-            say=_silent if quiet else say,
+            say=_silent if quiet else announce,
             pidfile=pidfile,
             workers=workers,
             worker_of=app.WorkerOf(worker[0], worker[1], Sharing[worker[2].upper()]) if worker else None,

@@ -175,7 +175,7 @@ class SyncRunner:
         has_changed = result.differences is None or any(result.differences.values())
         self.schedule.succeeded(now_s, is_full=is_full, leaves_unused=has_changed and not is_full)
         if has_changed:
-            log.info(
+            (log.info if is_full else log.debug)(  # a partial sync is every change of endpoints
                 "rules synced",
                 mode=self.proxier.name,
                 full=is_full,

@@ -120,6 +120,17 @@ async def test_what_a_service_does_not_get_is_news_once() -> None:
         await rig.until(lambda: rig.synced[-1].refused == {subject: "it is ssh of this node"})
 
 
+async def test_a_full_sync_is_news_and_a_partial_one_is_for_debugging(logs: list[MutableMapping[str, Any]]) -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.list_all()
+        await rig.until(lambda: rig.has(1))
+        rig.put(service(2))
+        await rig.until(lambda: rig.has(1, 2))
+    synced = [(line["full"], line["log_level"]) for line in logs if line["event"] == "rules synced"]
+    assert synced == [(True, "info"), (False, "debug")]
+
+
 async def test_a_service_that_the_kernel_rejects_is_news_once(logs: list[MutableMapping[str, Any]]) -> None:
     """Also if another sync fails between."""
 
