@@ -18,6 +18,7 @@ from kdns.dns.types import A
 from kdns.errors import ApplyError, InputError
 from kdns.net import is_loopback
 from kdns.runtime.subprocesses import run_program
+from kdns.runtime.tasks import uninterrupted
 from kdns.upstream.io import peers
 from kdns.upstream.upstream import UpstreamError
 
@@ -43,10 +44,10 @@ class LaptopStatus:
 
 
 async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path = Path("/")) -> str:
-    """Writes the resolver's file and restarts it; returns the file. A failed restart puts the previous file back.
+    """Writes the resolver's file and restarts it; returns the file.
 
     Raises InputError for a machine without a resolver that kdns knows and for a file that is not kdns's, ApplyError if
-    the service cannot be restarted.
+    the service cannot be restarted; see `_restarted_with`.
     """
     if not is_loopback(names.dns.host):
         warn(f"{names.dns} is not a loopback address: who answers there decides where Services lead")
@@ -54,13 +55,7 @@ async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path =
         warn(f".local belongs to mDNS here (/etc/nsswitch.conf): take another --cluster-domain than {names.domain}")
     resolver = _resolver(root)
     path = root / resolver.file
-    before = _own_content(path)
-    _write(path, resolver.content(names))
-    try:
-        await _restart(resolver.service)
-    except ApplyError:
-        _write(path, before)
-        raise
+    await _restarted_with(resolver.service, path, resolver.content(names), _own_content(path))
     return str(path)
 
 
@@ -68,10 +63,10 @@ async def turn_off(root: Path = Path("/")) -> str:
     """Removes the resolver's file and restarts it; returns the file, "" if there is none. Raises as `turn_on`."""
     resolver = _resolver(root)
     path = root / resolver.file
-    if not _own_content(path):
+    before = _own_content(path)
+    if not before:
         return ""
-    _write(path, "")
-    await _restart(resolver.service)
+    await _restarted_with(resolver.service, path, "", before)
     return str(path)
 
 
@@ -112,14 +107,18 @@ def _own_content(path: Path) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    """Writes the file, or removes it without content."""
+    """Writes the file whole or not at all, or removes it without content."""
+    written = path.with_name(f".{path.name}")  # no resolver reads a hidden file
     try:
         if content:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
+            written.write_text(content, encoding="utf-8")
+            written.replace(path)
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
+        with suppress(OSError):
+            written.unlink()
         raise _denied(path, "written", error) from error
 
 
@@ -127,6 +126,24 @@ def _denied(path: Path, what: str, error: OSError) -> InputError:
     """Returns the error of a file; sudo helps against a missing permission, and against nothing else."""
     hint = "; run it with sudo" if isinstance(error, PermissionError) and os.geteuid() else ""
     return InputError(f"{path}: cannot be {what}: {error.strerror}{hint}")
+
+
+async def _restarted_with(service: str, path: Path, content: str, before: str) -> None:
+    """Writes the content and restarts the service. If that fails, the file is as before and the service starts with it.
+
+    A service that does not start leaves the machine without names. Raises ApplyError in both cases.
+    """
+    _write(path, content)
+    try:
+        await uninterrupted(_restart(service))
+    except (ApplyError, asyncio.CancelledError) as error:
+        _write(path, before)
+        try:
+            await uninterrupted(_restart(service))
+        except ApplyError as again:
+            reason = f"{again.stderr}; {path} is as it was, but {service} does not run: {PAGE} has what to do by hand"
+            raise ApplyError(again.argv, reason) from error
+        raise
 
 
 async def _restart(service: str) -> None:

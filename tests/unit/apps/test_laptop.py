@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -69,22 +71,67 @@ async def test_it_is_written_and_removed_again(tmp_path: Path, restarted: list[s
     assert restarted == [service] * 3
 
 
-async def test_a_service_that_cannot_restart_gets_its_file_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    refusing = Refusing()
+    monkeypatch.setattr(laptop, "run_program", refusing.run)
+    return refusing
+
+
+@dataclass
+class Refusing:
+    """A service that starts with contents of its file in `accepted` only; `running` is that of its last start."""
+
+    file: Path = Path()
+    accepted: frozenset[str] = frozenset()
+    running: str | None = None
+
+    def content(self) -> str:
+        return self.file.read_text() if self.file.exists() else ""
+
+    async def run(self, command: tuple[str, ...], **_: object) -> Completed:
+        self.running = content if (content := self.content()) in self.accepted else None
+        return Completed(0, b"", b"") if self.running is not None else Completed(1, b"", b"does not start")
+
+
+@pytest.mark.parametrize("service", MACHINES)
+@pytest.mark.parametrize("before", ["", f"{MARK}\nold\n"])
+async def test_a_service_that_does_not_start_is_started_as_it_was(
+    tmp_path: Path, refusing: Refusing, service: str, before: str
 ) -> None:
+    refusing.file = machine(tmp_path, service)
+    refusing.file.parent.mkdir(parents=True, exist_ok=True)
+    if before:
+        refusing.file.write_text(before)
+    refusing.accepted, refusing.running = frozenset({before}), before
+    with pytest.raises(ApplyError, match=r"does not start$"):
+        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
+    assert refusing.content() == refusing.running == before
+    if before:
+        with pytest.raises(ApplyError, match=r"does not start$"):
+            await laptop.turn_off(tmp_path)
+        assert refusing.content() == refusing.running == before
+    assert sorted(path.name for path in refusing.file.parent.iterdir() if path.name.startswith(".")) == []
+
+
+async def test_a_service_that_does_not_start_at_all_is_told_of(tmp_path: Path, refusing: Refusing) -> None:
+    refusing.file = machine(tmp_path, "dnsmasq")
+    told = f"does not start; {refusing.file} is as it was, but dnsmasq does not run: {PAGE}"
+    with pytest.raises(ApplyError, match=re.escape(told)):
+        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
+    assert not refusing.file.exists()
+
+
+async def test_a_missing_systemctl_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = machine(tmp_path, "dnsmasq")
 
     async def run(*_: object, **__: object) -> Completed:
-        return Completed(1, b"", b"Unit dnsmasq.service not found.\n")
+        raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr(laptop, "run_program", run)
-    with pytest.raises(ApplyError, match=r"Unit dnsmasq\.service not found"):
+    with pytest.raises(ApplyError, match=re.escape(f"No such file or directory; {PAGE} has it by hand")):
         await laptop.turn_on(NAMES, pytest.fail, tmp_path)
     assert not file.exists()
-    file.write_text(f"{MARK}\nserver=/old/127.0.0.1#1\n")
-    with pytest.raises(ApplyError):
-        await laptop.turn_on(NAMES, pytest.fail, tmp_path)
-    assert file.read_text() == f"{MARK}\nserver=/old/127.0.0.1#1\n"
 
 
 async def test_files_of_others_are_left_alone(tmp_path: Path, restarted: list[str]) -> None:
