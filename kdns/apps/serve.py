@@ -25,7 +25,7 @@ from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.http.relayed import RelayedSites
 from kdns.runtime.metrics import Counters
 from kdns.runtime.process import die_with, exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
-from kdns.runtime.tasks import in_daemon_thread, observed, unless_stopped
+from kdns.runtime.tasks import in_daemon_thread, restarted, unless_stopped
 from kdns.status.paths import PATHS, STATUS
 
 log = logs.get(__name__)
@@ -89,7 +89,7 @@ async def reloading(
 
     `last_hash` is the hash of the one in use.
     """
-    task = observed(Reloader(server, read, reload_requested, last_hash, polls).run(), "reload")
+    task = restarted(Reloader(server, read, reload_requested, last_hash, polls).run, "reload")
     try:
         yield
     finally:

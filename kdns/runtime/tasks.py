@@ -18,6 +18,9 @@ SLICE_S: Final = 0.001
 The default buffers of UDP sockets hold the queries of about 5 ms.
 """
 
+RESTART_S: Final = 5.0
+"""How long work that failed by a defect rests before it begins again."""
+
 log = logs.get(__name__)
 
 
@@ -26,6 +29,34 @@ def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
     return task
+
+
+def restarted(
+    work: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    *,
+    ended_by: tuple[type[Exception], ...] = (),
+) -> asyncio.Task[None]:
+    """Returns a task for work that runs on: an error is logged, and the work begins again RESTART_S later.
+
+    Errors of the types `ended_by` end it instead; the caller looks at the task then.
+    """
+    return asyncio.create_task(_restarting(work, name, ended_by), name=name)
+
+
+async def _restarting(
+    work: Callable[[], Coroutine[Any, Any, None]], name: str, ended_by: tuple[type[Exception], ...]
+) -> None:
+    while True:
+        try:
+            await work()
+        except ended_by:
+            raise
+        except Exception as error:  # a task's boundary: what it does must not end unnoticed
+            log.exception("task failed, it begins again", task=name, reason=str(error), again_in_s=RESTART_S)
+        else:
+            return
+        await asyncio.sleep(RESTART_S)
 
 
 def time_slice() -> Callable[[], bool]:

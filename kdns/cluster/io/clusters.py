@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from kdns import logs
@@ -19,7 +20,7 @@ from kdns.cluster.state import AnyChange, OnChange, State
 from kdns.cluster.watch import RESOURCES
 from kdns.errors import InputError
 from kdns.runtime.metrics import Histogram
-from kdns.runtime.tasks import observed
+from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)
 
@@ -129,7 +130,8 @@ class Clusters:
         """Starts following the clusters that are not followed yet."""
         for cluster in self.followed:
             if cluster not in self._tasks:
-                self._tasks[cluster] = asyncio.create_task(self._follow(cluster))
+                work = partial(self._follow, cluster)
+                self._tasks[cluster] = restarted(work, "follow the api server", ended_by=(InputError,))
 
     def drop_unused(self) -> None:
         """Stops following the clusters that have no listener."""
@@ -158,7 +160,7 @@ class Clusters:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _follow(self, cluster: Cluster) -> None:
-        keeping = observed(cluster.keeper.run(), "snapshot") if cluster.keeper else None
+        keeping = restarted(cluster.keeper.run, "snapshot") if cluster.keeper else None
         try:
             spec, state = cluster.spec, cluster.state
             await follow(spec.source, state, cluster.changed, cluster.stats, scope=spec.scope)

@@ -31,7 +31,7 @@ from kdns.controlplane.storage.store import Store
 from kdns.errors import ManifestError
 from kdns.runtime.http.sites import scraped
 from kdns.runtime.process import gc_paused
-from kdns.runtime.tasks import observed
+from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)
 
@@ -113,7 +113,7 @@ class LocalCluster:
         """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist."""
         follower = ManifestFollower(self.api, paths, texts, report=report, changes=changes, trusted=trusted)
         applied = await follower.start()
-        self._running.callback(observed(follower.follow(), "manifests").cancel)
+        self._running.callback(restarted(follower.follow, "manifests").cancel)
         await self.finished(changes.progress if changes else lambda _text: None)
         return applied
 

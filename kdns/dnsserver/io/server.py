@@ -30,7 +30,7 @@ from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.sites import HealthProbe, Sites, exposition, plain_page
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Registry, Sample
-from kdns.runtime.tasks import observed
+from kdns.runtime.tasks import restarted
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
 Part: TypeAlias = tuple[BlockSetup, str]
@@ -318,7 +318,8 @@ class DnsServer:
         """Gathers what the status page shows, if there is one."""
         has_page = any(isinstance(page, StatusPage) for setup in self._setups for page in setup.options.pages)
         if has_page and self._status and not self._gathering:
-            self._gathering = observed(self._status().run(self), "status")
+            status = self._status()
+            self._gathering = restarted(lambda: status.run(self), "status")
         elif not has_page and self._gathering:
             self._gathering.cancel()
             self._gathering = None
@@ -360,7 +361,7 @@ class DnsServer:
         self._probed_page = page
         if self._probing:
             self._probing.cancel()
-        self._probing = observed(self._probe.run(*page), "health probe") if page else None
+        self._probing = restarted(lambda: self._probe.run(*page), "health probe") if page else None
 
 
 def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:

@@ -89,7 +89,7 @@ class Refusing:
     def content(self) -> str:
         return self.file.read_text() if self.file.exists() else ""
 
-    async def run(self, command: tuple[str, ...], **_: object) -> Completed:
+    async def run(self, _command: tuple[str, ...], **_: object) -> Completed:
         self.running = content if (content := self.content()) in self.accepted else None
         return Completed(0, b"", b"") if self.running is not None else Completed(1, b"", b"does not start")
 

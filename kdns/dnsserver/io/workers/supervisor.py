@@ -25,7 +25,7 @@ from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ReadyPag
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.metrics import probe_metrics, registry
-from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, Reload
+from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, RETIRING, Reload
 from kdns.dnsserver.io.workers.process import START_S, Worker
 from kdns.errors import KdnsError
 from kdns.net import HostPort
@@ -165,9 +165,13 @@ class Supervisor:
         if number != len(self._workers):
             log.warning("another number of processes needs a restart", running=len(self._workers), configured=number)
 
+    def retire(self) -> None:
+        """Makes /ready 503 until the workers have ended; see DnsServer."""
+        self._stopping.set()
+
     async def stop(self) -> None:
         """Ends the workers, which answer what they received, then closes the pages."""
-        self._stopping.set()
+        self.retire()
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
         if self._running:
@@ -223,6 +227,8 @@ class Supervisor:
 
     async def _ready(self, page: HostPort, _request: web.BaseRequest) -> web.Response:
         """200 if every worker is ready; after the start, one that is being replaced does not count."""
+        if self._stopping.is_set():
+            return web.Response(status=503, text=RETIRING)
         listening = (worker for worker in self._workers if worker.state and worker.state.is_listening)
         asked = (worker.relay.get(READY_PATH, page, timeout_s=SCRAPE_S) for worker in listening)
         responses = [response for response in await asyncio.gather(*asked) if response]

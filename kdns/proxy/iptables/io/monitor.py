@@ -34,7 +34,7 @@ from kdns.netlink.uapi import (
 from kdns.netlink.xtables import TableSize, chains_in
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
-from kdns.runtime.tasks import observed
+from kdns.runtime.tasks import restarted
 
 POLL_S: Final = 1.0
 _BURST: Final = 64
@@ -165,7 +165,7 @@ class SizeMonitor:
     def start(self) -> None:
         """Compares from now on."""
         programs.observers.append(self._program)
-        self._work = observed(self._poll(), "look at sizes of tables")
+        self._work = restarted(self._poll, "look at sizes of tables")
 
     def close(self) -> None:
         """Compares no more."""

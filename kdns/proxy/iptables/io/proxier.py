@@ -35,7 +35,7 @@ from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
-from kdns.runtime.tasks import observed
+from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)
 
@@ -256,7 +256,7 @@ class IptablesProxier(KernelMode):
         else:  # what changes between the end of a restore and the reading of sizes is not seen in the sizes
             monitor, self._verify = SizeMonitor(self._families, look), look
         monitor.start()
-        looking = observed(self._look_when(unclear, changed), "look at rules")
+        looking = restarted(lambda: self._look_when(unclear, changed), "look at rules")
         try:
             yield
         finally:

@@ -45,7 +45,7 @@ from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
 from kdns.runtime.requirements import CAPABILITY
-from kdns.runtime.tasks import uninterrupted
+from kdns.runtime.tasks import restarted, uninterrupted
 
 SAMPLE: Final = 16
 """Virtual servers that are compared at a time."""
@@ -112,7 +112,7 @@ class IpvsProxier(KernelMode):
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Notices foreign changes, and deletes destinations that have drained."""
-        task = asyncio.get_running_loop().create_task(self._watch(changed), name="ipvs")
+        task = restarted(lambda: self._watch(changed), "look at virtual servers")
         try:
             yield
         finally:

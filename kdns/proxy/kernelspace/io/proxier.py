@@ -24,7 +24,7 @@ from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
 from kdns.runtime.metrics import Metric, MetricFamilies, Sample
-from kdns.runtime.tasks import uninterrupted
+from kdns.runtime.tasks import restarted, uninterrupted
 
 POLL_S: Final = 10.0
 """How often HCN's objects are compared with the desired ones."""
@@ -99,7 +99,7 @@ class KernelspaceProxier:
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Compares HCN's objects with the desired ones, as long as the context is open."""
-        task = asyncio.get_running_loop().create_task(self._watch(changed), name="kernelspace")
+        task = restarted(lambda: self._watch(changed), "look at load balancers")
         try:
             yield
         finally:

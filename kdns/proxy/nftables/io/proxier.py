@@ -23,7 +23,7 @@ from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
-from kdns.runtime.tasks import observed, uninterrupted
+from kdns.runtime.tasks import restarted, uninterrupted
 
 log = logs.get(__name__)
 
@@ -119,7 +119,7 @@ class NftablesProxier(KernelMode):
         unclear = asyncio.Event()
         monitor = TablesMonitor(changed, unclear.set)
         monitor.start()
-        looking = observed(self._look(unclear, changed), "look at tables")
+        looking = restarted(lambda: self._look(unclear, changed), "look at tables")
         try:
             yield
         finally:

@@ -31,7 +31,7 @@ from kdns.proxy.userspace.io.sockets import is_own_address, supported_families
 from kdns.proxy.userspace.proxy_protocol import HEADERS
 from kdns.proxy.userspace.relays import RelayKey, relay_addresses, relay_keys
 from kdns.proxy.userspace.sessions import Sessions
-from kdns.runtime.tasks import observed
+from kdns.runtime.tasks import restarted
 
 UPKEEP_S: Final = 30.0
 """How often listeners that could not be opened are retried, and clients forgotten whose affinity has timed out."""
@@ -196,7 +196,7 @@ class UserspaceProxier:
         if self._relays is None:
             self._resources = RelayResources(self._sessions, limit=self._limit, now_s=self._now_s)
             self._relays = RelaySet(self._resources, self._ports, self._udp_idle_s)
-            self._upkeep = observed(self._run_upkeep(), "upkeep of relays")
+            self._upkeep = restarted(self._run_upkeep, "upkeep of relays")
             if self._families != FAMILIES:
                 log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
         return self._relays
