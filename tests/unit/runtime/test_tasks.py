@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from kdns.runtime.tasks import in_daemon_thread, observed, uninterrupted
+from kdns.runtime import tasks
+from kdns.runtime.tasks import in_daemon_thread, observed, restarted, uninterrupted
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,26 @@ async def test_a_failure_is_logged_when_it_happens(failure: BaseException | None
         await asyncio.wait((task,))
         await asyncio.sleep(0)
     assert [(entry["event"], entry["task"], entry["reason"]) for entry in logs] == told
+
+
+async def test_work_that_failed_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "RESTART_S", 0.0)
+    failures: list[Exception] = [ValueError("odd"), OSError("gone")]
+
+    async def work() -> None:
+        if failures:
+            raise failures.pop()
+
+    with capture_logs() as logs:
+        async with asyncio.timeout(60):
+            await restarted(work, "work")
+    assert [(entry["event"], entry["task"], entry["reason"]) for entry in logs] == [
+        ("task failed, it begins again", "work", "gone"),
+        ("task failed, it begins again", "work", "odd"),
+    ]
+    failures.append(OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        await restarted(work, "work", ended_by=(OSError,))
 
 
 @pytest.mark.parametrize("failure", [None, OSError("gone")])

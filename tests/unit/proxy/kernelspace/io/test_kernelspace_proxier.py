@@ -26,6 +26,7 @@ from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.takeover.io.modes import MODES
+from kdns.runtime import tasks
 from kdns.runtime.metrics import MetricFamilies
 
 VIP = LoadBalancerKey("IPv4", "10.96.0.1", 6, 80)
@@ -133,6 +134,28 @@ async def test_the_watch_goes_on_while_the_service_does_not_answer(capsys: pytes
     with node.proxier.watch(changes.append):
         await until(lambda: "cannot be compared" in capsys.readouterr().out)
         node.service.fails = lambda _function, _settings: 0
+        del node.service.load_balancers[load_balancer_id(VIP)]
+        await until(lambda: changes)
+
+
+async def test_the_watch_begins_again_after_a_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tasks, "RESTART_S", 0.01)
+    node = HcnNode(WEB, poll_s=0.01)
+    await node.sync()
+    changes: list[str] = []
+    difference = node.proxier._difference  # noqa: SLF001 - what may have a defect
+    defects = [KeyError("odd")]
+
+    def odd() -> str:
+        if defects:
+            raise defects.pop()
+        return difference()
+
+    monkeypatch.setattr(node.proxier, "_difference", odd)
+    with node.proxier.watch(changes.append):
+        await until(lambda: "it begins again" in capsys.readouterr().out)
         del node.service.load_balancers[load_balancer_id(VIP)]
         await until(lambda: changes)
 
