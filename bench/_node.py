@@ -192,6 +192,8 @@ async def serve_api(count: int) -> None:
             raise web.HTTPNotFound
         if "watch" not in request.query:
             return web.Response(body=page(request), content_type="application/json")
+        if "sendInitialEvents" in request.query:  # lists are made in pages, as with Kubernetes before 1.34
+            raise web.HTTPUnprocessableEntity
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         if request.path == SLICES:
@@ -209,8 +211,11 @@ async def serve_api(count: int) -> None:
         changed = endpoint_slice(number, endpoints, version)
         event = json.dumps({"type": "MODIFIED", "object": TYPES[SLICES] | changed}).encode() + b"\n"
         print(time.monotonic(), flush=True)
-        for watch in watches:
-            await watch.write(event)
+        for watch in list(watches):
+            try:
+                await watch.write(event)
+            except ConnectionError:  # the proxy has ended it, and watches again
+                watches.remove(watch)
 
 
 if __name__ == "__main__":
