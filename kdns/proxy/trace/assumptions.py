@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias
 from kdns.cluster.objects import Service
 from kdns.cluster.state import State
 from kdns.net import parse_unmapped_address
+from kdns.proxy.plan.claims import API_SERVICE
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.plan.planner import API_SERVICE
 from kdns.proxy.settings.settings import LOCAL_MODES, Settings
 from kdns.proxy.trace.trace import Packet, Trace, trace
 
