@@ -24,10 +24,17 @@ class ReloadConfig:
     jitter_s: float = 15.0
 
 
-def _at_least(token: Token, least_s: float, what: str) -> float:
+def _interval_s(token: Token) -> float:
     seconds = duration_s(token)
-    if seconds < least_s:
-        raise token.expected(f"{what} of at least {least_s:g}s")
+    if seconds < LEAST_INTERVAL_S:
+        raise token.expected(f"an interval of at least {LEAST_INTERVAL_S:g}s")
+    return seconds
+
+
+def _jitter_s(token: Token) -> float:
+    seconds = duration_s(token)
+    if 0 < seconds < LEAST_JITTER_S:
+        raise token.expected(f"a jitter of at least {LEAST_JITTER_S:g}s, or 0s for none")
     return seconds
 
 
@@ -43,8 +50,8 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ReloadConfig:
         count(stanza, "reload off")
         config = ReloadConfig(0.0, 0.0)
     elif args:
-        interval_s = _at_least(args[0], LEAST_INTERVAL_S, "an interval")
-        jitter_s = _at_least(args[1], LEAST_JITTER_S, "a jitter") if len(args) > 1 else config.jitter_s
+        interval_s = _interval_s(args[0])
+        jitter_s = _jitter_s(args[1]) if len(args) > 1 else config.jitter_s
         config = ReloadConfig(interval_s, min(jitter_s, interval_s / 2))
     return configured(config, stanza, {})
 

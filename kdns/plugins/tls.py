@@ -12,6 +12,10 @@ from kdns.dnsserver.stanza import Option, choice, configured, count, sets, text
 
 CLIENT_AUTHS = tuple(each.value for each in ClientAuth)
 
+ACME = frozenset(("acme", "email", "ca", "storage", "ca_root", "resolver"))
+"""CoreDNS's options for certificates from an ACME server."""
+NO_ACME = f"kdns obtains no certificates, use `{TLS_USAGE}` with files that cert-manager or an ACME client renews"
+
 OPTIONS = {
     "client_auth": Option(
         f"client_auth {'|'.join(CLIENT_AUTHS)}",
@@ -23,6 +27,9 @@ OPTIONS = {
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
     """Returns the configuration of a `tls` stanza; raises CorefileError."""
+    for line in stanza.block:
+        if line.name in ACME:
+            raise line.error(f"`{line.name}` is not supported: {NO_ACME}")
     count(stanza, TLS_USAGE)
     cert, key, *rest = (token.text for token in stanza.args)
     return configured(TlsConfig(cert, key, rest[0] if rest else "", at=stanza.words[0]), stanza, OPTIONS)
