@@ -13,7 +13,7 @@ from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet, labels_of
-from kdns.dns.types import IN, REFUSED
+from kdns.dns.types import REFUSED
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, Files, Repeat, Tasks, UnreadableFileError
@@ -152,8 +152,7 @@ class AutoZones(Authority):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the zone's answer; REFUSED for a name that none of the files is for."""
         query = request.query
-        is_within = query.qclass == IN and query.labels in self._within
-        if is_within and self.zone_of(query.labels) is None:
+        if query.labels in self._within and self.zone_of(query.labels) is None:
             return Response(REFUSED, plugin=NAME)
         return super().serve(request, next)
 

@@ -22,7 +22,7 @@ from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
 from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
-from kdns.dnsserver.chain import UNANSWERED, Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Files, Metrics, Sample
 from kdns.dnsserver.stanza import (
     FALLTHROUGH,
@@ -281,11 +281,14 @@ class Hosts(Plugin):
         """Returns the records of a name in the zones, and the names of an address in any zone.
 
         `next` for a missing name. A missing PTR always falls through: the reverse zones need not be listed.
+        Other classes are REFUSED for names of the table: these names are not for upstreams.
         """
         query = request.query
         qtype, labels = query.qtype, query.labels
-        if query.qclass != IN or qtype in TRANSFERS:
+        if qtype in TRANSFERS:
             return next(request)
+        if query.qclass != IN:
+            return NOT_SERVED if labels in self._zones and self.table.has(labels) else next(request)
         names = self.table.names_of(labels) if qtype in {PTR, ANY} else ()
         if names:
             return self._response((RRset(query.name, PTR, self._config.ttl_s, names),))

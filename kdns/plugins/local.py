@@ -11,7 +11,7 @@ from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Metrics
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import packed
@@ -48,24 +48,32 @@ class Local(Plugin):
         self._tally = metrics.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the records of a local name; the next directive's reply to every other query."""
+        """Returns the records of a local name; the next directive's reply to every other query.
+
+        Other classes are REFUSED for local names: these names are not for upstreams.
+        """
         query = request.query
-        if query.qclass != IN or query.qtype in TRANSFERS:
+        if query.qtype in TRANSFERS:
             return next(request)
-        labels = query.labels
+        answer = self._answer(query.labels, query.qtype)
+        if answer is None:
+            return next(request)
+        return answer if query.qclass == IN else NOT_SERVED
+
+    def _answer(self, labels: Labels, qtype: int) -> Response | None:
         if self._has_prefix and len(labels) > 1 and labels[:1] == LOCALHOST:
-            return local_answer(labels, query.qtype, ADDRESSES, labels)._replace(tallies=(self._tally,))
+            return local_answer(labels, qtype, ADDRESSES, labels)._replace(tallies=(self._tally,))
         if is_below(labels, LOCALHOST):
             records = APEX | ADDRESSES if labels == LOCALHOST else ADDRESSES
-            return local_answer(labels, query.qtype, records, labels)
+            return local_answer(labels, qtype, records, labels)
         zone = REVERSE.closest(labels)
         if zone is None:
-            return next(request)
+            return None
         if labels == zone:
-            return local_answer(labels, query.qtype, APEX, zone)
+            return local_answer(labels, qtype, APEX, zone)
         if labels == LOOPBACK_POINTER:
-            return local_answer(labels, query.qtype, POINTER, zone)
-        absent = local_answer(labels, query.qtype, {}, zone)
+            return local_answer(labels, qtype, POINTER, zone)
+        absent = local_answer(labels, qtype, {}, zone)
         return absent if is_below(LOOPBACK_POINTER, labels) else absent._replace(rcode=NXDOMAIN)
 
 

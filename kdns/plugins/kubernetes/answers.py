@@ -12,6 +12,7 @@ from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
 from kdns.dnsserver.chain import (
     NO_EFFECT,
+    NOT_SERVED,
     Effect,
     Plugin,
     Reply,
@@ -68,9 +69,14 @@ class ZoneAnswers(Plugin):
                 soa.renew(self.zones.soa(zone))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the records of a name of these zones; `next` for other names, other classes and zone transfers."""
+        """Returns the records of a name of these zones; `next` for other names and zone transfers.
+
+        Other classes are REFUSED for names of the zones: these names are not for upstreams.
+        """
         query = request.query
-        if query.qclass != IN or query.qtype in TRANSFERS:
+        if query.qclass != IN:
+            return next(request) if self.zones.zone_of(query.labels) is None else NOT_SERVED
+        if query.qtype in TRANSFERS:
             return next(request)
         if query.qtype == DS and self._is_of_parent(query.labels):
             return next(request)

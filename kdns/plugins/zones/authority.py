@@ -148,16 +148,19 @@ class Authority(Plugin):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
 
-        Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer.
+        Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer. So are
+        classes other than IN for names of the zones.
         """
         query = request.query
-        served = self.closest_zone(query.labels, query.qtype) if query.qclass == IN else None
+        if query.qclass != IN:
+            return next(request) if self.zone_of(query.labels) is None else NOT_SERVED
+        served = self.closest_zone(query.labels, query.qtype)
         if served and query.qtype == DS and served.labels == query.labels:
             served = None if has_parent_behind(self, self._setup.plugins(), served.labels) else served
         if served is None and next is unhandled:
             return NOT_SERVED
         if served is None:
-            return self._depending(next(request), None) if query.qclass == IN else next(request)
+            return self._depending(next(request), None)
         if query.qtype in TRANSFERS:
             return Response(REFUSED, plugin=self.name)
         if served.zone is None:

@@ -20,6 +20,7 @@ from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
+from kdns.plugins import hosts, k8s_external, local, records
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options
@@ -116,6 +117,53 @@ async def test_errors_are_not_authoritative(name: str, qtype: str, qclass: int, 
     server = server_of(cluster("10.0.0.1", "cluster.local."))
     got = await ask(server, name, qtype, qclass=qclass)
     assert (got.rcode, set(got.flags)) == (rcode, flags)
+
+
+@pytest.mark.parametrize("qclass", [0, 2, 3, 4, 254, 255, 4711])
+@pytest.mark.parametrize(
+    ("name", "qtype", "rcode"),
+    [
+        ("web.shop.svc.cluster.local.", "A", "REFUSED"),
+        ("no.shop.svc.cluster.local.", "TXT", "REFUSED"),
+        ("cluster.local.", "DS", "REFUSED"),
+        ("9.9.9.9.in-addr.arpa.", "PTR", "REFUSED"),
+        ("web.shop.external.test.", "A", "REFUSED"),
+        ("www.records.test.", "A", "REFUSED"),
+        ("no.records.test.", "A", "REFUSED"),
+        ("host.test.", "AAAA", "REFUSED"),
+        ("1.2.0.192.in-addr.arpa.", "PTR", "REFUSED"),
+        ("a.localhost.", "A", "REFUSED"),
+        ("other.test.", "A", "NOERROR"),
+    ],
+)
+async def test_other_classes_of_own_names_are_not_for_upstreams(name: str, qtype: str, rcode: str, qclass: int) -> None:
+    setup = FakeSetup(state=state_of("10.0.0.1"))
+    text = """.:53 {
+        local
+        hosts {
+            192.0.2.1 host.test
+            fallthrough
+        }
+        kubernetes cluster.local in-addr.arpa {
+            fallthrough
+        }
+        k8s_external external.test
+        records records.test {
+            www 60 IN A 192.0.2.2
+        }
+    }
+    """
+    (config,) = configure(parse(text))
+    built = [
+        directive.build(only(config, directive), setup)
+        for directive in (local.DIRECTIVE, hosts.DIRECTIVE, k8s_external.DIRECTIVE, records.DIRECTIVE)
+    ]
+    cluster = Kubernetes(setup.state, Options(zones=("cluster.local.", "in-addr.arpa.")), setup, (".",))
+    behind = Behind({"other.test.": FOUND})
+    setup.built = (*built[:2], cluster, *built[2:], behind)
+    server = server_of(*setup.built)
+    got = await ask(server, name, qtype, qclass=qclass)
+    assert (got.rcode, bool(behind.asked)) == (rcode, rcode == "NOERROR")
 
 
 FOUND = Response(NOERROR, AA | RA, (RRset("x.cluster.local.", A, 60, (ADDRESS,)),))
