@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import binascii
+import re
 from base64 import urlsafe_b64decode
 from http import HTTPStatus
 from struct import unpack_from
 from typing import Final, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from kdns.dns.names import skip_name
 from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES
@@ -22,6 +22,7 @@ NO_RECORDS_S: Final = 5
 MAX_AGE_S: Final = 3600
 """The longest cache lifetime of a response, in seconds, as in CoreDNS."""
 
+_BASE64URL: Final = re.compile(rb"[A-Za-z0-9_-]+")
 _QUESTIONS_AT: Final = 4
 _ONE: Final = b"\0\1"
 # positions in a record whose owner is a pointer
@@ -68,16 +69,15 @@ def query_of(request: HttpRequest) -> bytes | Refusal:
 
 
 def _parameter(parameters: str) -> bytes | Refusal:
-    """Returns the message in the parameter `dns`: base64url without padding."""
-    values = [value for name, _, value in (each.partition("=") for each in parameters.split("&")) if name == "dns"]
-    if len(values) != 1 or not values[0]:
+    """Returns the message in the parameter `dns`: base64url without padding (RFC 8484 §6)."""
+    pairs = (pair.partition("=") for pair in parameters.split("&"))
+    values = [value for name, _, value in pairs if unquote(name) == "dns"]
+    if len(values) != 1:
         return Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` holds the message, once")
-    text = unquote_to_bytes(values[0]).rstrip(b"=")
-    try:
-        message = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-    except (binascii.Error, ValueError):
+    text = unquote_to_bytes(values[0])
+    if not _BASE64URL.fullmatch(text) or len(text) % 4 == 1:  # Python's decoder skips other characters
         return Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` is base64url without padding")
-    return message or Refusal(HTTPStatus.BAD_REQUEST, "the parameter `dns` is empty")
+    return urlsafe_b64decode(text + b"=" * (-len(text) % 4))
 
 
 def max_age_s(wire: bytes) -> int:

@@ -12,6 +12,7 @@ from kdns.dnsserver.doh.exchange import MEDIA_TYPE, HttpRequest, Refusal, max_ag
 
 QUERY = query("a.test.", A)
 TEXT = urlsafe_b64encode(QUERY).decode().rstrip("=")
+JUNK = ("!", "~", ".", "%20", "%0A", "%00", "+", "/", "%2B", "%2F", "=", "==", "%3D", ":", "*", "\u00e4", "%FF", "%")
 HEAD = b"\0\0\x84\0\0\1"
 QUESTION = b"\1a\4test\0\0\1\0\1"
 
@@ -28,7 +29,7 @@ def post(**fields: object) -> HttpRequest:
         (post(target="/dns-query?dns=AAAA"), 200),
         (HttpRequest(1, "GET", f"/dns-query?dns={TEXT}"), 200),
         (HttpRequest(1, "GET", f"/dns-query?x=1&dns={TEXT}&y"), 200),
-        (HttpRequest(1, "GET", f"/dns-query?dns={TEXT}%3D"), 200),
+        (HttpRequest(1, "GET", f"/dns-query?d%6es={TEXT.replace('A', '%41')}"), 200),
         (post(content_type="text/plain"), 415),
         (post(content_type=""), 415),
         (post(body=b""), 400),
@@ -40,6 +41,13 @@ def post(**fields: object) -> HttpRequest:
         (HttpRequest(1, "GET", "/dns-query"), 400),
         (HttpRequest(1, "GET", "/dns-query?dns="), 400),
         (HttpRequest(1, "GET", f"/dns-query?dns={TEXT}&dns={TEXT}"), 400),
+        (HttpRequest(1, "GET", f"/dns-query?dns={TEXT}&d%6es={TEXT}"), 400),
+        (HttpRequest(1, "GET", f"/dns-query?DNS={TEXT}"), 400),
+        (HttpRequest(1, "GET", f"/dns-query;dns={TEXT}"), 404),
+        *((HttpRequest(1, "GET", f"/dns-query?dns={TEXT[:9]}{junk}{TEXT[9:]}"), 400) for junk in JUNK),
+        *((HttpRequest(1, "GET", f"/dns-query?dns={TEXT}{junk}"), 400) for junk in JUNK),
+        *((HttpRequest(1, "GET", f"/dns-query?dns={junk}{TEXT}"), 400) for junk in JUNK),
+        *((HttpRequest(1, "GET", f"/dns-query?dns={TEXT[:cut]}"), 400) for cut in (1, 5, 9)),
         (HttpRequest(1, "GET", "/dns-query?dns=A"), 400),
         (HttpRequest(1, "GET", "/dns-query?dns=%FF%FF"), 400),
     ],
