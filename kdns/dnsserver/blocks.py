@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import HEADER_BYTES, OPCODE, Malformed, Query, Z, read_query
+from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES, OPCODE, Malformed, Query, Z, read_query
 from kdns.dns.types import DS, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.answer import (
     Answer,
@@ -163,7 +163,7 @@ class Server:
             if found is not None:
                 answer, subjects = found
                 self.table.remember(partition, key, answer, Reuse(subjects))
-                return Exchange(answer.wire(packet))
+                return Exchange(partition.wire(answer, packet))
             if delivery is not None and is_forwarded(
                 self, self.routes, question, Arrival._make((packet, key, partition, client, received_s, delivery))
             ):
@@ -295,9 +295,7 @@ class Server:
         has_key = query.is_plain or query.has_key
         is_kept = is_reusable and has_key and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, partition, once=not is_kept)
-        wire = answer.wire(query.packet)
-        if reply.signer:
-            wire = reply.signer(wire)
+        wire = self._wire(answer, request, reply, partition)
         partition.count(answer)
         if is_kept:
             if reuse.repeat:
@@ -314,9 +312,16 @@ class Server:
         """Yields the further messages of a transfer, each made when it is read."""
         for response in reply.more_messages:
             answer = self._answer(request, response, block, partition, once=True)
-            wire = answer.wire(request.query.packet)
+            wire = self._wire(answer, request, reply, partition)
             partition.count(answer)
-            yield reply.signer(wire) if reply.signer else wire
+            yield wire
+
+    def _wire(self, answer: Answer, request: Request, reply: Response, partition: Partition) -> bytes:
+        """Returns the message that is sent: padded, then signed."""
+        signer = reply.signer
+        limit_bytes = MAX_MESSAGE_BYTES - (signer.size_bytes if signer else 0)
+        wire = partition.wire(answer, request.query.packet, limit_bytes)
+        return signer(wire) if signer else wire
 
     def _answer(
         self, request: Request, response: Response, block: Block, partition: Partition, *, once: bool
@@ -361,7 +366,7 @@ class Server:
 
     def _counted(self, answer: Answer, packet: bytes, partition: Partition) -> Exchange:
         partition.counts.add(answer.kind)
-        return Exchange(answer.wire(packet))
+        return Exchange(partition.wire(answer, packet))
 
 
 def _for_once(reply: Reply) -> Reply:

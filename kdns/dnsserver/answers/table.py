@@ -13,8 +13,9 @@ from itertools import count
 from struct import Struct
 from typing import Final
 
-from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, Query, read_query
+from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, MAX_MESSAGE_BYTES, Query, read_query
 from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
+from kdns.dnsserver.answers.padding import is_padded, padded
 from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
 MAX_TABLE_BYTES: Final = 64 << 20
@@ -106,11 +107,13 @@ class AnswerIndex:
 class Partition:
     """The answers for one transport and address family.
 
-    `answers` is the hot path's dict of valid answers; clearing the partition replaces it.
+    `answers` is the hot path's dict of valid answers; clearing the partition replaces it. `pads`: the transport is
+    encrypted, so responses to padded queries are padded too; answers are held without it.
     """
 
-    def __init__(self, table: AnswerTable, transport: str, family: int) -> None:
+    def __init__(self, table: AnswerTable, transport: str, family: int, *, pads: bool = False) -> None:
         self.table = table
+        self.pads = pads
         self.transport = transport
         self.family = family
         self.is_stream = transport != "udp"
@@ -118,6 +121,11 @@ class Partition:
         self.index = AnswerIndex(self)
         self.indexes = [self.index]
         self.answers = self.index.answers
+
+    def wire(self, answer: Answer, packet: bytes, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
+        """Returns the response to `packet`, counted; padded on an encrypted transport if the query is (RFC 7830 §4)."""
+        wire = answer.wire(packet)
+        return padded(wire, limit_bytes) if self.pads and is_padded(packet, answer.question_end) else wire
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
         """Returns the number of sent responses of each kind since the start, and brings tallies up to date."""
@@ -209,11 +217,14 @@ class AnswerTable:
         self.epoch = 0
         self._dependents: dict[Subject, tuple[Answer] | dict[Answer, None]] = {}
 
-    def partition(self, transport: str, family: int) -> Partition:
-        """Returns the partition of a transport ("udp", "tcp", "quic") and family (4 or 6)."""
+    def partition(self, transport: str, family: int, *, pads: bool = False) -> Partition:
+        """Returns the partition of a transport ("udp", "tcp", "quic") and family (4 or 6).
+
+        `pads` says that the transport is encrypted; the streams of one server are all encrypted, or none is.
+        """
         key = (transport, family)
         if key not in self.partitions:
-            self.partitions[key] = Partition(self, transport, family)
+            self.partitions[key] = Partition(self, transport, family, pads=pads)
         return self.partitions[key]
 
     def remember(self, partition: Partition, key: bytes, answer: Answer, reuse: Reuse) -> None:

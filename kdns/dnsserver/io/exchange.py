@@ -57,7 +57,7 @@ class Answering:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
         answer = self.partition.answers.get(key)
         if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
-            outcome: PendingExchange = Exchange(answer.wire(packet))
+            outcome: PendingExchange = Exchange(self.partition.wire(answer, packet))
         else:
             try:
                 outcome = self.server.respond(packet, self.partition, client, received_s, key, delivery)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
@@ -87,6 +87,9 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
     A protocol adds the parsing of messages and the sending of answers.
     """
 
+    _is_behind_tls: ClassVar = False
+    """Whether clients use TLS also where this server does not: up to a proxy."""
+
     def __init__(
         self,
         server: Server,
@@ -115,7 +118,8 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         hold_unsent(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._client = (transport.get_extra_info("peername") or ("", 0))[:2]
-        partition = self._server.table.partition("tcp", 6 if is_ipv6(self._client[0]) else 4)
+        pads = self._is_tls or self._is_behind_tls
+        partition = self._server.table.partition("tcp", 6 if is_ipv6(self._client[0]) else 4, pads=pads)
         self._answering = Answering(self._server, self._requests, partition, self._clients.pending)
         self._connections.add(self)
         if self._pool.add(self, self._client[0], self.evict):

@@ -9,16 +9,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import dns.edns
+import dns.message
+import dns.tsigkeyring
 import h2.connection
 import h2.events
 import h11
 import pytest
-from dns_client import Udp, framed, packet, rcode
+from dns_client import Udp, framed, packet, rcode, with_options
 from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
 from kdns.corefile.parse import parse
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.types import PADDING
+from kdns.dns.wire import records
+from kdns.dnsserver.answers.padding import BLOCK_BYTES
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.forwarding import Forwarding
 from kdns.dnsserver.io.server import DnsServer
@@ -28,6 +35,8 @@ from kdns.plugins.whoami import Whoami
 
 Got: TypeAlias = list[str]
 """The rcodes of the messages that came before the end, and for an error of HTTP its status."""
+Messages: TypeAlias = list[bytes]
+"""The messages themselves, and for an error of HTTP its status."""
 QUESTIONS: Final = 3
 HEADERS: Final = [("content-type", MEDIA_TYPE), ("accept", MEDIA_TYPE)]
 
@@ -40,38 +49,38 @@ async def connected(port: int, made: Encrypted | None = None, *alpn: str) -> tup
     return await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None)
 
 
-async def over_udp(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Got:
+async def over_udp(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
     del made
     with Udp(plain) as client:
-        return [rcode(await client.ask(question)) for question in questions]
+        return [await client.ask(question) for question in questions]
 
 
-async def over_stream(reader: StreamReader, writer: StreamWriter, questions: Sequence[bytes]) -> Got:
+async def over_stream(reader: StreamReader, writer: StreamWriter, questions: Sequence[bytes]) -> Messages:
     writer.write(b"".join(map(framed, questions)))
-    got: Got = []
+    got: Messages = []
     try:
         while len(got) < len(questions):
-            got.append(rcode(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))))
+            got.append(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
     except asyncio.IncompleteReadError:
         pass
     writer.close()
     return got
 
 
-async def over_tcp(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Got:
+async def over_tcp(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
     del made
     return await over_stream(*await connected(plain), questions)
 
 
-async def over_tls(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Got:
+async def over_tls(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
     del plain
     return await over_stream(*await connected(made.port("tls"), made), questions)
 
 
-async def over_http1(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Got:
+async def over_http1(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
     del plain
     reader, writer = await connected(made.port("https"), made, "http/1.1")
-    http, got = h11.Connection(h11.CLIENT), list[str]()
+    http, got = h11.Connection(h11.CLIENT), list[bytes]()
     for question in questions:
         headers = [("host", "localhost"), ("content-length", str(len(question))), *HEADERS]
         request = h11.Request(method="POST", target="/dns-query", headers=headers)
@@ -89,13 +98,13 @@ async def over_http1(plain: int, made: Encrypted, questions: Sequence[bytes]) ->
                 status = event.status_code
             elif isinstance(event, h11.Data):
                 body += event.data
-        got.append(rcode(body) if status == 200 else str(status))
+        got.append(body if status == 200 else b"%d" % status)
         http.start_next_cycle()
     writer.close()
     return got
 
 
-async def over_http2(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Got:
+async def over_http2(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
     del plain
     reader, writer = await connected(made.port("https"), made, "h2")
     http = h2.connection.H2Connection()
@@ -105,20 +114,20 @@ async def over_http2(plain: int, made: Encrypted, questions: Sequence[bytes]) ->
         http.send_headers(2 * number + 1, [*pseudo, *HEADERS])
         http.send_data(2 * number + 1, question, end_stream=True)
     writer.write(http.data_to_send())
-    statuses, bodies, ended = dict[int, str](), dict[int, bytes](), list[int]()
+    statuses, bodies, ended = dict[int, bytes](), dict[int, bytes](), list[int]()
     while len(ended) < len(questions) and (data := await reader.read(65536)):
         for event in http.receive_data(data):
             if isinstance(event, h2.events.ResponseReceived):
-                statuses[event.stream_id or 0] = bytes(dict(event.headers or ())[b":status"]).decode()
+                statuses[event.stream_id or 0] = bytes(dict(event.headers or ())[b":status"])
             elif isinstance(event, h2.events.DataReceived):
                 bodies[event.stream_id or 0] = bodies.get(event.stream_id or 0, b"") + (event.data or b"")
             elif isinstance(event, h2.events.StreamEnded):
                 ended.append(event.stream_id or 0)
     writer.close()
-    return [rcode(bodies[stream]) if statuses[stream] == "200" else statuses[stream] for stream in ended]
+    return [bodies[stream] if statuses[stream] == b"200" else statuses[stream] for stream in ended]
 
 
-async def over_quic(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Got:
+async def over_quic(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
     del plain
     async with doq_client(made) as client:
         for number, question in enumerate(questions):
@@ -126,10 +135,10 @@ async def over_quic(plain: int, made: Encrypted, questions: Sequence[bytes]) -> 
         closed = asyncio.ensure_future(client.wait_closed())
         await until(lambda: len(client.ended) == len(questions) or closed.done())
         closed.cancel()
-        return [rcode(client.received[stream][2:]) for stream in sorted(client.ended)]
+        return [client.received[stream][2:] for stream in sorted(client.ended)]
 
 
-TRANSPORTS: Final[dict[str, Callable[[int, Encrypted, Sequence[bytes]], Awaitable[Got]]]] = {
+TRANSPORTS: Final[dict[str, Callable[[int, Encrypted, Sequence[bytes]], Awaitable[Messages]]]] = {
     "udp": over_udp,
     "tcp": over_tcp,
     "tls": over_tls,
@@ -184,7 +193,68 @@ async def test_what_clients_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         async with encrypted(tmp_path, options, directives) as made:
             await plain.start()
             try:
-                got = await TRANSPORTS[transport](plain.listened[0][2], made, questions)
+                messages = await TRANSPORTS[transport](plain.listened[0][2], made, questions)
             finally:
                 await plain.stop()
+    got = [rcode(message) if len(message) >= HEADER_BYTES else message.decode() for message in messages]
     assert got == others.get(transport, expected)
+
+
+PAD: Final = (PADDING, bytes(20))
+SECRET: Final = "NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk="  # noqa: S105 - of this test only
+# directives, the options of the query, whether it is padded on encrypted transports
+PADDED: Final[dict[str, tuple[str, list[tuple[int, bytes]], bool]]] = {
+    "padded": ("whoami", [PAD], True),
+    "no octets": ("whoami", [(PADDING, b"")], True),
+    "with another option": ("nsid server\nwhoami", [(3, b""), PAD], True),
+    "another option": ("nsid server\nwhoami", [(3, b"")], False),
+    "forwarded": ("forward . UPSTREAM", [PAD], True),
+    "kept": ("cache\nforward . UPSTREAM", [PAD], True),
+    "an error": ("acl {\nblock\n}\nwhoami", [PAD], True),
+}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("case", PADDED)
+async def test_padded_queries_get_padded_responses_if_encrypted(tmp_path: Path, case: str, transport: str) -> None:
+    """RFC 7830 §4 and RFC 8467 §4.1; the second question is answered from the table."""
+    directives, options, is_padded = PADDED[case]
+    questions = [with_options(packet("a.test", number=0, payload_bytes=1232), *options)] * QUESTIONS
+    async with asyncio.timeout(60), fake_server() as upstream:
+        directives = directives.replace("UPSTREAM", str(upstream.spec.address))
+        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}")))
+        async with encrypted(tmp_path, "", directives) as made:
+            await plain.start()
+            try:
+                messages = await TRANSPORTS[transport](plain.listened[0][2], made, questions)
+            finally:
+                await plain.stop()
+    assert len(messages) == QUESTIONS
+    for message in messages:
+        codes = [option.otype for option in dns.message.from_wire(message).options]
+        if is_padded and transport not in {"udp", "tcp"}:
+            assert (len(message) % BLOCK_BYTES, codes.count(PADDING)) == (0, 1)
+        else:
+            assert PADDING not in codes
+            assert len(message) % BLOCK_BYTES
+
+
+@pytest.mark.parametrize("transport", ["tcp", "tls", "https/2", "quic"])
+async def test_a_response_is_padded_before_it_is_signed(tmp_path: Path, transport: str) -> None:
+    keyring = dns.tsigkeyring.from_text({"key.test.": SECRET})
+    question = dns.message.make_query("a.test", "A", use_edns=0, options=[dns.edns.GenericOption(PADDING, b"")])
+    question.id = 0
+    question.use_tsig(keyring)
+    directives = f"tsig {{\nsecret key.test. {SECRET}\nrequire all\n}}\nwhoami"
+    async with asyncio.timeout(60):
+        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}")))
+        async with encrypted(tmp_path, "", directives) as made:
+            await plain.start()
+            try:
+                (wire,) = await TRANSPORTS[transport](plain.listened[0][2], made, [question.to_wire()])
+            finally:
+                await plain.stop()
+    message = dns.message.from_wire(wire, keyring=keyring, request_mac=question.mac)  # verifies the signature
+    assert message.tsig is not None
+    signed_at = records(wire)[-1].owner_at
+    assert (signed_at % BLOCK_BYTES == 0) == (transport != "tcp")

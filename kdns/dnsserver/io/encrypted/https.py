@@ -92,6 +92,8 @@ class HttpsListener:
 class HttpsConnection(StreamConnection, asyncio.Protocol):
     """One client. Received bytes are parsed in small pieces, one in each turn of the connection."""
 
+    _is_behind_tls = True
+
     def __init__(self, listener: HttpsListener) -> None:
         super().__init__(listener.server, listener.requests, listener.clients, listener.pool, listener.connections)
         self._codec: HttpCodec

@@ -246,7 +246,7 @@ class QuicClient:
         self._endpoint = endpoint = listener.endpoint
         self._quic, self._client = quic, client[:2]
         self._loop = asyncio.get_running_loop()
-        partition = endpoint.server.table.partition("quic", 6 if is_ipv6(client[0]) else 4)
+        partition = endpoint.server.table.partition("quic", 6 if is_ipv6(client[0]) else 4, pads=True)
         self._answering = Answering(endpoint.server, endpoint.requests, partition, endpoint.clients.pending)
         self._streams: dict[int, bytes] = {}
         self._waiting: dict[int, bytes] = {}
