@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EFBIG, EILSEQ
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, TypeVar
@@ -31,6 +31,7 @@ from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.files.bounded import bounded_text
+from kdns.runtime.files.folders import files_below
 from kdns.runtime.files.watched import WatchedFile
 from kdns.runtime.metrics import COUNTER, GAUGE, Counters, Histograms, Metric
 from kdns.runtime.process import gc_paused
@@ -161,17 +162,15 @@ class LocalFiles:
             raise kind(path, 0, "", f"cannot be read: {error.strerror}") from error
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """See FileReader. Links to files are files; links to directories are not followed."""
+        """See FileReader."""
 
         def failed(error: OSError) -> None:
             raise UnreadableFileError(directory, 0, "", f"cannot be read: {error.strerror or error}") from error
 
-        paths: list[str] = []
-        for folder, _, names in os.walk(directory, onerror=failed):
-            paths += [str(Path(folder, name)) for name in names]
-            if len(paths) > MAX_FILES:
-                raise CorefileError(directory, 0, "", f"has more than {MAX_FILES:,} files")
-        return tuple(sorted(path for path in paths if Path(path).is_file()))
+        paths = list(islice(files_below(Path(directory), failed), MAX_FILES + 1))
+        if len(paths) > MAX_FILES:
+            raise CorefileError(directory, 0, "", f"has more than {MAX_FILES:,} files")
+        return tuple(sorted(str(path) for path in paths if path.is_file()))
 
 
 class BlockFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind,
 from kdns.controlplane.meta.kinds import Kinds
 from kdns.errors import InputError, ManifestError
 from kdns.runtime.files.bounded import decoded, text_of, unreadable
+from kdns.runtime.files.folders import files_below
 from kdns.runtime.files.yaml import Document, all_documents, field_lines
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -285,8 +285,4 @@ def _below(folder: Path) -> Iterator[Path]:
         if not isinstance(error, FileNotFoundError):
             raise unreadable(Path(error.filename), error) from error
 
-    for parent, folders, files in os.walk(folder, onerror=refused):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if name.endswith(SUFFIXES) and not name.startswith("."):
-                yield Path(parent, name)
+    return (path for path in files_below(folder, refused, hidden=".") if path.name.endswith(SUFFIXES))
