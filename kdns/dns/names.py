@@ -23,6 +23,11 @@ CACHED_NAMES: Final = 4096
 
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_*/-]*(?:\.[A-Za-z0-9_*/-]+)*")
 _SPECIAL: Final = frozenset(b'."\\();@$')
+_ESCAPED: Final = tuple(
+    f"\\{octet:c}" if octet in _SPECIAL else chr(octet) if 33 <= octet <= 126 else f"\\{octet:03}"
+    for octet in range(256)
+)
+"""The text of each octet in a name."""
 _ESCAPE: Final = re.compile(rb"\\(?:([0-9]{3})|([^0-9]))|([^\\.])|(\.)|(\\)", re.DOTALL)
 _OCTET: Final = re.compile(rb"(?:0|[1-9][0-9]{0,2})\Z")
 _NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in range(16))
@@ -70,13 +75,7 @@ def text_of(labels: Labels) -> str:
     joined = b".".join(labels)
     if _PLAIN.fullmatch(joined) and joined.count(b".") == len(labels) - 1:
         return joined.decode("ascii") + "."
-    return ".".join("".join(map(_escaped, label)) for label in labels) + "."
-
-
-def _escaped(byte: int) -> str:
-    if byte in _SPECIAL:
-        return f"\\{byte:c}"
-    return chr(byte) if 33 <= byte <= 126 else f"\\{byte:03}"
+    return ".".join("".join(map(_ESCAPED.__getitem__, label)) for label in labels) + "."
 
 
 def folded(name: str) -> str:

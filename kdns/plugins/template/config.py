@@ -12,8 +12,8 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import extended_error
 from kdns.dns.types import NOERROR, class_number, rcode_number, type_number
-from kdns.dnsserver.expressions.functions import BUILTINS, GROUP, QUERY_FUNCTIONS
-from kdns.dnsserver.expressions.parser import RESERVED, Expression, expression
+from kdns.dnsserver.expressions.functions import GROUP, QUERY_FUNCTIONS
+from kdns.dnsserver.expressions.parser import FUNCTION_NAMES, RESERVED, Expression, expression
 from kdns.dnsserver.expressions.values import ValueKind
 from kdns.dnsserver.patterns import Pattern, regex
 from kdns.dnsserver.stanza import (
@@ -91,7 +91,7 @@ def _variable(config: TemplateConfig, line: Line) -> TemplateConfig:
     kinds = _kinds(config)
     if not _VARIABLE.fullmatch(name):
         raise token.expected("the name of a variable: letters, digits and _, not beginning with a digit")
-    if name in RESERVED or name in FUNCTIONS or name in BUILTINS:
+    if name in RESERVED or name in FUNCTIONS or name in FUNCTION_NAMES:
         raise token.expected("a name that is not a keyword of expressions")
     if name in kinds:
         raise token.error("a variable of this name is already defined")

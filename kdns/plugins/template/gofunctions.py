@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError, text_of
+from kdns.dnsserver.expressions.values import EvaluationError, text_of
 
 GoValue: TypeAlias = Any
 
+MAX_CHARS: Final = 65536
+"""The longest text of a template."""
 MAX_WIDTH: Final = 1000
 """The largest width of printf."""
 

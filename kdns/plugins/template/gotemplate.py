@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kdns.dnsserver.expressions.values import MAX_CHARS, EvaluationError
-from kdns.plugins.template.gofunctions import FUNCTIONS, GoValue, Map, Struct, called, field, is_true, text
+from kdns.dnsserver.expressions.literals import unquoted
+from kdns.dnsserver.expressions.values import EvaluationError
+from kdns.plugins.template.gofunctions import FUNCTIONS, MAX_CHARS, GoValue, Map, Struct, called, field, is_true, text
 
 MAX_TEMPLATE_CHARS: Final = 65536
 MAX_DEPTH: Final = 20
@@ -35,10 +36,6 @@ _LEXEME: Final = re.compile(
       | (?P<sign>[().,|])""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[0-7]{3}|.)", re.DOTALL)
-_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | {
-    sign: sign for sign in "\\'\""
-}
 _KEYWORDS: Final = frozenset(("if", "else", "end", "range", "with", "break", "continue"))
 _MISSING: Final = frozenset(("define", "template", "block"))
 _CONSTANTS: Final[dict[str, GoValue]] = {"true": True, "false": False, "nil": None}
@@ -375,18 +372,10 @@ def _number(digits: str) -> GoValue:
 
 
 def _unquoted(quoted: str) -> str:
-    if quoted[0] == "`":
-        return quoted[1:-1]
-
-    def meant(match: re.Match[str]) -> str:
-        escape = match[1]
-        if escape in _ESCAPED:
-            return _ESCAPED[escape]
-        if len(escape) == 1:
-            raise TemplateSyntaxError(f"`\\{escape}` is not an escape")
-        return chr(int(escape[1:], 16) if escape[0] in "xu" else int(escape, 8) & 255)
-
-    return _ESCAPE.sub(meant, quoted[1:-1])
+    try:
+        return unquoted(quoted)
+    except ValueError as error:
+        raise TemplateSyntaxError(str(error)) from error
 
 
 def _constant(value: GoValue, _run: _Run, _dot_value: GoValue) -> GoValue:

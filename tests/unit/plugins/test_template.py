@@ -239,6 +239,26 @@ async def answered(server: Server, name: str, qtype: int = A, client: str = "192
 
 
 @pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("10-1-2-3.x.", ["10-1-2-3.x. 60 IN A 10.1.2.3"]),
+        ("192-168-0-1.x.", ["192-168-0-1.x. 60 IN A 192.168.0.1"]),
+        ("8-8-8-8.x.", None),
+        ("10-1-2-999.x.", None),
+    ],
+)
+async def test_an_expression_may_be_about_each_element_of_a_list(name: str, answer: list[str] | None) -> None:
+    text = """template IN A x {
+        match ^(?P<ip>[0-9]{1,3}(-[0-9]{1,3}){3})[.]x[.]$
+        var ip replace(group('ip'), '-', '.')
+        expr "any(['10.0.0.0/8', '192.168.0.0/16'], incidr(ip, #))"
+        answer "{{ .Name }} 60 IN A {{ .Var.ip }}"
+    }"""
+    response = await answered(server_of(text, FakeSetup()), name)
+    assert (response.rcode, texts(response.answer)) == (0 if answer else 2, answer or [])
+
+
+@pytest.mark.parametrize(
     ("behind", "rcode", "answer", "truncated"),
     [
         (

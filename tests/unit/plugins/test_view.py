@@ -58,6 +58,9 @@ def view(name: str, expression: str) -> str:
 
 BY_TYPE = block("x", "a", view("a", "type() == 'A'")) + block("x", "aaaa", view("aaaa", "type() == 'AAAA'"))
 BY_CLIENT = block("x", "near", view("near", "incidr(client_ip(), '192.0.2.0/24')")) + block("x", "all")
+BY_NETWORKS = block("x", "near", view("near", "\"any(['10.0.0.0/8', '192.0.2.0/24'], incidr(client_ip(), #))\""))
+BY_NETWORKS += block("x", "all")
+QUOTED = "\"count(split(name(), '.'), {len(#) > 0}) > 2\""
 
 CHOICES = [
     (BY_TYPE, "n.x.", A, "a", True),
@@ -66,6 +69,10 @@ CHOICES = [
     (BY_TYPE + block("x", "rest"), "n.x.", MX, "rest", True),
     (block("x", "first") + BY_TYPE, "n.x.", A, "first", True),
     (BY_CLIENT, "n.x.", A, "near", False),
+    (BY_NETWORKS, "n.x.", A, "near", False),
+    (block("x", "deep", view("deep", QUOTED)) + block("x", "all"), "a.n.x.", A, "deep", True),
+    (block("x", "deep", view("deep", QUOTED)) + block("x", "all"), "n.x.", A, "all", True),
+    (block("x", "v", view("v", '"any(1..9999, # < 0)"')) + block("x", "all"), "n.x.", A, "all", True),
     (block("x", "v", view("v", "client_ip() == '1.1.1.1'")) + block("x", "all"), "n.x.", A, "all", False),
     (block("x", "v", view("v", "true")) + block("y.x", "closer"), "n.y.x.", A, "closer", True),
     (block("y.x", "v", view("v", "type() == 'MX'")) + block("x", "around"), "n.y.x.", A, "around", True),

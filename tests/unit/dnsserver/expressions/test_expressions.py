@@ -9,12 +9,12 @@ from dns_chain import read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.corefile.lexer import tokens
+from kdns.corefile.lexer import Token, tokens
 from kdns.dns.message import query
 from kdns.dns.types import AAAA
 from kdns.dnsserver.chain import Request
 from kdns.dnsserver.expressions.functions import GROUP, QUERY_FUNCTIONS, Environment
-from kdns.dnsserver.expressions.parser import Expression, expression
+from kdns.dnsserver.expressions.parser import MAX_STEPS, Expression, expression
 from kdns.dnsserver.expressions.values import EvaluationError, ValueKind
 from kdns.errors import CorefileError
 
@@ -32,7 +32,8 @@ VARIABLES = {"number": ValueKind.INT, "text": ValueKind.STRING}
 
 
 def compiled(text: str) -> Expression:
-    return expression(tuple(tokens(text, "Corefile")), FUNCTIONS, VARIABLES)
+    words = (Token("Corefile", 1, text, quoted=True),) if "#" in text else tuple(tokens(text, "Corefile"))
+    return expression(words, FUNCTIONS, VARIABLES)
 
 
 VALUES = [
@@ -81,6 +82,36 @@ VALUES = [
     ("incidr(client_ip(), 'fe80::/10')", True),
     ("incidr('[fe80::1]', 'fe80::/10')", True),
     ("incidr('10.1.2.3', '10.0.0.0/8') and not incidr('10.1.2.3', 'fe80::/10')", True),
+    ("any(['10.0.0.0/8', 'fe80::/10'], incidr(client_ip(), #))", True),
+    ("any(['10.0.0.0/8', 'fc00::/7'], {incidr(client_ip(), #)})", False),
+    ("any([], # > 1) or all([], # > 1) and none([], # > 1) and not one([], # > 1)", True),
+    ("all(split('a.b', '.'), len(#) == 1)", True),
+    ("one([1, 2, 3], # > 2) and not one([1, 2, 3], # > 1) and none([1, 2], # > 2)", True),
+    ("filter(0..9, {# % 2 == 0})", (0, 2, 4, 6, 8)),
+    ("map(['a', 'b'], upper(#) + string(#index))", ("A0", "B1")),
+    ("[find([1, 2, 3], # > 1), findIndex([1, 2, 3], # > 1), find([1], # > 1) ?? 'none']", (2, 1, "none")),
+    ("[findLast([1, 2, 3], # < 3), findLastIndex([1, 2, 3], # < 3), findLastIndex([1], # > 1)]", (2, 1, None)),
+    ("count(1..9, # > 3) + count([true, false, true])", 8),
+    ("sum([1, 2]) + sum(['a', 'bc'], len(#))", 6),
+    ("[reduce(1..4, #acc * #), reduce(1..3, #acc + #, 10), reduce([5], #acc + #), reduce([], #acc, 'x')]",
+     (24, 16, 5, "x")),
+    ("any(['^a', '^www'], name() matches #)", True),
+    ("any([[1, 2], [3]], any(#, # == 3)) and any(1..3, let x = #; any(1..3, # == x * 3))", True),
+    ("map(filter([{n: 1, 'k': 'a'}, {n: 2}], .n > 0), .k ?? 'b')", ("a", "b")),
+    ("let labels = split(name(), '.'); labels[0] + labels[-2]", "wwworg"),
+    ("name() | trimSuffix('.') | split('.') | filter(# != 'org') | len()", 2),
+    ("{'A': 1, AAAA: 2}[type()] + {a: {b: 3}}.a.b", 5),
+    ("[{a: nil}.a?.b.c, {a: 1}?.a, {a: nil}.a?.[0], 'a' in {a: 1}, 'b' in {a: 1}]", (None, 1, None, True, False)),
+    ("keys({a: 1})[0] + string(values({a: 1})[0]) + string({b: 2, a: [1]})", "a1map[a:[1] b:2]"),
+    ("1..3 == [1, 2, 3] and [1, 2] != 1..3", True),
+    ("concat([1], 2..3, flatten([4, [5, [6]]]))", (1, 2, 3, 4, 5, 6)),
+    ("[first([1, 2]), last([1, 2]), first([]), len(take(1..9, 4)), len(uniq([1, 1.0, '1', 1]))]", (1, 2, None, 4, 3)),
+    ("sort([3, 1, 2], 'desc') | concat(reverse(sort(['b', 'a'])))", (3, 2, 1, "b", "a")),
+    ("[max(1, 5, 3), min([4, 2]), ceil(1.2), floor(1.8), round(2.5), round(-2.5)]", (5, 2, 2.0, 1.0, 3.0, -3.0)),
+    ("repeat('ab', 2) + join(split('a.b.c', '.', 2), '-')", "ababa-b.c"),
+    ("1 /* one */ + 2 // three", 3),
+    ("true ?: 2", True),
+    ("9223372036854775807 % 10", 7),
     ("[bufsize(), class(), do(), id(), opcode(), port(), proto(), server_ip(), server_port(), type()]",
      (1400, "IN", False, 7, 0, "40000", "udp", "192.0.2.1", "5353", "AAAA")),
 ]  # fmt: skip
@@ -125,9 +156,34 @@ MISTAKES = [
     ("1 ? 2 : 3", "?", "expected a bool before `?`"),
     ("9223372036854775808", "9223372036854775808", "64 bits"),
     ("a & b", "&", "unexpected character `&`"),
-    ("let x", "let", "got `let`"),
+    ("let x", "x", "expected `=`"),
+    ("let name = 1; name", "name", "already the name of a function"),
+    ("let x = 1; let x = 2; x", "x", "already the name of a function or variable"),
+    ("1 + let", "let", "got `let`"),
+    ("any([1], 1)", "any([1],", "expected a bool as the predicate of `any`, got a int"),
+    ("any([1])", "any([1])", "takes a list and an expression"),
+    ("any([1], ", "any([1],", "an expression with # stands in double quotes"),
+    ("any == 1", "any", "is a function"),
+    ("now() > 1", "now()", "`now` of expr-lang is not supported"),
+    ("[1] | 2", "2", "unknown name `2`"),
+    ("name().a", "name().a", "a string has no fields"),
+    ("{1: 2, -}", "-}", "expected a key of a map"),
+    ("[1][name()]", "[1][name()]", "expected a int as an index"),
     ("1[0]", "1[0]", "has no elements"),
     ("(" * 50 + "1" + ")" * 50, "(" * 50 + "1" + ")" * 50, "more than 40 deep"),
+]
+# an expression with # is one word in double quotes
+MISTAKES_IN_PREDICATES = [
+    ("any(1, # > 1)", "expected a list as the first argument of `any`, got a int"),
+    ("filter([1], {# > 1)", "expected `}`"),
+    ("any(['a'], # > 1)", "does not take a string and a int"),
+    ("any(['10.0.0.0/8', '10.0.0.0'], incidr(client_ip(), #))", "'10.0.0.0' is not a network"),
+    ("any(['a', '('], name() matches #)", "expected a regular expression in RE2 syntax"),
+    ("any(split(name(), '.'), name() matches #)", "a regular expression in quotes"),
+    ("# > 1", "outside of a predicate"),
+    ("any([1], #acc > 1)", "#acc in `reduce`"),
+    ("any([1], #here > 1)", "expected #, #index"),
+    ("anny([1], # > 1)", "did you mean `any`"),
 ]
 
 
@@ -138,7 +194,31 @@ def test_mistakes_are_errors_at_their_words(text: str, token: str, reason: str) 
     assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
 
 
+@pytest.mark.parametrize(("text", "reason"), MISTAKES_IN_PREDICATES)
+def test_mistakes_in_predicates(text: str, reason: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        compiled(text)
+    assert (caught.value.token, reason in caught.value.reason) == (text, True), caught.value
+
+
 FAILURES = [
+    "any([1][0], # > 1)",
+    "any([['a'][0]], # > 1 and [1][0])",
+    "reduce([], #acc + #)",
+    "sum(['a'])",
+    "any(1..9, any(1..9999, # < 0))",
+    "any(1..20000, # < 0)",
+    "map(1..5000, #)[0] == 1",
+    "sort([1, 'a'])",
+    "sort([1], 'up')",
+    "keys({a: 1})[1] == 'b'",
+    "{a: nil}.a.b",
+    "reduce(1..5000, [#acc]) | string()",
+    "reduce(1..5000, [#acc]) | flatten()",
+    "repeat('a', 5000)",
+    "repeat('a', -1)",
+    "9 % [0][0]",
+    "concat(1..4000, 1..4000)",
     "incidr('notanip', '10.0.0.0/8')",
     "incidr('10.0.0.1', metadata('a/b'))",
     "int('x')",
@@ -172,6 +252,12 @@ def test_what_has_no_value_is_an_error_of_evaluation(text: str) -> None:
         *((f"len(string({function})) > 1", False) for function in ("proto()", "server_ip()", "bufsize()")),
         ("[1, server_port()][0] == 1", False),
         ("true ? 1 : len(metadata('a/b'))", False),
+        ("any(split(name(), '.'), # == 'a')", True),
+        ("any(['a'], # == client_ip())", False),
+        ("any([client_ip()], # == 'a')", False),
+        ("let x = port(); true", False),
+        ("reduce(['a'], #acc + #, proto()) == 'a'", False),
+        ("{a: id()}.b == nil", False),
     ],
 )
 def test_what_an_expression_depends_on(text: str, is_of_packet: bool) -> None:
@@ -180,6 +266,7 @@ def test_what_an_expression_depends_on(text: str, is_of_packet: bool) -> None:
 
 PIECES = [
     *("name()", "type()", "'a'", "1", "2.5", "true", "nil", "number", "text", "[1,", "]", "(", ")", "+", "-", "*", "/"),
+    *("any(", "map([1],", "#", "#acc", "let x =", ";", "x", "|", "{", "}", "{a:", ".a", "?.", ","),
     *("in", "not", "and", "==", "<", "?", ":", "..", "matches", "len(", "int(", "'", "??", "**", "[0]"),
 ]
 
@@ -192,3 +279,14 @@ def test_any_text_is_an_expression_or_a_mistake(pieces: list[str]) -> None:
         return
     with contextlib.suppress(EvaluationError):
         compiled_one.value(ENVIRONMENT)
+
+
+def test_what_clients_send_makes_predicates_longer_up_to_a_limit() -> None:
+    """The longest name, each octet of which is a label or an escape; a step takes about a microsecond."""
+    name = ".".join(["\\000" * 15] * 15)
+    text = "any(split(name(), ''), any(split(name(), ''), len(replace(name(), #, 'xx')) < 0))"
+    request = REQUEST._replace(query=read(query(name, AAAA)))
+    with pytest.raises(EvaluationError, match=f"more than {MAX_STEPS} steps"):
+        compiled(text).value(ENVIRONMENT._replace(request=request))
+    networks = ", ".join(f"'10.{number}.0.0/16'" for number in range(256))
+    assert compiled(f"any([{networks}], incidr('10.255.0.1', #))").value(ENVIRONMENT) is True
