@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from struct import pack, unpack_from
 from typing import Final, Literal, TypeAlias
 
+from kdns.dnsserver.listener_options import TlsConfig
 from kdns.net import HostPort
 
 ACCEPT: Final = 1
@@ -28,7 +29,8 @@ Scheme: TypeAlias = Literal["unix", "tcp", "tls"]
 class FrameSpec:
     """The destination of frames: a socket's `path`, or an `address`; `skip_verify` disables verification of TLS.
 
-    At most `queued` frames wait, and `buffer_bytes` of them are written to the connection at a time.
+    With `listens`, collectors connect to it, and `tls` is the certificate of this end.
+    At most `queued` frames wait, and `buffer_bytes` of them are written to a connection at a time.
     """
 
     scheme: Scheme
@@ -37,6 +39,8 @@ class FrameSpec:
     skip_verify: bool = False
     queued: int = 10_000
     buffer_bytes: int = 1 << 20
+    listens: bool = False
+    tls: TlsConfig | None = None
 
     def __str__(self) -> str:
         return f"unix://{self.path}" if self.scheme == "unix" else f"{self.scheme}://{self.address}"

@@ -25,7 +25,7 @@ from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.dnsserver.config import WILDCARD, ServerConfig
 from kdns.dnsserver.directive import FileReader, Level, RandomNumbers, Sample, Tasks, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
-from kdns.dnsserver.io.frame_stream import FrameStream
+from kdns.dnsserver.io.frame_stream import FrameListener, FrameStream
 from kdns.dnsserver.io.interfaces import own_addresses
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
@@ -306,7 +306,7 @@ class BlockPeers:
 
     def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
         """See Peers."""
-        stream = FrameStream(spec, lost)
+        stream = FrameListener(spec, lost) if spec.listens else FrameStream(spec, lost)
         self._tasks.spawn(stream.run)
         return stream.put
 

@@ -1,4 +1,4 @@
-"""Frames to a collector: a bounded queue, and a connection that reconnects (Frame Streams)."""
+"""Frames to collectors: a bounded queue for each, and a connection that reconnects, or a listening socket."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from kdns.dnsserver.frame_streams import (
     control_kind,
     data_frame,
 )
+from kdns.dnsserver.io.encrypted.tls import server_context
+from kdns.errors import InputError
 from kdns.runtime.os_errors import os_reason
 from kdns.runtime.tls import default_context
 from kdns.tally import Tally
@@ -33,15 +35,18 @@ RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 FLUSH_S: Final = 1.0
 """The timeout of the final handshake."""
 MAX_QUEUED_BYTES: Final = 256 << 20
+MAX_COLLECTORS: Final = 16
+"""The most collectors of a listening socket; further connections are closed."""
 GATHER_S: Final = 0.005
 """The delay before frames are written: a packet for each would cost more than the frame."""
 
 
 class FrameStream:
-    """The waiting frames for one collector. Frames beyond the limit are lost and counted."""
+    """The waiting frames for one collector, at most `max_bytes`. Frames beyond the limits are lost and counted."""
 
-    def __init__(self, spec: FrameSpec, lost: Tally) -> None:
+    def __init__(self, spec: FrameSpec, lost: Tally, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         self._spec = spec
+        self._max_bytes = max_bytes
         self._lost = lost
         self._frames: deque[bytes] = deque()
         self._size_bytes = 0
@@ -51,7 +56,7 @@ class FrameStream:
 
     def put(self, content: bytes) -> None:
         """Enqueues a frame, unless too many wait. Never blocks."""
-        if len(self._frames) >= self._spec.queued or self._size_bytes + len(content) > MAX_QUEUED_BYTES:
+        if len(self._frames) >= self._spec.queued or self._size_bytes + len(content) > self._max_bytes:
             self._lost.count += 1
             return
         self._frames.append(data_frame(content))
@@ -77,6 +82,19 @@ class FrameStream:
         """Connects, and writes frames until the connection or this task ends."""
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await self._connect()
+        await self.serve(reader, writer)
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Writes frames until the connection or this task ends; OSError, ValueError or EOFError where it fails."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                writer.write(control_frame(READY))
+                await _control(reader, ACCEPT)
+                writer.write(control_frame(START))
+        except BaseException:
+            _close(writer)
+            raise
+        writer.transport.set_write_buffer_limits(high=self._spec.buffer_bytes)
         try:
             await self._write(reader, writer)
         except asyncio.CancelledError:
@@ -90,19 +108,9 @@ class FrameStream:
     async def _connect(self) -> tuple[StreamReader, StreamWriter]:
         spec = self._spec
         if spec.address is None:
-            reader, writer = await asyncio.open_unix_connection(spec.path)
-        else:
-            context = await self._tls() if spec.scheme == "tls" else None
-            reader, writer = await asyncio.open_connection(spec.address.host, spec.address.port, ssl=context)
-        try:
-            writer.write(control_frame(READY))
-            await _control(reader, ACCEPT)
-            writer.write(control_frame(START))
-        except BaseException:
-            _close(writer)
-            raise
-        writer.transport.set_write_buffer_limits(high=spec.buffer_bytes)
-        return reader, writer
+            return await asyncio.open_unix_connection(spec.path)
+        context = await self._tls() if spec.scheme == "tls" else None
+        return await asyncio.open_connection(spec.address.host, spec.address.port, ssl=context)
 
     async def _tls(self) -> ssl.SSLContext:
         """Returns the client's TLS context, made once and in a thread: loading the system's roots takes 20 ms."""
@@ -147,6 +155,69 @@ class FrameStream:
             await writer.drain()
         writer.write(control_frame(STOP))
         await _control(reader, FINISH)
+
+
+class FrameListener:
+    """The collectors that are connected. A frame without any is dropped, and is not lost."""
+
+    def __init__(self, spec: FrameSpec, lost: Tally) -> None:
+        self._spec = spec
+        self._lost = lost
+        self._streams: dict[asyncio.Task[None], FrameStream] = {}
+        self._warning = logs.RareWarning(__name__, "dnstap does not listen", endpoint=str(spec))
+
+    def put(self, content: bytes) -> None:
+        """Enqueues a frame for each collector. Never blocks."""
+        for stream in self._streams.values():
+            stream.put(content)
+
+    async def run(self) -> None:
+        """Serves collectors until the server block ends, and then what they wait for."""
+        failures = 0
+        while True:
+            try:
+                await self._listen()
+            except (OSError, InputError) as error:
+                self._warning.log(error=_reason(error))
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _listen(self) -> None:
+        server = await self._started()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            server.close()
+            tasks = tuple(self._streams)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _started(self) -> asyncio.Server:
+        spec = self._spec
+        if spec.address is None:
+            return await asyncio.start_unix_server(self._connected, spec.path)  # replaces a socket that is there
+        context = server_context(spec.tls, ()) if spec.scheme == "tls" and spec.tls else None
+        return await asyncio.start_server(
+            self._connected,
+            spec.address.host or None,
+            spec.address.port,
+            ssl=context,
+            ssl_handshake_timeout=CONNECT_S if context else None,
+            reuse_port=True,  # a reload listens before the earlier block ends
+        )
+
+    async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._streams) >= MAX_COLLECTORS:
+            writer.transport.abort()
+            return
+        self._streams[task] = stream = FrameStream(self._spec, self._lost, MAX_QUEUED_BYTES // MAX_COLLECTORS)
+        try:
+            with suppress(OSError, ValueError, EOFError, TimeoutError):  # it has left, or is no collector
+                await stream.serve(reader, writer)
+        finally:
+            del self._streams[task]
 
 
 def _close(writer: StreamWriter) -> None:

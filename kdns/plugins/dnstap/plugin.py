@@ -1,4 +1,4 @@
-"""dnstap SOCKET [full] [BUFFER] [QUEUE] { identity|version|extra TEXT; skipverify }: queries and responses, copied.
+"""dnstap [listen] SOCKET [full] [BUFFER] [QUEUE] { identity|version|extra TEXT; … }: queries and responses, copied.
 
 Several stanzas add up: each has its own reader.
 """
@@ -16,9 +16,11 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Answers, Clock, Directive, Metrics, Peers, Repeat
+from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Files, Metrics, Peers, Repeat
 from kdns.dnsserver.frame_streams import FrameSpec
+from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.dnsserver.stanza import Option, configured, count, integer, sets, text
+from kdns.errors import CorefileError
 from kdns.net import HostPort, split_host_port
 from kdns.plugins.dnstap.message import (
     CLIENT_QUERY,
@@ -31,6 +33,8 @@ from kdns.plugins.dnstap.message import (
 from kdns.plugins.log import Format, compiled, line_of
 
 USAGE: Final = "dnstap SOCKET [full] [BUFFER] [QUEUE]"
+LISTEN: Final = "listen"
+LISTEN_USAGE: Final = "dnstap listen SOCKET [full] [BUFFER] [QUEUE]"
 DEFAULT_VERSION: Final = f"kdns-{__version__}"
 MAX_BUFFER: Final = 1024
 """MiB."""
@@ -41,13 +45,17 @@ QUEUE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DnstapConfig:
-    """One reader. `full`: with the messages' bytes; an empty `identity` is the machine's name."""
+    """One reader. `full`: with the messages' bytes; an empty `identity` is the machine's name.
+
+    `mistakes` are options without effect.
+    """
 
     frames: FrameSpec
     full: bool = False
     identity: str = ""
     version: str = DEFAULT_VERSION
     extra: Format = ()
+    mistakes: tuple[CorefileError, ...] = ()
 
 
 class Reader(NamedTuple):
@@ -60,7 +68,7 @@ class Reader(NamedTuple):
     extra: Format
 
 
-class Needs(Answers, Clock, Metrics, Peers, Protocol):
+class Needs(Answers, Clock, EventLog, Files, Metrics, Peers, Protocol):
     """The capabilities that the directive uses."""
 
 
@@ -119,7 +127,7 @@ def _with_metadata(request: Request, reply: Reply) -> Reply:
     return reply and reply._replace(metadata=request.metadata)
 
 
-def _frames(token: Token) -> FrameSpec:
+def _frames(token: Token, *, listens: bool) -> FrameSpec:
     """Returns the endpoint as a URL, or as the path of a socket."""
     scheme, separator, rest = token.text.partition("://")
     if not separator:
@@ -127,44 +135,66 @@ def _frames(token: Token) -> FrameSpec:
     if scheme == "unix":
         if not rest:
             raise token.error("expected the path of a socket after unix://")
-        return FrameSpec("unix", path=rest)
+        return FrameSpec("unix", path=rest, listens=listens)
     parts = split_host_port(rest)
-    if scheme not in {"tcp", "tls"} or not parts or not parts[0]:
+    if scheme not in {"tcp", "tls"} or not parts or not (parts[0] or listens):
         raise token.expected("tcp://HOST:PORT, tls://HOST:PORT, unix://PATH or PATH")
     address = HostPort(parts[0], port_number(token, parts[1]))
-    return FrameSpec("tls" if scheme == "tls" else "tcp", address=address)
+    return FrameSpec("tls" if scheme == "tls" else "tcp", address=address, listens=listens)
 
 
 def _skipverify(config: DnstapConfig, line: Line) -> DnstapConfig:
-    if config.frames.scheme != "tls":
+    if config.frames.scheme != "tls" and not config.frames.listens:
         raise line.error("`skipverify` is allowed with tls:// only")
-    return replace(config, frames=replace(config.frames, skip_verify=True))
+    return _secured(replace(config, frames=replace(config.frames, skip_verify=True)), line)
+
+
+def _tls(config: DnstapConfig, line: Line) -> DnstapConfig:
+    if not config.frames.listens:
+        raise line.error(f"`tls` is allowed with `{LISTEN_USAGE}` only")
+    cert, key, *ca = (token.text for token in line.args)
+    tls = TlsConfig(cert, key, *ca, at=line.words[0])
+    return _secured(replace(config, frames=replace(config.frames, tls=tls)), line)
+
+
+def _secured(config: DnstapConfig, line: Line) -> DnstapConfig:
+    """Notes an option of TLS that has no effect, as in CoreDNS."""
+    if config.frames.scheme == "tls":
+        return config
+    mistake = line.error(f"`{line.name}` has no effect with {config.frames.scheme}://; tls:// encrypts")
+    return replace(config, mistakes=(*config.mistakes, mistake))
 
 
 OPTIONS = {
     "identity": Option("identity IDENTITY", sets("identity", text)),
     "version": Option("version VERSION", sets("version", text)),
     "extra": Option("extra EXTRA", sets("extra", lambda word: compiled(word.text))),
+    "tls": Option("tls CERT KEY [CA]", _tls),
     "skipverify": Option("skipverify", _skipverify),
 }
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
     """Returns the configuration of a `dnstap` stanza; raises CorefileError."""
-    count(stanza, USAGE)
-    socket, *rest = stanza.args
-    config = DnstapConfig(_frames(socket))
+    listens = bool(stanza.args) and stanza.args[0].text == LISTEN
+    usage = LISTEN_USAGE if listens else USAGE
+    count(stanza, usage)
+    socket, *rest = stanza.args[listens:]
+    config = DnstapConfig(_frames(socket, listens=listens))
     if rest and rest[0].text == "full":
         config = replace(config, full=True)
         rest = rest[1:]
     if rest:
         if not config.full or len(rest) > 2:
-            raise rest[0].error(f"one argument too many; expected `{USAGE}`, with BUFFER and QUEUE after full")
+            raise rest[0].error(f"one argument too many; expected `{usage}`, with BUFFER and QUEUE after full")
         frames = replace(config.frames, buffer_bytes=integer(rest[0], 1, MAX_BUFFER) << 20)
         if len(rest) == 2:
             frames = replace(frames, queued=integer(rest[1], 1, MAX_QUEUE) * QUEUE)
         config = replace(config, frames=frames)
-    return configured(config, stanza, OPTIONS)
+    config = configured(config, stanza, OPTIONS)
+    if listens and config.frames.scheme == "tls" and config.frames.tls is None:
+        raise socket.error("tls:// needs the certificate of this end in the block: `tls CERT KEY [CA]`")
+    return config
 
 
 def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
@@ -172,9 +202,11 @@ def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
     lost = setup.counters(
         "kdns_dnstap_lost_messages", "Copies of messages that the collector did not read in time.", ("endpoint",)
     )
+    for mistake in (mistake for config in configs for mistake in config.mistakes):
+        setup.log("warning", "option ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
     readers = [
         Reader(
-            setup.frames(config.frames, lost.tally(str(config.frames))),
+            setup.frames(_placed(config.frames, setup), lost.tally(str(config.frames))),
             config.full,
             (config.identity or setup.hostname).encode(),
             config.version.encode(),
@@ -185,4 +217,17 @@ def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
     return Dnstap(readers, setup)
 
 
-DIRECTIVE = Directive("dnstap", parse, build, Repeat.ADD, options=OPTIONS)
+def _placed(frames: FrameSpec, files: Files) -> FrameSpec:
+    """Returns the endpoint with the paths of its certificate, and how collectors are verified by it.
+
+    A collector needs a certificate if there is a CA; with `skipverify` it may have none.
+    """
+    tls = frames.tls
+    if tls is None:
+        return frames
+    paths = {"cert": files.path(tls.cert), "key": files.path(tls.key), "ca": tls.ca and files.path(tls.ca)}
+    verified = ClientAuth.VERIFY_IF_GIVEN if frames.skip_verify else ClientAuth.REQUIRE_AND_VERIFY
+    return replace(frames, tls=replace(tls, **paths, client_auth=verified if tls.ca else ClientAuth.NOCERT))
+
+
+DIRECTIVE = Directive("dnstap", parse, build, Repeat.ADD, options=OPTIONS, warnings=lambda config: config.mistakes)

@@ -6,6 +6,8 @@ import asyncio
 import socket
 import ssl
 import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,19 @@ from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.dnsserver.frame_streams import ACCEPT, FrameSpec, control_frame
 from kdns.dnsserver.io import frame_stream
-from kdns.dnsserver.io.frame_stream import FrameStream
+from kdns.dnsserver.io.frame_stream import FrameListener, FrameStream
 from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
 from kdns.tally import Tally
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 async def ended(task: asyncio.Task[None]) -> None:
@@ -245,3 +255,120 @@ async def asked(address: tuple[str, int], packet: bytes) -> bytes:
         await loop.sock_sendall(sock, packet)
         async with asyncio.timeout(60):
             return await loop.sock_recv(sock, 4096)
+
+
+async def collect(reader: FrameReader, writer_of: Awaitable[tuple[StreamReader, StreamWriter]]) -> None:
+    await reader.serve(*await writer_of)
+
+
+@pytest.mark.parametrize("scheme", ["unix", "tcp", "tls"])
+async def test_collectors_connect_to_a_server_that_listens(tmp_path: Path, scheme: str) -> None:
+    """Each gets every copy from its connection on, and the end; also after a reload, which listens anew."""
+    path, port = tmp_path / "tap.sock", free_port()
+    ca = authority("ca")
+    cert, key = issue(ca, "server", tmp_path, ("localhost", "127.0.0.1"))
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    endpoint = str(path) if scheme == "unix" else f"{scheme}://127.0.0.1:{port}"
+    tls = f"tls {cert} {key} {tmp_path / 'ca.crt'}" if scheme == "tls" else ""
+    context: ssl.SSLContext | None = None
+    if scheme == "tls":
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        context.load_cert_chain(*issue(ca, "collector", tmp_path))
+
+    async def connected() -> tuple[StreamReader, StreamWriter]:
+        if scheme == "unix":
+            return await asyncio.open_unix_connection(str(path))
+        return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+    text = f".:0 {{\nbind 127.0.0.1\ndnstap listen {endpoint} full {{\nidentity me\n{tls}\n}}\nwhoami\n}}"
+    configs = configure(parse(text))
+    server = DnsServer(configs)
+    first, second, third = FrameReader(), FrameReader(), FrameReader()
+    packet = query("www.example.", A)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        await server.start()
+        try:
+            await asked(server.addresses[0], packet)  # nobody has connected
+            collectors = [tasks.create_task(collect(reader, until_connected(connected))) for reader in (first, second)]
+            while min(len(first.frames), len(second.frames)) < 2:
+                await asked(server.addresses[0], packet)
+                await asyncio.sleep(0)
+            await server.swap(configure(parse(text)))
+            await asyncio.wait(collectors)
+            tasks.create_task(collect(third, until_connected(connected)))
+            while len(third.frames) < 2:
+                await asked(server.addresses[0], packet)
+                await asyncio.sleep(0)
+        finally:
+            await server.stop()
+    for reader in (first, second, third):
+        assert reader.is_ended
+        assert {decoded(frame)[1] for frame in reader.frames} == {b"me"}
+        assert {message_of(frame)[1] for frame in reader.frames} == {5, 6}
+
+
+async def until_connected(
+    connect: Callable[[], Awaitable[tuple[StreamReader, StreamWriter]]],
+) -> tuple[StreamReader, StreamWriter]:
+    """A connection, as soon as somebody listens."""
+    while True:
+        with suppress(OSError):
+            return await connect()
+        await asyncio.sleep(0)
+
+
+async def test_a_collector_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    ca, port, reader = authority("ca"), free_port(), FrameReader()
+    cert, key = issue(ca, "server", tmp_path, ("localhost", "127.0.0.1"))
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    tls = TlsConfig(str(cert), str(key), str(tmp_path / "ca.crt"), ClientAuth.REQUIRE_AND_VERIFY)
+    address = HostPort("127.0.0.1", port)
+    listener = FrameListener(FrameSpec("tls", address=address, listens=True, tls=tls), Tally())
+    task = asyncio.create_task(listener.run())
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    async with asyncio.timeout(30):
+        incoming, writer = await until_connected(
+            lambda: asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        )
+        with suppress(OSError):
+            assert await incoming.read() == b""
+        writer.close()
+        await ended(task)
+    assert reader.frames == []
+
+
+async def test_a_listener_that_cannot_listen_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_stream, "RETRY_S", (0.0,))
+    folder, reader = tmp_path / "folder", FrameReader()
+    listener = FrameListener(FrameSpec("unix", str(folder / "tap.sock"), listens=True), Tally())
+    with capture_logs() as lines:
+        task = asyncio.create_task(listener.run())
+        await until(lambda: bool(lines))
+        folder.mkdir()
+        collector = asyncio.create_task(
+            collect(reader, until_connected(lambda: asyncio.open_unix_connection(str(folder / "tap.sock"))))
+        )
+        await until(lambda: bool(reader.connections))
+        while not reader.frames:
+            listener.put(b"copy")
+            await asyncio.sleep(0)
+        await ended(task)
+        await collector
+    assert (lines[0]["event"], reader.is_ended) == ("dnstap does not listen", True)
+
+
+async def test_connections_beyond_the_limit_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_stream, "MAX_COLLECTORS", 1)
+    path, reader = str(tmp_path / "tap.sock"), FrameReader()
+    listener = FrameListener(FrameSpec("unix", path, listens=True), Tally())
+    task = asyncio.create_task(listener.run())
+    async with asyncio.timeout(30):
+        connection = until_connected(lambda: asyncio.open_unix_connection(path))
+        collector = asyncio.create_task(collect(reader, connection))
+        await until(lambda: bool(reader.connections))
+        incoming, writer = await asyncio.open_unix_connection(path)
+        with suppress(ConnectionError):
+            assert await incoming.read() == b""
+        writer.close()
+        await ended(task)
+        await collector
