@@ -1,7 +1,8 @@
-"""file DBFILE [ZONES...] { reload DURATION | fallthrough [ZONES...] | upstream }: zones from a master file."""
+"""file DBFILE [ZONES...] { reload DURATION | reload_by_mtime | fallthrough [ZONES...] | upstream }: a master file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -14,7 +15,7 @@ from kdns.dns.names import ZoneSet
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, Files, Repeat, Tasks, UnreadableFileError
-from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, sets
+from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, sets
 from kdns.errors import CorefileError
 from kdns.plugins.zones.authority import Authority, ServedZone, differences_to
 from kdns.watch import watch
@@ -26,11 +27,15 @@ RELOAD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileConfig:
-    """One file and its zones; it is read again every `reload_s` seconds, 0: never."""
+    """One file and its zones; it is read again every `reload_s` seconds, 0: never.
+
+    With `ignores_serial` a changed text is a new version, also if the serial of its SOA is not.
+    """
 
     path: str
     zones: tuple[str, ...]
     reload_s: float = RELOAD_S
+    ignores_serial: bool = False
     fallthrough: tuple[str, ...] = ()
 
 
@@ -44,6 +49,7 @@ class Version:
 
 OPTIONS: Final = {
     "reload": Option("reload DURATION", sets("reload_s", duration_s)),
+    "reload_by_mtime": Option("reload_by_mtime", flag("ignores_serial")),
     "fallthrough": FALLTHROUGH,
     "upstream": UPSTREAM,
 }
@@ -59,39 +65,46 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
     return configured(config, stanza, OPTIONS)
 
 
-def zone_of(text: str, path: str, name: str, files: FileReader) -> Zone:
-    """Returns the zone of a file's text, with included files; CorefileError at the line of a mistake."""
+def zone_of(text: str, path: str, name: str, read: Callable[[str], str]) -> Zone:
+    """Returns the zone of a file's text, with the files that it includes; CorefileError at the line of a mistake."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
-        return Zone(name, parse_zone(text, name, path, partial(_included, files)))
+        return Zone(name, parse_zone(text, name, path, partial(_included, read)))
     except ZoneFileError as error:
         raise CorefileError(error.path, error.line, "", error.reason) from error
     except ZoneError as error:
         raise CorefileError(path, 0, "", str(error)) from error
 
 
-def _included(files: FileReader, path: str, name: str) -> tuple[str, str]:
+def _included(read: Callable[[str], str], path: str, name: str) -> tuple[str, str]:
     """Returns the path and text of a file that another one includes: relative to that one's folder."""
     included = join(dirname(path), name)
     try:
-        return included, files.text(included)
+        return included, read(included)
     except CorefileError as error:
         raise ValueError(f"$INCLUDE {name}: {error.reason}") from error
 
 
-def newer_version(path: str, served: ServedZone, files: FileReader) -> Version | None:
-    """Returns the zone of the file, if its version differs from the current one.
+def newer_version(path: str, served: ServedZone, files: FileReader, *, ignores_serial: bool = False) -> Version | None:
+    """Returns the zone of the file, if its version differs from the current one: in its serial, or in its text.
 
     The same text is not parsed again, unless it includes files.
     """
-    text = files.text(path)
-    digest = sha256(text.encode()).digest()
-    if served.zone and digest == served.digest and "$INCLUDE" not in text.upper():
+    digest = sha256()
+
+    def read(name: str) -> str:
+        text = files.text(name)
+        digest.update(text.encode())
+        return text
+
+    text = read(path)
+    if served.zone and digest.digest() == served.digest and "$INCLUDE" not in text.upper():
         return None
-    zone = zone_of(text, path, served.name, files)
-    served.digest = digest
-    if served.zone and zone.serial == served.zone.serial:
+    zone = zone_of(text, path, served.name, read)
+    is_same_text = digest.digest() == served.digest
+    served.digest = digest.digest()
+    if served.zone and (is_same_text if ignores_serial else zone.serial == served.zone.serial):
         return None
     return Version(
         zone, differences_to(served, zone) if served.zone and is_newer(zone.serial, served.zone.serial) else ()
@@ -121,7 +134,7 @@ class ZoneFiles(Authority):
             placed = replace(config, path=setup.path(config.path))
             setup.prepare(partial(self._load, placed, zones))
             for served in zones if config.reload_s else ():
-                look = partial(self._refresh, placed.path, served)
+                look = partial(self._refresh, placed, served)
                 setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
         self.serve_zones(by_name.values())
 
@@ -129,14 +142,16 @@ class ZoneFiles(Authority):
         """Loads the first version. A missing file does not prevent the start if it is read again later."""
         for served in zones:
             try:
-                await self._refresh(config.path, served)
+                await self._refresh(config, served)
             except UnreadableFileError as error:
                 if not config.reload_s:
                     raise
                 self._setup.report("zone file not readable", [error], zone=served.name, again_in_s=config.reload_s)
 
-    async def _refresh(self, path: str, served: ServedZone) -> None:
-        version = await self._setup.in_thread(partial(newer_version, path, served))
+    async def _refresh(self, config: FileConfig, served: ServedZone) -> None:
+        path = config.path
+        look = partial(newer_version, path, served, ignores_serial=config.ignores_serial)
+        version = await self._setup.in_thread(look)
         if version:
             self.renew(served, version.zone, version.differences)
             ignored = len(version.zone.ignored)

@@ -16,7 +16,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
-from kdns.dns.types import class_name, rcode_name, type_name
+from kdns.dns.types import NOTIMP, SERVFAIL, class_name, rcode_name, type_name
 from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of_wire
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
@@ -34,6 +34,15 @@ CLASS_OF: Final[dict[ResponseClass, Class]] = {
     ResponseClass.ERROR: "error",
 }
 """NODATA without an SOA is a success, as in CoreDNS."""
+TYPE_OF: Final = {
+    ResponseClass.SUCCESS: "NOERROR",
+    ResponseClass.REFERRAL: "DELEGATION",
+    ResponseClass.NODATA: "NODATA",
+    ResponseClass.NXDOMAIN: "NXDOMAIN",
+    ResponseClass.ERROR: "OTHERERROR",
+}
+OWN_METADATA: Final = frozenset(("/log/class", "/log/type"))
+"""Placeholders that look like metadata, and need no `metadata`."""
 
 FLAGS = (("qr", QR), ("aa", AA), ("tc", TC), ("rd", RD), ("ra", RA), ("ad", AD), ("cd", CD))
 
@@ -185,7 +194,19 @@ def facts_of(
         fields["rsize"] = str(len(wire))
     fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
     fields |= {name: request.metadata.get(name[1:]) or "-" for name in named if name.startswith("/")}
+    if not OWN_METADATA.isdisjoint(named):
+        fields |= _own_metadata(response, wire)
     return {name.lstrip(">/"): fields.get(name, "-") for name in named}
+
+
+def _own_metadata(response: Response | None, wire: bytes) -> dict[str, str]:
+    """Returns CoreDNS's metadata about a response; silence is an error."""
+    if response is None:
+        return {"/log/class": "error", "/log/type": "OTHERERROR"}
+    rcode = rcode_of(response, wire)
+    found = response_class_of_wire(wire, rcode)
+    kind = "SERVERERROR" if rcode in {SERVFAIL, NOTIMP} else TYPE_OF[found]
+    return {"/log/class": CLASS_OF[found], "/log/type": kind}
 
 
 def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word

@@ -73,7 +73,7 @@ class DnssecConfig:
 def _key(config: DnssecConfig, line: Line) -> DnssecConfig:
     source, *names = line.args
     if source.text != "file":
-        raise source.expected("`file`, as in `key file KEY...`")
+        raise source.error(f"`{source.text}` is not supported: keys are in files, use `key file KEY...`")
     return replace(config, keys=(*config.keys, *names))
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.types import rcode_number
+from kdns.dns.types import NOERROR, rcode_number
 from kdns.dnsserver.stanza import (
     Option,
     adds,
@@ -152,6 +152,13 @@ def _rcode(token: Token) -> int:
         raise token.expected("the name of a response code, such as NXDOMAIN or SERVFAIL") from None
 
 
+def _failure(token: Token) -> int:
+    rcode = _rcode(token)
+    if rcode == NOERROR:
+        raise token.expected("a response code of an error: an upstream that answers NOERROR has not failed")
+    return rcode
+
+
 def _resolver(config: ForwardConfig, line: Line) -> ForwardConfig:
     resolvers = (*config.resolvers, *map(resolver, line.args))
     if len(resolvers) > MAX_RESOLVERS:
@@ -178,7 +185,7 @@ OPTIONS: Final = {
     "next": Option("next RCODE...", adds("next_rcodes", _rcode)),
     "next_on_nodata": Option("next_on_nodata", flag("next_on_nodata")),
     "failfast_all_unhealthy_upstreams": Option("failfast_all_unhealthy_upstreams", flag("failfast")),
-    "failover": Option("failover RCODE...", adds("failover_rcodes", _rcode)),
+    "failover": Option("failover RCODE...", adds("failover_rcodes", _failure)),
     "resolver": Option("resolver ADDRESS...", _resolver),
     "source_address": Option("source_address ADDRESS", sets("source_address", ip)),
 }

@@ -118,6 +118,7 @@ def test_a_line_has_the_facts_that_its_format_names(setup: FakeSetup) -> None:
         ),
         ('log . "{name} from {remote} at {local}"', "web.example. from 192.0.2.7 at 198.51.100.1"),
         ('log . "{/metadata} {unknown} {>opcode} }{"', "- {unknown} 0 }{"),
+        ('log . "{name} {/log/class} {/log/type}"', "web.example. success NOERROR"),
     ],
 )
 def test_formats(stanza: str, line: str, setup: FakeSetup) -> None:
@@ -280,6 +281,20 @@ def test_an_unexpected_failure(with_stack: bool) -> None:
 def test_stacks_are_asked_for(body: str, logs_stacks: bool) -> None:
     (config,) = configure(parse(f". {{\n{body}\n}}\n"))
     assert config.options.logs_stacks is logs_stacks
+
+
+@pytest.mark.parametrize(
+    ("rcode", "answers", "expected"),
+    [
+        ("NOERROR", 1, "success NOERROR"),
+        ("NXDOMAIN", 0, "denial NXDOMAIN"),
+        ("SERVFAIL", 0, "error SERVERERROR"),
+        ("REFUSED", 0, "error OTHERERROR"),
+    ],
+)
+def test_the_class_and_type_of_a_response_in_a_line(rcode: str, answers: int, expected: str, setup: FakeSetup) -> None:
+    ask(observer('. {\nlog . "{/log/class} {/log/type}"\n}', setup), "a.", rcode=rcode, answers=answers)
+    assert [line["line"] for line in setup.lines] == [expected]
 
 
 def test_metadata_in_a_line(setup: FakeSetup) -> None:
