@@ -156,24 +156,30 @@ class Deletion:
         return last
 
     def owned(self, version: StoredObject) -> None:
-        """Checks an object's new owners: deletes an object without owners, removes references to absent ones.
+        """Queues the check of an object's new owners: without any it is deleted, references to absent ones are removed.
 
         Owners of kinds that are not served count as existing.
         Differs: owners in another namespace are absent like any other, without an Event.
         """
-        namespace, found = version.key[0], version.metadata.get("ownerReferences")
-        if not found or any(owner_key(reference, namespace, self._kinds) is None for reference in found):
-            return
-        absent = [reference["uid"] for reference in found if not self._owner(reference, namespace)]
-        if len(absent) == len(found) and not self._refusal(version):
-            self.delete(version, _BACKGROUND, dry_run=False)
-        for uid in absent if len(absent) < len(found) else ():
-            if latest := self._store.get(version.kind, version.key):
-                self._disown(latest, uid)
+        if self._absent_owners(version):
+            self._backlog.add(partial(self._collect_if_orphaned, version.kind, version.key))
+
+    def _absent_owners(self, version: StoredObject) -> list[str]:
+        namespace, found = version.key[0], version.metadata.get("ownerReferences") or ()
+        if any(owner_key(reference, namespace, self._kinds) is None for reference in found):
+            return []
+        return [reference["uid"] for reference in found if not self._owner(reference, namespace)]
 
     def _collect_if_orphaned(self, kind: Kind, key: Key) -> None:
-        if version := self._store.get(kind, key):
-            self.owned(version)
+        version = self._store.get(kind, key)
+        absent = self._absent_owners(version) if version else []
+        if version and absent and len(absent) == len(references(version.obj)):
+            if not self._refusal(version):
+                self.delete(version, _BACKGROUND, dry_run=False)
+            return
+        for uid in absent:
+            if latest := self._store.get(kind, key):
+                self._disown(latest, uid)
 
     def released(self, obj: Json) -> None:
         """Queues the end of foreground deletions that waited for an object in this state."""
@@ -181,7 +187,6 @@ class Deletion:
         for reference in references(obj):
             if blocks(reference):
                 self._backlog.add(partial(self._finish_owner, reference, namespace))
-        self._backlog.begin()
 
     def _latest(self, version: StoredObject) -> StoredObject | None:
         """Returns the current version of the same object, by uid; None if it is gone."""
@@ -245,14 +250,16 @@ class Deletion:
             return
         obj = _with_own_metadata(owner.obj)
         rest = [each for each in finalizers if each not in done]
+        is_namespace = bool(self._kinds[owner.kind].spec_finalizers)
+        if not (rest or is_namespace or obj["metadata"].get("deletionGracePeriodSeconds")):
+            self.remove(owner)  # one write: if it is refused, the finalizers still tell what is left to do
+            return
         obj["metadata"]["finalizers"] = rest
         if not rest:
             del obj["metadata"]["finalizers"]
-        owner = self._objects.put(self._objects.draft(owner.kind, obj), owner)
-        if self._kinds[owner.kind].spec_finalizers:
-            self.finish_namespace(owner.key[1])
-        elif not rest and not obj["metadata"].get("deletionGracePeriodSeconds"):
-            self.remove(owner)
+        self._objects.put(self._objects.draft(owner.kind, obj), owner)
+        if is_namespace:
+            self._end(owner.key[1])
 
     def _waits(self, kind: Kind, key: Key) -> bool:
         """Returns whether the object is deleted in the foreground."""
@@ -317,11 +324,12 @@ class Deletion:
             return
         obj = _with_own_metadata(version.obj)
         obj["metadata"]["finalizers"] = [each for each in obj["metadata"]["finalizers"] if each != CLEANUP]
-        version = self._objects.put(self._objects.draft(DEFINITION, obj), version)
-        if not obj["metadata"]["finalizers"]:
-            self.remove(version)
-            if kind:
-                self._store.end_watches(kind)
+        if obj["metadata"]["finalizers"]:
+            self._objects.put(self._objects.draft(DEFINITION, obj), version)
+            return
+        self.remove(version)
+        if kind:
+            self._store.end_watches(kind)
 
     def _delete_latest(self, version: StoredObject) -> None:
         if latest := self._latest(version):

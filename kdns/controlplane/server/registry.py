@@ -138,6 +138,7 @@ class Registry:
             refuse_existing()
             version = self.put(draft, None, txn)
             self.deletion.owned(version)
+            self.backlog.begin()
             return version
 
         try:
@@ -188,6 +189,7 @@ class Registry:
             if version.metadata.get("ownerReferences") != stored.metadata.get("ownerReferences"):
                 self.deletion.released(old)
                 self.deletion.owned(stored)
+                self.backlog.begin()
             if strategy.spec_finalizers:
                 self.deletion.finish_namespace(name)
             return stored

@@ -19,7 +19,8 @@ AT_ONCE: Final = 100
 class Backlog:
     """A queue of functions, each of which may add more without recursion.
 
-    A function reads the state when it runs, so one that raised is queued again behind the others.
+    A function reads the state when it runs, so one that raised is queued again behind the others: a write that was
+    refused is tried again.
     """
 
     def __init__(self) -> None:
@@ -68,13 +69,13 @@ class Backlog:
             self._waits = self._waits and self.is_left
 
     def _do_next(self) -> None:
-        if not self._works:
-            name = next(iter(self._last))
-            self._last.pop(name)()
-            return
-        work = self._works.popleft()
+        name = "" if self._works else next(iter(self._last))
+        work = self._last.pop(name) if name else self._works.popleft()
         try:
             work()
         except BaseException:
-            self._works.append(work)
+            if name:
+                self._last.setdefault(name, work)
+            else:
+                self._works.append(work)
             raise

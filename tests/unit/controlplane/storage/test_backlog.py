@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 
 import pytest
 from served_kinds import KINDS
 
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
+from kdns.controlplane.meta.errors import StatusError, internal
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.backlog import AT_ONCE, Backlog
+from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Commit
 
 MANY = 3 * AT_ONCE
 PIECE = 20
@@ -172,6 +176,83 @@ def test_what_fails_is_tried_again_after_the_rest() -> None:
     assert done == ["b", "a", "x"]
 
 
+class FailingDisk:
+    """Accepts the commits before the one of this number, then none until it is repaired."""
+
+    def __init__(self, accepted: int) -> None:
+        self.room: float = accepted
+
+    def __call__(self, commit: Commit) -> None:
+        if not self.room:
+            raise internal(f"cannot write {commit.key}: disk full")
+        self.room -= 1
+
+
+DEFINED: Json = {
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Widget", "plural": "widgets"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
+
+
+def namespace_with_objects(api: Api) -> Request:
+    made(api, "x", 2)
+    return Request(NAMESPACE, "", "x")
+
+
+def definition_with_objects(api: Api) -> Request:
+    api.create(Request(DEFINITION), DEFINED)
+    kind = api.kinds.by_type("example.com/v1", "Widget")
+    assert kind
+    api.create(Request(kind, "x"), {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}})
+    return Request(DEFINITION, "", "widgets.example.com")
+
+
+def owner_with_dependents(api: Api) -> Request:
+    owner = api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owner"}}).copy()
+    made(api, "default", 2, owner, blocking=True)
+    return Request(CONFIG_MAP, "default", "owner")
+
+
+@pytest.mark.parametrize("accepted", range(8))
+@pytest.mark.parametrize(
+    ("setting", "policy"),
+    [
+        (namespace_with_objects, "Background"),
+        (namespace_with_objects, "Foreground"),
+        (definition_with_objects, "Background"),
+        (definition_with_objects, "Foreground"),
+        (owner_with_dependents, "Background"),
+        (owner_with_dependents, "Foreground"),
+    ],
+)
+def test_a_refused_write_delays_a_deletion_only(setting: Callable[[Api], Request], policy: str, accepted: int) -> None:
+    disk = FailingDisk(1_000)
+    api = new_api(Store(persist=disk))
+    for name in ("default", "x"):
+        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
+    doomed = setting(api)
+    disk.room = accepted
+    with suppress(StatusError):
+        api.delete(doomed, options={"propagationPolicy": policy})
+    with suppress(StatusError):
+        api.backlog.go_on(PIECE)
+    disk.room = float("inf")
+    finish(api)
+    version = api.store.get(doomed.kind, doomed.key)
+    if version and not is_terminating(version.obj):  # the deletion itself was refused
+        api.delete(doomed, options={"propagationPolicy": policy})
+        finish(api)
+    assert api.store.get(doomed.kind, doomed.key) is None
+    assert left(api) == 0
+
+
 def test_while_held_works_are_only_queued() -> None:
     backlog, done = Backlog(), list[int]()
     backlog.is_held = True
@@ -180,3 +261,14 @@ def test_while_held_works_are_only_queued() -> None:
     assert (done, backlog.is_left) == ([], True)
     backlog.go_on(1)
     assert (done, backlog.is_left) == ([1], False)
+
+
+def test_an_object_whose_owner_is_gone_is_deleted_after_a_refused_write() -> None:
+    disk = FailingDisk(2)
+    api = new_api(Store(persist=disk))
+    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+    with pytest.raises(StatusError, match="disk full"):
+        made(api, "default", 1, {"metadata": {"uid": "nobody"}})
+    disk.room = float("inf")
+    finish(api)
+    assert left(api) == 0
