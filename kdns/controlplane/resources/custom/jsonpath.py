@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 Step: TypeAlias = Callable[[Any], Iterable[Any]]
@@ -53,9 +53,11 @@ def steps(path: str) -> tuple[Step, ...]:
 def _step(token: re.Match[str]) -> Step:
     parts = token.groupdict()
     if parts["index"] is not None:
-        return _element(int(parts["index"]))
+        index = int(parts["index"])
+        return partial(_elements, index, index + 1 or None, 1)
     if parts["slice"]:
-        return _part(slice(*(int(each) if each else None for each in parts["slice"].split(":"))))
+        first_index, end, stride = (int(each) if each else None for each in f"{parts['slice']}::".split(":")[:3])
+        return partial(_elements, first_index, end, stride or 1)
     if parts["all"]:
         return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if parts["field"] and not parts["sign"]:
@@ -68,12 +70,18 @@ def _step(token: re.Match[str]) -> Step:
     return lambda value: (value[name],) if isinstance(value, dict) and name in value else ()
 
 
-def _element(index: int) -> Step:
-    return lambda value: value[index:][:1] if isinstance(value, list) else ()
+def _elements(first_index: int | None, end: int | None, stride: int, value: Any) -> Iterable[Any]:
+    """Returns elements of a list. Raises IndexError for bounds outside of it, which Python's slices would move inside.
 
-
-def _part(which: slice) -> Step:
-    return lambda value: value[which] if isinstance(value, list) else ()
+    (client-go, evalArray.)
+    """
+    if not isinstance(value, list):
+        return ()
+    length = len(value)
+    low, high = (each + length if each < 0 else each for each in (first_index or 0, length if end is None else end))
+    if low != high and not (0 <= low < length and low < high <= length):
+        raise IndexError(f"{low}:{high} of {length}")
+    return value[low:high:stride]
 
 
 def _literal(text: str) -> Any:
@@ -106,8 +114,13 @@ def _walk(path: tuple[Step, ...], value: Any) -> Iterable[Any]:
 
 
 def first(path: str, obj: Any) -> Any:
-    """Returns the first value at a path; None if there is none, or if the path is not supported."""
-    return next(iter(_walk(steps(path), obj)), None) if is_supported(path) else None
+    """Returns the first value at a path; None if there is none, as for an index that a list does not have, or if the
+    path is not supported.
+    """
+    try:
+        return next(iter(_walk(steps(path), obj)), None)
+    except (IndexError, ValueError):
+        return None
 
 
 def is_supported(path: str) -> bool:
