@@ -26,6 +26,7 @@ from kdns.controlplane.storage.watch import Subscription
 
 START_S = 1_700_000_000.0
 STEPS_MAX = 5000
+_CONFLICT = 409
 
 
 def template(image: str = "i:1", **labels: str) -> Json:
@@ -189,7 +190,7 @@ class Workbench:
                     self.watch(controller.name, action)
                 self._write(action)
         except StatusError as error:
-            event = controller.failed(Request(task[1], 0), error)
+            event = controller.failed(Request(task[1], 0), action, error) if error.code != _CONFLICT else None
             self.events += [event] if event else []
             self._later[task] = self.now_s + 1.0
         else:

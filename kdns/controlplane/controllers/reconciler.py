@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from kdns.cluster.objects import Key
+from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import Json, Kind
 
 Name: TypeAlias = tuple[str, ...]
@@ -51,6 +52,10 @@ class Action:
     obj: Json
     subresource: str = ""
     options: Json | None = None
+
+    def creates(self, kind: Kind) -> bool:
+        """Returns whether the write is a creation of an object of this kind."""
+        return self.verb == "create" and self.kind is kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,10 @@ class Reconciler(ABC):
     def reconcile(self, request: Request) -> Result:
         """Returns the writes and Events for a request."""
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns the Event of a failed write, by default none; the manager retries in any case."""
-        del request, error
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns the Event of a refused write, by default none; the manager retries in any case.
+
+        Conflicts, and creations in a terminating namespace, are not reported here.
+        """
+        del request, action, error
         return None

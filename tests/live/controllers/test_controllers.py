@@ -15,8 +15,23 @@ from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, EVENT, NAMESPACE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.meta.errors import StatusError, conflict, forbidden
+from kdns.controlplane.meta.kinds import (
+    DAEMON_SET,
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    EVENT,
+    JOB,
+    NAMESPACE,
+    NODE,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SERVICE,
+    STATEFUL_SET,
+    Json,
+    Kind,
+)
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
@@ -370,3 +385,86 @@ async def test_others_have_their_turns_while_a_large_namespace_goes(cluster: Clu
     with pytest.raises(StatusError, match="not found"):
         cluster.api.get(Request(NAMESPACE, "", "large"))
     assert not cluster.api.list(Request(ENDPOINT_SLICE, "large")).stored
+
+
+TEMPLATE: Json = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "web"}]},
+}
+WORKLOAD: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
+ONCE: Json = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
+REFUSED = forbidden(POD, "web", "no more today")
+CONFLICT = conflict(POD, "web", "changed")
+WARNINGS: list[tuple[Kind, Json, str, StatusError, set[str]]] = [
+    # workload, spec, refused write, error, reasons of its Warnings
+    *(
+        row
+        for kind, spec in (
+            (REPLICATION_CONTROLLER, {"selector": {"app": "web"}, "template": TEMPLATE}),
+            (REPLICA_SET, WORKLOAD),
+            (STATEFUL_SET, {**WORKLOAD, "serviceName": "web"}),
+            (DAEMON_SET, WORKLOAD),
+            (JOB, ONCE),
+        )
+        for row in (
+            (kind, spec, "create", REFUSED, {"FailedCreate"}),
+            (kind, spec, "create", CONFLICT, set[str]()),
+            (kind, spec, "update", REFUSED, set[str]()),
+            (kind, spec, "update", CONFLICT, set[str]()),
+        )
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "verb", "error", "reasons"), WARNINGS)
+async def test_only_a_refused_pod_is_a_warning_of_its_workload(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+    spec: Json,
+    verb: str,
+    error: StatusError,
+    reasons: set[str],
+) -> None:
+    real, refusals, accepted = getattr(cluster.api, verb), iter([error] * 3), asyncio.Event()
+
+    def write(request: Request, obj: Json) -> StoredObject:
+        is_meant = request.kind is (POD if verb == "create" else kind)
+        if is_meant and (refusal := next(refusals, None)):
+            raise refusal
+        stored: StoredObject = real(request, obj)
+        if is_meant:
+            accepted.set()
+        return stored
+
+    cluster.make(kind, {"metadata": {"name": "web"}, "spec": spec})
+    monkeypatch.setattr(cluster.api, verb, write)
+    await asyncio.wait_for(accepted.wait(), 60)
+    await cluster.settled()
+    events = cluster.api.list(Request(EVENT)).items
+    found = {each["reason"] for each in events if each["type"] == "Warning"}
+    assert found == reasons
+
+
+async def test_a_terminating_namespace_leaves_no_count_of_failures(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refusals, ended = cluster.api.create, iter([REFUSED, REFUSED]), asyncio.Event()
+
+    def create(request: Request, obj: Json) -> StoredObject:
+        if request.kind is POD:
+            if (error := next(refusals, namespace_ends)) is namespace_ends:
+                ended.set()
+            raise error
+        return real(request, obj)
+
+    cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "x", "finalizers": ["example.com/hold"]}})
+    cluster.api.delete(Request(NAMESPACE, "", "x"))
+    with pytest.raises(StatusError) as raised:
+        cluster.api.create(Request(POD, "x"), pod())
+    namespace_ends = raised.value
+    monkeypatch.setattr(cluster.api, "create", create)
+    cluster.make(REPLICA_SET, {"metadata": {"name": "web"}, "spec": WORKLOAD})
+    await asyncio.wait_for(ended.wait(), 60)
+    await cluster.settled()
+    assert cluster.controllers._failures == {}  # noqa: SLF001 - what nobody reads must not grow

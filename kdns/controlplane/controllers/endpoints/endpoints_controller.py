@@ -28,6 +28,7 @@ from kdns.controlplane.controllers.endpoints.pod_endpoints import (
 from kdns.controlplane.controllers.endpoints.service_index import PodViews, ServiceIndex
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.conditions import is_ready
+from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
 from kdns.controlplane.resources.pod.pod import pod_ips
 from kdns.controlplane.resources.service.spec import ip_families, spec_of
@@ -94,15 +95,13 @@ class EndpointsController(Reconciler):
             self._next_s[key] = request.now_s + PAUSE_S
         return Result((Action("update" if existing else "create", ENDPOINTS, desired),)) if desired else Result()
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
         """Returns FailedToCreateEndpoint or FailedToUpdateEndpoint."""
-        key = request.key
-        existing, where = self._index.endpoints.get(key), "/".join(request.name)
-        about = existing or {"metadata": {"name": key[1], "namespace": key[0]}}
-        reason, message = "FailedToCreateEndpoint", f"Failed to create endpoint for service {where}: {error}"
-        if existing:
-            reason, message = "FailedToUpdateEndpoint", f"Failed to update endpoint {where}: {error}"
-        return Event(ENDPOINTS, about, "Warning", reason, message)
+        where = "/".join(request.name)
+        reason, message = "FailedToUpdateEndpoint", f"Failed to update endpoint {where}: {error}"
+        if action.verb == "create":
+            reason, message = "FailedToCreateEndpoint", f"Failed to create endpoint for service {where}: {error}"
+        return Event(ENDPOINTS, action.obj, "Warning", reason, message)
 
 
 def _is_managed(existing: Json) -> bool:

@@ -55,15 +55,13 @@ class EndpointSliceController(Reconciler):
             events.append(_failed_slices(service, f"[{', '.join(skipped)}]" if len(skipped) > 1 else skipped[0]))
         return Result(plan.actions, events)
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
         """Returns FailedToUpdateEndpointSlices for the Service."""
-        key = request.key
-        service = self._index.services.get(key)
+        service = self._index.services.get(request.key)
         if service is None:
             return None
-        name = (error.details or {}).get("name", "") if isinstance(error, StatusError) else ""
-        stored = (key[0], name) in self._index.slices
-        what = f"update {name} EndpointSlice" if stored else "create EndpointSlice"
+        name = "" if action.verb == "create" else f" {action.obj['metadata']['name']}"
+        what = f"{action.verb}{name} EndpointSlice"
         return _failed_slices(service, f"failed to {what} for Service {'/'.join(request.name)}: {error}")
 
 

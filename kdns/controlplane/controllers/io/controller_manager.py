@@ -72,6 +72,7 @@ class ControllerManager:
         self._subscriptions: dict[Kind, Subscription] = {}
         self._deletions_failed = 0
         self._making: Making | None = None
+        self._action: Action | None = None
         self._unrecorded: deque[tuple[str, Event]] = deque()
         self._scheduled = self._closed = self._has_events = False
 
@@ -267,8 +268,10 @@ class ControllerManager:
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
             waiting.cancel()
+        self._action = None
         result = controller.reconcile(Request(name, self._now_s()))
         for action in result.actions:
+            self._action = action
             if self._is_large(action):
                 making = asyncio.get_running_loop().create_task(self._write_in_thread(index, action))
                 yield making
@@ -286,15 +289,18 @@ class ControllerManager:
     def _failed(self, task: Task, error: Exception) -> None:
         controller, name = self._controllers[task[0]], "/".join(task[1])
         if is_namespace_terminating(error):
+            self._failures.pop(task, None)
             log.debug("controller stops", controller=controller.name, request=name, reason=str(error))
             return
         failures = self._failures[task] = self._failures.get(task, 0) + 1
         delay_s = _retry_s(failures)
-        write = log.debug if isinstance(error, StatusError) and error.code == _CONFLICT else log.warning
+        is_conflict = isinstance(error, StatusError) and error.code == _CONFLICT
+        write = log.debug if is_conflict else log.warning
         write("controller retries", controller=controller.name, request=name, reason=str(error), delay_s=delay_s)
-        event = controller.failed(Request(task[1], self._now_s()), error)
-        if event:
-            self._note(controller, event)
+        if self._action and isinstance(error, StatusError) and not is_conflict:
+            event = controller.failed(Request(task[1], self._now_s()), self._action, error)
+            if event:
+                self._note(controller, event)
         self._reconcile_later(task, delay_s)
 
     def _reconcile_later(self, task: Task, delay_s: float) -> None:

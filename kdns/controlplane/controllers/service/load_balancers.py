@@ -20,7 +20,6 @@ from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import Address, parse_address
 
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
-_CONFLICT = 409
 
 
 def wants_address(service: Json) -> bool:
@@ -109,13 +108,11 @@ class LoadBalancers(Reconciler):
             self._waiting.pop(key, None)
         return Result(actions, events)
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns SyncLoadBalancerFailed; no Event for conflicts."""
-        namespace, name = request.name
-        service = self._services.get((namespace, name))
-        if service is None or (isinstance(error, StatusError) and error.code == _CONFLICT):
-            return None
-        return _failure(service, f"failed to update load balancer status: {error}")
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns SyncLoadBalancerFailed."""
+        del action
+        service = self._services.get(request.key)
+        return _failure(service, f"failed to update load balancer status: {error}") if service else None
 
     def _released(self, service: Json, events: list[Event]) -> Result:
         """Removes the address, then the finalizer, which lets a terminating Service be deleted."""

@@ -94,10 +94,11 @@ class ServiceCidrs(Reconciler):
             return _update(obj, metadata={**obj["metadata"], "finalizers": rest})
         return Result()
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns KubernetesServiceCIDRError; no Event for conflicts."""
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns KubernetesServiceCIDRError."""
+        del action, error
         obj = self._cidrs.get(request.name[0])
-        if obj is None or _is_conflict(error):
+        if obj is None:
             return None
         message = "The ServiceCIDR Status can not be set to Ready=True"
         return Event(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
@@ -125,10 +126,6 @@ def _holds(network: Network, version: int, number: int) -> bool:
     """Returns whether a Service could have this address of the network."""
     last = int(network.broadcast_address) - (1 if version == 4 else 0)
     return network.version == version and int(network.network_address) < number <= last
-
-
-def _is_conflict(error: Exception) -> bool:
-    return isinstance(error, StatusError) and error.code == 409
 
 
 def _update(obj: Json, **changes: Json) -> Result:
@@ -180,11 +177,9 @@ class DefaultServiceCidr(Reconciler):
         event = Event(SERVICE_CIDR, self._stored, "Warning", "KubernetesDefaultServiceCIDRInconsistent", message)
         return Result(events=(event,))
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns KubernetesDefaultServiceCIDRError; no Event for conflicts."""
-        _ = request
-        if _is_conflict(error):
-            return None
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns KubernetesDefaultServiceCIDRError."""
+        del request, action
         if self._stored is None:
             about = default_service_cidr(self._config)
             message = "The default ServiceCIDR can not be created"

@@ -111,10 +111,10 @@ class DaemonSets(Reconciler):
         requeue_after_s = min((wait for wait in waits if wait), default=None)
         return Result([*actions, *steps, *surplus], events, requeue_after_s)
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns FailedCreate; no Event for conflicts."""
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns FailedCreate for a Pod."""
         owner = self._index.all.get(request.key)
-        if owner is None or not isinstance(error, StatusError) or error.code == 409:
+        if owner is None or not action.creates(POD):
             return None
         return Event(DAEMON_SET, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
 

@@ -25,6 +25,7 @@ from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, WorkloadI
 from kdns.controlplane.controllers.workloads.pods import Suffix, generated_names, is_active, new_pod
 from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.conditions import is_ready, is_true, set_condition
+from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.human_duration import seconds_of
 from kdns.controlplane.meta.kinds import JOB, POD, Json
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
@@ -93,10 +94,12 @@ class Jobs(Reconciler):
             for index in active_job.free_indexes(missing)
         ]
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns FailedCreate."""
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns FailedCreate for a Pod."""
         job = self._index.all.get(request.key)
-        return Event(JOB, job, "Warning", "FailedCreate", f"Error creating: {error}") if job else None
+        if job is None or not action.creates(POD):
+            return None
+        return Event(JOB, job, "Warning", "FailedCreate", f"Error creating: {error.message}")
 
 
 class _ActiveJob:

@@ -39,7 +39,6 @@ from kdns.controlplane.storage.object_meta import is_terminating, key_of, timest
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
-_FORBIDDEN = 403
 
 Rank: TypeAlias = tuple[bool, int, bool, int, int, float, int, float, str]
 
@@ -90,13 +89,11 @@ class ReplicaSets(Reconciler):
             events += more[1]
         return Result(actions, events, requeue_after_s)
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns FailedCreate and sets ReplicaFailure; no Event for conflicts and terminating namespaces."""
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns FailedCreate for a Pod, and sets ReplicaFailure."""
         key = request.key
         owner = self._index.all.get(key)
-        if owner is None or not isinstance(error, StatusError) or error.code == 409:
-            return None
-        if error.code == _FORBIDDEN and "being terminated" in error.message:
+        if owner is None or not action.creates(POD):
             return None
         self._failures[key] = error.message
         return Event(self._kind, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")

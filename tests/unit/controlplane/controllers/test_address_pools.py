@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kdns.cli.flags import address_ranges
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.reconciler import Change, Request
+from kdns.controlplane.controllers.reconciler import Action, Change, Request
 from kdns.controlplane.controllers.service.load_balancers import FINALIZER, LoadBalancers, ingress_of
 from kdns.controlplane.meta.cluster_config import AddressRange
-from kdns.controlplane.meta.errors import StatusError, conflict
+from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.errors import InputError
 
@@ -185,13 +185,14 @@ def test_events_of_a_life() -> None:
     assert world.services == {}
 
 
-def test_refused_writes_are_told_but_conflicts() -> None:
+def test_refused_writes_are_told() -> None:
     world = World()
     world.put("a", service())
-    told = world.controller.failed(Request(("x", "a"), 0), StatusError(422, "Invalid", "no"))
+    told = world.controller.failed(
+        Request(("x", "a"), 0), Action("update", SERVICE, service(), "status"), StatusError(422, "Invalid", "no")
+    )
     assert told
     assert told.message == "Error syncing load balancer: failed to update load balancer status: no"
-    assert world.controller.failed(Request(("x", "a"), 0), conflict(SERVICE, "a", "changed")) is None
 
 
 STEPS = st.lists(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from desired_endpoints import desired_endpoints
 
@@ -11,7 +13,7 @@ from kdns.controlplane.controllers.endpoints.mirroring_controller import Mirrori
 from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.endpoints.slice_reconciler import CONTROLLER
 from kdns.controlplane.controllers.endpoints.trigger_time_tracker import TriggerTimeTracker
-from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
+from kdns.controlplane.controllers.reconciler import Action, Change, Reconciler, Request
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 
@@ -109,11 +111,19 @@ LABELS = {"kubernetes.io/service-name": "svc", "endpointslice.kubernetes.io/mana
 SLICE = {"metadata": {"name": "svc-1", "namespace": "x", "labels": LABELS}}
 EXISTING = {"metadata": {"name": "svc", "namespace": "x"}}
 FAILURES = [
-    # controller, what there is, about, reason, message
-    (EndpointsController, [], "Endpoints", "FailedToCreateEndpoint", "Failed to create endpoint for service x/svc: no"),
+    # controller, what there is, refused write, about, reason, message
+    (
+        EndpointsController,
+        [],
+        "create",
+        "Endpoints",
+        "FailedToCreateEndpoint",
+        "Failed to create endpoint for service x/svc: no",
+    ),
     (
         EndpointsController,
         [(ENDPOINTS, EXISTING)],
+        "update",
         "Endpoints",
         "FailedToUpdateEndpoint",
         "Failed to update endpoint x/svc: no",
@@ -121,6 +131,7 @@ FAILURES = [
     (
         EndpointSliceController,
         [(SERVICE, service())],
+        "create",
         "Service",
         "FailedToUpdateEndpointSlices",
         "Error updating Endpoint Slices for Service x/svc: failed to create EndpointSlice for Service x/svc: no",
@@ -128,6 +139,7 @@ FAILURES = [
     (
         EndpointSliceController,
         [(SERVICE, service()), (ENDPOINT_SLICE, SLICE)],
+        "update",
         "Service",
         "FailedToUpdateEndpointSlices",
         "Error updating Endpoint Slices for Service x/svc: failed to update svc-1 EndpointSlice for Service x/svc: no",
@@ -135,22 +147,25 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("made", "objects", "about", "reason", "message"), FAILURES)
+@pytest.mark.parametrize(("made", "objects", "verb", "about", "reason", "message"), FAILURES)
 def test_refused_writes(
     made: type[EndpointsController | EndpointSliceController],
     objects: list[tuple[Kind, Json]],
+    verb: Literal["create", "update"],
     about: str,
     reason: str,
     message: str,
 ) -> None:
-    event = learnt(made(ServiceIndex()), *objects).failed(Request(("x", "svc"), 0), REFUSED)
+    action = Action(verb, *objects[-1] if objects else (ENDPOINTS, EXISTING))
+    event = learnt(made(ServiceIndex()), *objects).failed(Request(("x", "svc"), 0), action, REFUSED)
     assert event
     assert (event.kind.kind, event.type, event.reason, event.message) == (about, "Warning", reason, message)
 
 
 def test_of_services_that_are_gone_nothing_is_told() -> None:
-    assert EndpointSliceController(ServiceIndex()).failed(Request(("x", "svc"), 0), REFUSED) is None
-    assert MirroringController(ServiceIndex()).failed(Request(("x", "svc"), 0), REFUSED) is None
+    request, action = Request(("x", "svc"), 0), Action("create", ENDPOINT_SLICE, SLICE)
+    assert EndpointSliceController(ServiceIndex()).failed(request, action, REFUSED) is None
+    assert MirroringController(ServiceIndex()).failed(request, action, REFUSED) is None
 
 
 def test_pods_on_unknown_nodes_are_told_of() -> None:

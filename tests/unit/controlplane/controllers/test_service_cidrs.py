@@ -10,7 +10,7 @@ from ipaddress import ip_network
 import pytest
 from stepping import Stepper
 
-from kdns.controlplane.controllers.reconciler import Change, Request
+from kdns.controlplane.controllers.reconciler import Action, Change, Request
 from kdns.controlplane.controllers.service.service_cidrs import BLOCKED, FINALIZER, DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
@@ -277,23 +277,22 @@ def test_going_through_status_is_not_going_through_spec() -> None:
     assert again["status"]["conditions"], "status is not changed through the object itself"
 
 
-def test_writes_that_are_refused_are_told_unless_somebody_else_wrote() -> None:
+def test_writes_that_are_refused_are_told() -> None:
     made = cluster("10.0.0.0/28", "fd00::/120")
     default, cidrs = DefaultServiceCidr(made.config), ServiceCidrs()
-    broken, outdated = StatusError(500, "InternalError", "no"), StatusError(409, "Conflict", "changed")
-    stored = made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))
-    told = default.failed(Request(("kubernetes",), 0), broken)
+    broken, stored = StatusError(500, "InternalError", "no"), made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))
+    write = Action("update", SERVICE_CIDR, stored)
+    told = default.failed(Request(("kubernetes",), 0), write, broken)
     assert told
     assert told.message == "The default ServiceCIDR can not be created"
     for controller in (default, cidrs):
         controller.observe(Change(SERVICE_CIDR, ("", "kubernetes"), stored, 1))
-        assert controller.failed(Request(("kubernetes",), 0), outdated) is None
-    told = default.failed(Request(("kubernetes",), 0), broken)
+    told = default.failed(Request(("kubernetes",), 0), write, broken)
     assert told
     assert told.message == (
         "The default ServiceCIDR can not be upgraded from 10.0.0.0/28 to dual stack [10.0.0.0/28 fd00::/120] : no"
     )
-    told = cidrs.failed(Request(("kubernetes",), 0), broken)
+    told = cidrs.failed(Request(("kubernetes",), 0), write, broken)
     assert told
     assert (told.reason, told.message) == (
         "KubernetesServiceCIDRError",

@@ -59,7 +59,6 @@ from kdns.controlplane.resources.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating, key_of
 
 _MIN_WAIT_S = 1.0
-_CONFLICT = 409
 
 
 class Deployments(Reconciler):
@@ -123,12 +122,10 @@ class Deployments(Reconciler):
         requeue_after_s = None if left_s is None else left_s + _MIN_WAIT_S
         return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events, requeue_after_s)
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns ReplicaSetCreateError if the new ReplicaSet does not exist; no Event for other writes."""
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns ReplicaSetCreateError."""
         deployment = self._index.all.get(request.key)
-        if deployment is None or not isinstance(error, StatusError) or error.code == _CONFLICT:
-            return None
-        if any(same_template(each, deployment) for each in self._index.parts[REPLICA_SET].of(deployment)):
+        if deployment is None or not action.creates(REPLICA_SET):
             return None
         message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
         return Event(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)

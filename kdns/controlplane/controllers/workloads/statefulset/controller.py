@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.reconciler import (
     Action,
     Change,
@@ -51,7 +50,6 @@ class StatefulSets(Reconciler):
     def __init__(self) -> None:
         self._index = WorkloadIndex(STATEFUL_SET, POD, CONTROLLER_REVISION)
         self._claims = Dependents()
-        self._creating: dict[Key, str] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
         """Returns the set, or that of a Pod or ControllerRevision. PersistentVolumeClaims are only indexed."""
@@ -59,8 +57,6 @@ class StatefulSets(Reconciler):
         if kind == CLAIM:
             self._claims.apply(key, obj)
             return ()
-        if kind == STATEFUL_SET and obj is None:
-            self._creating.pop(key, None)
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request) -> Result:
@@ -84,13 +80,9 @@ class StatefulSets(Reconciler):
         )
         step = Step(owner, revision_history, revision_history.update, current, request.now_s)
         step.pods = {ordinal: pod for pod in pods if (ordinal := ordinal_of(pod, owner)) is not None}
-        self._creating.pop(key, None)
         status = status_of(step)
         actions = status_update(STATEFUL_SET, owner, status)
         self._run(step)
-        created = [action for action in step.actions if action.verb == "create" and action.kind == POD]
-        if created:
-            self._creating[key] = created[0].obj["metadata"]["name"]
         live = {
             revision_history.update["metadata"]["name"],
             current["metadata"]["name"],
@@ -102,13 +94,12 @@ class StatefulSets(Reconciler):
         requeue_after_s = min((wait for wait in waits if wait), default=None)
         return Result([*actions, *step.actions, *surplus], step.events, requeue_after_s)
 
-    def failed(self, request: Request, error: Exception) -> Event | None:
-        """Returns FailedCreate for a Pod; no Event for conflicts."""
-        key = request.key
-        owner, pod = self._index.all.get(key), self._creating.get(key)
-        if owner is None or pod is None or not isinstance(error, StatusError) or error.code == 409:
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns FailedCreate for a Pod."""
+        owner = self._index.all.get(request.key)
+        if owner is None or not action.creates(POD):
             return None
-        name = owner["metadata"]["name"]
+        name, pod = owner["metadata"]["name"], action.obj["metadata"]["name"]
         message = f"create Pod {pod} in StatefulSet {name} failed error: {error.message}"
         return Event(STATEFUL_SET, owner, "Warning", "FailedCreate", message)
 
