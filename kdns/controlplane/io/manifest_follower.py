@@ -35,9 +35,6 @@ BATCH = 50
 
 FIELD_MANAGER = "kdns-manifests"
 
-KEPT_METADATA = ("name", "namespace", "labels", "annotations")
-"""The metadata of an object that is created again."""
-
 
 _BACKGROUND: Json = {"propagationPolicy": "Background"}
 """Dependents are deleted too, as with `kubectl delete`."""
@@ -209,7 +206,7 @@ class ManifestFollower:
             obj = merged(kind, before, to_apply)
             live = before
             if obj != before:
-                live, verb = self._changed(manifest, before, obj, to_apply)
+                live, verb = self._changed(manifest, obj, to_apply)
         if "status" in kind.subresources:
             status = merged(kind, before | {"status": live.get("status")}, to_apply).get("status", {})
             if status != live.get("status", {}):
@@ -241,23 +238,22 @@ class ManifestFollower:
             obj = merged(kind, before, obj)
             self._api.update(Request(kind, namespace, name, manager=FIELD_MANAGER, dry_run=True), obj)
 
-    def _changed(self, manifest: Manifest, before: Json, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
-        """Updates the object; deletes and creates it if the update is refused for immutable fields only."""
-        kind, namespace, name = manifest.key
+    def _changed(self, manifest: Manifest, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
+        """Updates the object; deletes and creates it if the update is refused for immutable fields only.
+
+        A creation that would be refused deletes nothing.
+        """
+        request = Request(*manifest.key, manager=FIELD_MANAGER)
         try:
-            return self._api.update(Request(kind, namespace, name, manager=FIELD_MANAGER), obj).obj, "configured"
+            return self._api.update(request, obj).obj, "configured"
         except StatusError as error:
             if not error.is_about_immutable_fields:
                 raise
-        deleted = self._api.delete(Request(kind, namespace, name), options={**_BACKGROUND, "gracePeriodSeconds": 0}).obj
-        if (deleted.get("metadata") or {}).get("deletionTimestamp"):  # it has finalizers
+        self._api.registry.check_successor(request, self._api.find(request), to_apply)
+        self._api.delete(request, options={**_BACKGROUND, "gracePeriodSeconds": 0})
+        if self._api.store.get(request.kind, request.key):  # it has finalizers
             raise BeingDeletedError(manifest)
-        try:
-            return self._api.create(Request(kind, namespace, manager=FIELD_MANAGER), to_apply).obj, "replaced"
-        except StatusError:
-            identity = {field: before["metadata"][field] for field in KEPT_METADATA if field in before["metadata"]}
-            self._api.create(Request(kind, namespace, manager=FIELD_MANAGER), before | {"metadata": identity})
-            raise
+        return self._api.create(request, to_apply).obj, "replaced"
 
     def _delete(self, key: Key) -> bool:
         kind, namespace, name = key

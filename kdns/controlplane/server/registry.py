@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 from kdns.cluster.objects import Key
@@ -111,8 +112,13 @@ class Registry:
             ).items:  # a release without owned objects may have stored them
                 self._accompany(kind, version.key, None, version)
 
-    def create(self, request: Request, obj: Json, entries: Entries | None = None) -> StoredObject:
-        """Stores a new object; `entries` are its managedFields if they are known. A dry run returns the object only."""
+    def create(
+        self, request: Request, obj: Json, entries: Entries | None = None, instead_of: StoredObject | None = None
+    ) -> StoredObject:
+        """Stores a new object; `entries` are its managedFields if they are known. A dry run returns the object only.
+
+        With `instead_of`, a dry run is one of a cluster without that object.
+        """
         kind, namespace, dry_run = request.kind, request.space, request.dry_run
         strategy, txn = self.kinds.strategy(kind, request.served_version), Transaction()
         obj = _serialized(kind, obj)
@@ -129,7 +135,7 @@ class Registry:
         key = listing.key(kind, namespace, name)
 
         def refuse_existing() -> None:
-            if exists := self.store.get(kind, key):
+            if (exists := self.store.get(kind, key)) and exists is not instead_of:
                 is_terminating = object_meta.is_terminating(exists.obj)
                 raise already_exists(kind, name, is_generated=is_generated, is_terminating=is_terminating)
 
@@ -142,7 +148,7 @@ class Registry:
             return version
 
         try:
-            self._allocate(kind, new, None, txn, dry_run=dry_run)
+            self._allocate(kind, new, None, txn, dry_run=dry_run and not instead_of)
             if strategy.first_status:
                 new = {**new, "status": strategy.first_status(new)}
             self._check(kind, new, strategy.validate(new, None))
@@ -155,6 +161,22 @@ class Registry:
             raise
         self.in_turn(txn.revert)
         return draft.without_revision()
+
+    def check_successor(self, request: Request, version: StoredObject, obj: Json) -> None:
+        """Raises the error of a creation of the object after a deletion of the stored one, and stores nothing."""
+        owned_objects = self.kinds[version.kind].owned_objects
+        names = sorted(owned_objects.names(version.obj)) if owned_objects else ()
+        owned = (self.store.get(owned_objects.kind, ("", name)) for name in names) if owned_objects else ()
+        released = [version, *filter(None, owned)]
+        for each in released:
+            if deleted := self.kinds[each.kind].deleted:
+                deleted(self.services, each.obj)
+        try:
+            self.create(replace(request, dry_run=True), obj, instead_of=version)
+        finally:
+            for each in released:
+                if restored := self.kinds[each.kind].restored:
+                    restored(self.services, each)
 
     def update(
         self, request: Request, version: StoredObject, obj: Json, entries: Entries | None = None

@@ -11,7 +11,7 @@ import pytest
 from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE
+from kdns.controlplane.meta.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
@@ -203,8 +203,24 @@ async def test_a_finalizer_delays_the_service_that_is_made_anew(api: Api, tmp_pa
     assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.201"
 
 
-async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
-    api: Api, tmp_path: Path, problems: list[str]
+async def test_what_is_made_anew_may_keep_its_numbers(api: Api, tmp_path: Path, problems: list[str]) -> None:
+    path = tmp_path / "web.yaml"
+    text = FIXED.replace("spec:\n", "spec:\n  type: NodePort\n").replace("port: 80", "port: 80\n    nodePort: 30080")
+    path.write_text(text)
+    follows = follower(api, tmp_path, problems)
+    await follows.start()
+    path.write_text(text.replace("0.20", "0.201"))
+    await look_twice(follows)
+    made = api.get(Request(SERVICE, "default", "web"))["spec"]
+    assert (made["clusterIP"], made["ports"][0]["nodePort"], problems) == ("10.96.0.201", 30080, [])
+    assert [each["metadata"]["name"] for each in api.list(Request(IP_ADDRESS)).items] == ["10.96.0.201"]
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"), [("10.96.0.21", "already allocated"), ("192.0.2.1", "is not in the valid range")]
+)
+async def test_an_address_that_cannot_be_allocated_leaves_the_service_as_it_was(
+    api: Api, tmp_path: Path, problems: list[str], address: str, reason: str
 ) -> None:
     path = tmp_path / "web.yaml"
     path.write_text(FIXED)
@@ -212,10 +228,14 @@ async def test_an_address_that_is_taken_leaves_the_service_as_it_was(
     await follows.start()
     other = {"metadata": {"name": "other"}, "spec": {"clusterIP": "10.96.0.21", "ports": [{"port": 80}]}}
     api.create(Request(SERVICE, "default"), other)
-    path.write_text(FIXED.replace("0.20", "0.21") + "# of another length: the clock of a file system may be slow\n")
+    before = api.get(Request(SERVICE, "default", "web"))
+    path.write_text(FIXED.replace("10.96.0.20", address) + "# of another length: a file system's clock may be slow\n")
     await look_twice(follows)
-    assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.20"
-    assert "already allocated" in problems[0]
+    assert api.get(Request(SERVICE, "default", "web")) == before
+    assert reason in problems[0]
+    path.write_text(FIXED.replace("0.20", "0.201"))
+    await look_twice(follows)
+    assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.201"
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def _quantity(value: Value) -> str:
     return _text(dict(fields(_bytes(value))).get(1, b""))
 
 
-def _int_or_string(value: Value) -> int | str | None:
-    """Decodes IntOrString: type 0 is a number, 1 a text; an unset number 0 is None."""
+def _int_or_string(value: Value) -> int | str:
+    """Decodes IntOrString: type 0 is a number, by default 0, and 1 a text."""
     parts = dict(fields(_bytes(value)))
     return _text(parts.get(3, b"")) if parts.get(1) else _integer(parts.get(2, 0))
 
