@@ -104,6 +104,8 @@ async def up(options: UpOptions, output: Output) -> None:
     secrets = {"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}
     for problem in (*open_secrets(secrets), *open_folders({"--data": given.data})):
         output.warn(problem)
+    if given.token_file and not given.tls_cert:
+        output.warn("--token-file without --tls-cert: kubectl sends no token over http, so the API answers it with 401")
     corefile = await unless_stopped(in_daemon_thread(partial(dns_config, options)), stop)
     if corefile is None:
         return

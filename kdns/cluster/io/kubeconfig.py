@@ -176,7 +176,11 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
     Raises KubeconfigError for a file that is not a kubeconfig, InputError if it cannot be written.
     """
     content = kubeconfig_content(path)
-    cluster = {"server": server, **({"certificate-authority": str(Path(ca_file).absolute())} if ca_file else {})}
+    cluster: Json = {"server": server}
+    if server.startswith("http:"):
+        cluster["insecure-skip-tls-verify"] = True  # without it, the JavaScript client refuses http
+    elif ca_file:
+        cluster["certificate-authority"] = str(Path(ca_file).absolute())
     contexts = [entry.get("context") for entry in content["contexts"] if entry["name"] == OWN_NAME]
     context = contexts[0] if contexts and isinstance(contexts[0], dict) else {"namespace": "default"}
     token = token or (_PLACEHOLDER if server.startswith("https:") else "")

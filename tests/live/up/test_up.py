@@ -287,3 +287,4 @@ def test_files_that_are_open_to_all_are_warned_of(tmp_path: Path) -> None:
     with kdns_up(tmp_path, "--data", "data", "--token-file", "tokens") as running:
         running.wait_for("--token-file tokens: all users of this machine may read it .mode 0644.; run chmod 600")
         running.wait_for("--data data: all users of this machine may write there .mode 0777.; run chmod 700")
+        running.wait_for("--token-file without --tls-cert: kubectl sends no token over http")

@@ -29,6 +29,21 @@ def test_only_the_owner_reads_the_token(tmp_path: Path, was: int | None) -> None
     assert yaml.safe_load(path.read_text())["users"] == [{"name": "kdns", "user": {"token": "secret"}}]
 
 
+@pytest.mark.parametrize(
+    ("server", "ca_file", "cluster"),
+    [
+        ("http://127.0.0.1:8001", "", {"insecure-skip-tls-verify": True}),
+        ("https://127.0.0.1:8001", "/tls.pem", {"certificate-authority": "/tls.pem"}),
+        ("https://127.0.0.1:8001", "", {}),
+    ],
+)
+def test_only_http_is_insecure(tmp_path: Path, server: str, ca_file: str, cluster: dict[str, object]) -> None:
+    """@kubernetes/client-node refuses http without the field; kubectl refuses it beside an authority."""
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, server, ca_file=ca_file)
+    assert yaml.safe_load(path.read_text())["clusters"] == [{"name": "kdns", "cluster": {"server": server, **cluster}}]
+
+
 def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_kubeconfig(tmp_path, "http://127.0.0.1:8001")
@@ -58,7 +73,7 @@ def test_what_others_wrote_into_a_kubeconfig_stays(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(OTHERS)
     wanted = yaml.safe_load(OTHERS)
-    wanted["clusters"][1]["cluster"] = {"server": "http://127.0.0.1:8001"}
+    wanted["clusters"][1]["cluster"] = {"server": "http://127.0.0.1:8001", "insecure-skip-tls-verify": True}
     wanted["users"][0]["user"]["auth-provider"]["config"]["expiry"] = "2026-11-21T18:00:00Z"
     wanted["users"][1]["user"] = {}
     wanted["contexts"][1]["context"] = {"cluster": "kdns", "user": "kdns", "namespace": "shop"}
