@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kdns.controlplane.controllers.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
-from kdns.controlplane.controllers.nodes.node_status import node_labels, node_status
+from kdns.controlplane.controllers.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
 from kdns.controlplane.controllers.service.service_cidrs import upgraded
 from kdns.controlplane.meta.annotations import ZONE
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -144,11 +144,11 @@ def _owner(api: Api, address: str) -> str:
 def node(config: ClusterConfig, now: str) -> Json:
     """Returns the simulated Node, which is Ready."""
     name = config.node_name
-    labels = node_labels(name, config.platform)
+    labels = node_labels(name, config.platform, {ZONE: config.node_zone} if config.node_zone else {})
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
     cidrs = [str(network) for network in config.pod_cidrs]
     return {
-        "metadata": {"name": name, "labels": {**labels, **({ZONE: config.node_zone} if config.node_zone else {})}},
+        "metadata": {"name": name, "labels": labels, "annotations": NODE_ANNOTATIONS},
         "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
         "status": node_status({}, name, config.node_addresses, pods_max, now, config.platform),
     }

@@ -468,3 +468,60 @@ async def test_a_terminating_namespace_leaves_no_count_of_failures(
     await asyncio.wait_for(ended.wait(), 60)
     await cluster.settled()
     assert cluster.controllers._failures == {}  # noqa: SLF001 - what nobody reads must not grow
+
+
+NEW_AND_OLD = [
+    ("kubernetes.io/os", "beta.kubernetes.io/os"),
+    ("kubernetes.io/arch", "beta.kubernetes.io/arch"),
+    ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+]
+
+
+@pytest.mark.parametrize(("label", "old"), NEW_AND_OLD)
+async def test_old_labels_of_nodes_have_the_values_of_new_ones(cluster: Cluster, label: str, old: str) -> None:
+    """Manifests of before 1.14 select Nodes by them; kubelets and cloud providers set both."""
+    cluster.make(NODE, {"metadata": {"name": "other", "labels": {label: "plan9"}}})
+    cluster.make(POD, pod(nodeSelector={old: "plan9"}))
+    await cluster.settled()
+    assert cluster.api.get(Request(POD, "default", "web-1"))["spec"]["nodeName"] == "other"
+    node = cluster.api.get(Request(NODE, "", "other"))
+    node["metadata"]["labels"][label] = "inferno"
+    cluster.api.update(Request(NODE, "", "other"), node)
+    await cluster.settled()
+    assert cluster.api.get(Request(NODE, "", "other"))["metadata"]["labels"][old] == "inferno"
+
+
+async def test_a_node_has_what_its_kubelet_reports(cluster: Cluster) -> None:
+    cluster.make(NODE, {"metadata": {"name": "other"}})
+    await cluster.settled()
+    for name in ("kdns", "other"):
+        node = cluster.api.get(Request(NODE, "", name))
+        assert node["metadata"]["labels"] == {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+        }
+        assert node["metadata"]["annotations"] == {
+            "node.alpha.kubernetes.io/ttl": "0",
+            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+        }
+        resources = {"cpu", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi", "memory", "pods"}
+        assert node["status"]["capacity"].keys() == node["status"]["allocatable"].keys() == resources
+        assert node["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.0"
+
+
+async def test_a_pod_has_what_its_kubelet_reports(cluster: Cluster) -> None:
+    resources = {"limits": {"cpu": "1"}}
+    made = cluster.make(POD, pod(containers=[{"name": "main", "image": "web", "resources": resources}]))
+    await cluster.settled()
+    status = cluster.api.get(Request(POD, "default", "web-1"))["status"]
+    assert {row["observedGeneration"] for row in status["conditions"]} == {made["metadata"]["generation"]}
+    (row,) = status["containerStatuses"]
+    assert row["allocatedResources"] == {"cpu": "1"}
+    assert row["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+    assert row["containerID"].startswith("simulated://")

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.nodes.node_status import internal_ips, lacks_node_status, node_labels, node_status
+from kdns.controlplane.controllers.nodes.node_status import (
+    NODE_ANNOTATIONS,
+    internal_ips,
+    lacks_node_status,
+    node_labels,
+    node_status,
+    with_legacy_labels,
+)
 from kdns.controlplane.controllers.nodes.pod_addresses import PodAddresses
 from kdns.controlplane.controllers.nodes.pod_status import (
     gated_status,
@@ -108,13 +115,17 @@ class Kubelet(Reconciler):
 
     def _report(self, name: str, now: str) -> Result:
         node = self._nodes.get(name)
-        if node is None or not lacks_node_status(node):
+        if node is None:
             return Result()
-        labels = node["metadata"].get("labels") or {}
-        own = node_labels(name, self._config.platform)
-        if not own.keys() <= labels.keys():
-            marked = {**own, **labels}
-            return Result((Action("update", NODE, {**node, "metadata": {**node["metadata"], "labels": marked}}),))
+        metadata, is_new = node["metadata"], lacks_node_status(node)
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        wanted = node_labels(name, self._config.platform, labels) if is_new else with_legacy_labels(labels)
+        notes = {**NODE_ANNOTATIONS, **annotations} if is_new else annotations
+        if (wanted, notes) != (labels, annotations):
+            registered = {**node, "metadata": {**metadata, "labels": wanted, "annotations": notes}}
+            return Result((Action("update", NODE, registered),))
+        if not is_new:
+            return Result()
         given = node.get("status") or {}
         addresses = internal_ips(node) or self._addresses.choose()
         given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}

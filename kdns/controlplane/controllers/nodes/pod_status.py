@@ -6,6 +6,7 @@ Only missing values are set: the status of a manifest, and later writes of clien
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 
 from kdns.controlplane.meta.conditions import is_ready
 from kdns.controlplane.meta.human_duration import seconds_of
@@ -15,6 +16,8 @@ from kdns.controlplane.storage.object_meta import is_terminating
 
 _KUBELETS = frozenset({"Ready", "ContainersReady", "Initialized"})
 """Conditions of a kubelet. If a Pod already has one of them, its phase is kept."""
+_REPORTED = _KUBELETS | {"PodReadyToStartContainers", "PodScheduled"}
+"""Conditions that a kubelet writes with each status."""
 
 
 def is_waiting(pod: Json) -> bool:
@@ -33,9 +36,12 @@ def _is_changed(pod: Json) -> bool:
 
 
 def observed_status(pod: Json, status: Json) -> Json:
-    """Returns the status with the generation of the observed Pod."""
-    generation = pod["metadata"].get("generation")
-    return {**status, "observedGeneration": generation} if generation else status
+    """Returns the status with the generation of the observed Pod, also in a kubelet's conditions."""
+    observed = {"observedGeneration": pod["metadata"].get("generation")}
+    if not observed["observedGeneration"]:
+        return status
+    rows = [{**row, **(observed if row.get("type") in _REPORTED else {})} for row in status.get("conditions") or ()]
+    return {**status, **observed, **({"conditions": rows} if rows else {})}
 
 
 def lacks_status(pod: Json) -> bool:
@@ -89,7 +95,7 @@ def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: st
     given_ready = [row.get("status") == "True" for row in conditions if row.get("type") == "Ready"]
     ready = given_ready[0] if given_ready else phase == "Running"
     ips = pod_ips(pod) or (host_ips if (pod.get("spec") or {}).get("hostNetwork") else addresses)
-    debugging = _rows(_unreported(pod), now, ready=False)
+    debugging = _rows(pod, _unreported(pod), now, ready=False)
     others = {
         "initContainerStatuses": given.get("initContainerStatuses")
         or _containers(pod, "initContainers", now, ready=True),
@@ -182,16 +188,27 @@ def _conditions(given: list[Json], now: str, *, ready: bool) -> list[Json]:
 
 
 def _containers(pod: Json, field: str, now: str, *, ready: bool) -> list[Json]:
-    return _rows((pod.get("spec") or {}).get(field) or (), now, ready=ready, initial=field == "initContainers")
+    containers = (pod.get("spec") or {}).get(field) or ()
+    return _rows(pod, containers, now, ready=ready, initial=field == "initContainers")
 
 
-def _rows(containers: Iterable[Json], now: str, *, ready: bool, initial: bool = False) -> list[Json]:
+def _rows(pod: Json, containers: Iterable[Json], now: str, *, ready: bool, initial: bool = False) -> list[Json]:
     running = {"running": {"startedAt": now}}
     finished = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
-    rows = []
+    uid, rows = pod["metadata"].get("uid"), list[Json]()
     for container in containers:
         ended = initial and container.get("restartPolicy") != "Always"
-        image = container.get("image") or ""
-        row = {"name": container["name"], "image": image, "imageID": "", "ready": ready, "restartCount": 0}
-        rows.append({**row, "started": not ended, "state": finished if ended else running})
+        name, resources = container["name"], container.get("resources") or {}
+        row = {
+            "name": name,
+            "image": container.get("image") or "",
+            "imageID": "",
+            "containerID": f"simulated://{sha256(f'{uid}/{name}'.encode()).hexdigest()}",
+            "resources": resources,
+            "ready": ready,
+            "restartCount": 0,
+            "started": not ended,
+            "state": finished if ended else running,
+        }
+        rows.append(row | ({"allocatedResources": resources["requests"]} if resources.get("requests") else {}))
     return rows
