@@ -16,8 +16,10 @@ from kdns.controlplane.controllers.io.controller_manager import ControllerManage
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError, conflict, forbidden
+from kdns.controlplane.meta.inert import CRON_JOB, INERT
 from kdns.controlplane.meta.kinds import (
     DAEMON_SET,
+    DEPLOYMENT,
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
@@ -40,6 +42,7 @@ from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import StoredObject
 
 NOW = "2026-01-01T00:00:00Z"
+POD_TEMPLATE = next(kind for kind in INERT if kind.kind == "PodTemplate")
 
 
 def choose(n: int) -> int:
@@ -525,3 +528,51 @@ async def test_a_pod_has_what_its_kubelet_reports(cluster: Cluster) -> None:
     assert row["allocatedResources"] == {"cpu": "1"}
     assert row["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
     assert row["containerID"].startswith("simulated://")
+
+
+NETWORKED: Json = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "hostNetwork": True,
+        "serviceAccount": "robot",
+        "containers": [
+            {
+                "name": "main",
+                "image": "web",
+                "ports": [{"containerPort": 80}],
+                "resources": {"limits": {"cpu": "1"}},
+                "readinessProbe": {"grpc": {"port": 80}},
+            }
+        ],
+    },
+}
+SELECTED: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": NETWORKED}
+ONCE_NETWORKED: Json = {"template": {**NETWORKED, "spec": {**NETWORKED["spec"], "restartPolicy": "Never"}}}
+TEMPLATES: list[tuple[Kind, Json]] = [
+    (POD_TEMPLATE, {"template": NETWORKED}),
+    (REPLICATION_CONTROLLER, {"spec": {"template": NETWORKED}}),
+    (REPLICA_SET, {"spec": SELECTED}),
+    (DEPLOYMENT, {"spec": SELECTED}),
+    (STATEFUL_SET, {"spec": {**SELECTED, "serviceName": "web"}}),
+    (DAEMON_SET, {"spec": SELECTED}),
+    (JOB, {"spec": ONCE_NETWORKED}),
+    (CRON_JOB, {"spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": ONCE_NETWORKED}}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "obj"), TEMPLATES, ids=[kind.kind for kind, _ in TEMPLATES])
+async def test_requests_and_host_ports_are_filled_in_in_pods_only(cluster: Cluster, kind: Kind, obj: Json) -> None:
+    made = cluster.make(kind, {"metadata": {"name": "web"}, **obj})
+    template = made.get("template") or made["spec"].get("template") or made["spec"]["jobTemplate"]["spec"]["template"]
+    await cluster.settled()
+    pods = [each["spec"] for each in cluster.api.list(Request(POD)).items]
+    for spec in (template["spec"], *pods):
+        assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("robot", "robot")
+        assert spec["containers"][0]["readinessProbe"]["grpc"] == {"port": 80, "service": ""}
+    (container,) = template["spec"]["containers"]
+    assert container["resources"] == {"limits": {"cpu": "1"}}
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert len(pods) == (kind not in {POD_TEMPLATE, CRON_JOB})
+    for spec in pods:
+        assert spec["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+        assert spec["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.storage.object_meta import with_metadata_of
 
@@ -13,20 +15,49 @@ _SPEC: Json = {
 }
 _PROBE: Json = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _FILE_MODE = 0o644
+_VOLUMES: dict[str, Json] = {
+    **{source: {"defaultMode": _FILE_MODE} for source in ("secret", "configMap", "downwardAPI", "projected")},
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+"""Source of a volume → its defaults."""
+
+_API_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_API_FILES: Json = {
+    "defaultMode": _FILE_MODE,
+    "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {
+            "downwardAPI": {
+                "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+            }
+        },
+    ],
+}
+_RUN = ("initContainers", "containers")
 
 
 def default_pod(obj: Json) -> Json:
-    """Returns a copy of the Pod with its defaults."""
+    """Returns a copy of the Pod with its defaults: those of templates, and host ports, requests and service links."""
     pod = default_pod_template(obj)
-    return {**pod, "spec": {"enableServiceLinks": True, **pod["spec"]}, **_addresses(obj.get("status") or {})}
+    spec = {"enableServiceLinks": True, **pod["spec"]}
+    for field in _RUN:
+        if field in spec:
+            spec[field] = [_own(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
+    return {**pod, "spec": spec, **_addresses(obj.get("status") or {})}
 
 
 def admitted(pod: Json, old: Json | None) -> Json:
-    """Returns a Pod after admission: service account of a new Pod, priority, tolerations of five minutes for failed
-    nodes.
+    """Returns a Pod after admission: service account of a new Pod and the files by which its containers reach the API,
+    priority, tolerations of five minutes for failed nodes.
+
+    Differs: automountServiceAccountToken of the ServiceAccount itself has no effect.
     """
     given = pod["spec"]
-    account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
     tolerations = given.get("tolerations") or []
     known = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
     failing = [
@@ -39,8 +70,38 @@ def admitted(pod: Json, old: Json | None) -> Json:
         priority = {field: value for field in priority if (value := old["spec"].get(field)) is not None}
     spec = {**priority, **given, "tolerations": [*tolerations, *failing]}
     if not old:
-        spec |= {"serviceAccountName": account, "serviceAccount": account}
+        account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
+        spec = _with_account({**spec, "serviceAccountName": account})
+        if spec.get("automountServiceAccountToken") is not False:
+            spec = _with_api_access(spec, f"{crc32(str(pod['metadata'].get('uid')).encode()):08x}"[:5])
     return {**pod, "spec": spec}
+
+
+def _with_account(spec: Json) -> Json:
+    """Makes both names of the service account equal; serviceAccountName takes precedence."""
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    return {**spec, "serviceAccountName": account, "serviceAccount": account} if account else spec
+
+
+def _with_api_access(spec: Json, suffix: str) -> Json:
+    """Mounts the token of the service account in each container that has nothing there yet."""
+    volume, added = f"kube-api-access-{suffix}", dict[str, list[Json]]()
+    for field in _RUN:
+        containers: list[Json] = spec.get(field) or []
+        mounts = [container.get("volumeMounts") or [] for container in containers]
+        if any(all(mount.get("mountPath") != _API_MOUNT for mount in each) for each in mounts):
+            mount = {"name": volume, "readOnly": True, "mountPath": _API_MOUNT}
+            added[field] = [
+                container
+                if any(other.get("mountPath") == _API_MOUNT for other in each)
+                else {**container, "volumeMounts": [*each, mount]}
+                for container, each in zip(containers, mounts, strict=True)
+            ]
+    return (
+        {**spec, **added, "volumes": [*(spec.get("volumes") or ()), {"name": volume, "projected": _API_FILES}]}
+        if added
+        else spec
+    )
 
 
 def counted_pod(pod: Json) -> Json:
@@ -51,10 +112,10 @@ def counted_pod(pod: Json) -> Json:
 def default_pod_template(obj: Json) -> Json:
     """Returns a copy of a Pod or a template with the defaults of its spec that both have."""
     given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
-    spec = {**_SPEC, "securityContext": {}, **given}
-    for field in ("initContainers", "containers", "ephemeralContainers"):
+    spec = {**_SPEC, "securityContext": {}, **_with_account(given)}
+    for field in (*_RUN, "ephemeralContainers"):
         if field in spec:
-            spec[field] = [_container(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
+            spec[field] = [_container(each) for each in spec[field]]
     if "volumes" in spec:
         spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
     return {**obj, "spec": spec}
@@ -68,19 +129,39 @@ def _addresses(status: Json) -> Json:
     return {"status": {**status, "podIP": listed[0].get("ip", "")}} if listed and not first else {}
 
 
-def _container(given: Json, *, host: bool) -> Json:
-    image = given.get("image") or ""
+def _own(container: Json, *, host: bool) -> Json:
+    """Returns a container of a Pod with the defaults that those of templates have not."""
+    ports, resources = container.get("ports") or (), container.get("resources") or {}
+    if limits := resources.get("limits"):
+        requests = {**limits, **(resources.get("requests") or {})}
+        container = {**container, "resources": {**resources, "requests": requests}}
+    if host and ports:
+        numbered = [{**port, "hostPort": port.get("hostPort") or port.get("containerPort")} for port in ports]
+        container = {**container, "ports": numbered}
+    return container
+
+
+def _pull_policy(image: str) -> str:
     _, _, last = image.rpartition("/")
     tag = last.partition(":")[2] if "@" not in last else "by digest"
+    return "Always" if tag in {"", "latest"} else "IfNotPresent"
+
+
+def _container(given: Json) -> Json:
     container = {
-        "imagePullPolicy": "Always" if tag in {"", "latest"} else "IfNotPresent",
+        "imagePullPolicy": _pull_policy(given.get("image") or ""),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         **{key: value for key, value in given.items() if value is not None},
-        "resources": _resources(given.get("resources") or {}),
+        "resources": given.get("resources") or {},
     }
     if container.get("ports"):
-        container["ports"] = [_port(port, host=host) for port in container["ports"]]
+        container["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
+    if hooks := container.get("lifecycle"):
+        container["lifecycle"] = {
+            **hooks,
+            **{name: _handler(hook) for name, hook in hooks.items() if isinstance(hook, dict)},
+        }
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if probe in container:
             container[probe] = _probe(container[probe])
@@ -89,20 +170,17 @@ def _container(given: Json, *, host: bool) -> Json:
     return container
 
 
-def _port(port: Json, *, host: bool) -> Json:
-    filled = {"protocol": "TCP", **port}
-    if host and port.get("containerPort"):
-        filled.setdefault("hostPort", port["containerPort"])
-    return filled
-
-
 def _probe(probe: Json) -> Json:
-    filled = {**_PROBE, **probe}
-    if filled.get("httpGet"):
-        filled["httpGet"] = {"path": "/", "scheme": "HTTP", **filled["httpGet"]}
+    filled = {**_PROBE, **_handler(probe)}
     if filled.get("grpc"):
-        filled["grpc"] = {"service": "", **filled["grpc"]}
+        filled["grpc"] = {**filled["grpc"], "service": filled["grpc"].get("service") or ""}
     return filled
+
+
+def _handler(handler: Json) -> Json:
+    if not handler.get("httpGet"):
+        return handler
+    return {**handler, "httpGet": {"path": "/", "scheme": "HTTP", **handler["httpGet"]}}
 
 
 def _variable(variable: Json) -> Json:
@@ -112,24 +190,21 @@ def _variable(variable: Json) -> Json:
     return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
 
 
-def _resources(resources: Json) -> Json:
-    """Sets missing requests to the limits."""
-    limits = resources.get("limits") or {}
-    return {**resources, "requests": {**limits, **(resources.get("requests") or {})}} if limits else resources
-
-
 def _volume(volume: Json) -> Json:
     if not [key for key in volume if key != "name"]:
         return {**volume, "emptyDir": {}}
     filled = dict(volume)
-    for source in ("secret", "configMap", "downwardAPI", "projected"):
+    for source, defaults in _VOLUMES.items():
         if filled.get(source) is not None:
-            filled[source] = {"defaultMode": _FILE_MODE, **filled[source]}
+            filled[source] = {**defaults, **filled[source]}
     for source in ("downwardAPI", "projected"):
         if filled.get(source):
             filled[source] = _files(filled[source])
-    if filled.get("hostPath") is not None:
-        filled["hostPath"] = {"type": "", **filled["hostPath"]}
+    if image := filled.get("image"):
+        filled["image"] = {"pullPolicy": _pull_policy(image.get("reference") or ""), **image}
+    if claim := (filled.get("ephemeral") or {}).get("volumeClaimTemplate"):
+        spec = {"volumeMode": "Filesystem", **(claim.get("spec") or {})}
+        filled["ephemeral"] = {**filled["ephemeral"], "volumeClaimTemplate": {**claim, "spec": spec}}
     return filled
 
 

@@ -72,6 +72,22 @@ def test_pull_policy(image: str, policy: str) -> None:
             [{"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
         ),
         ("resources", {"limits": {"cpu": "1"}}, {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}),
+        (
+            "livenessProbe",
+            {"grpc": {"port": 80, "service": None}},
+            {
+                "grpc": {"port": 80, "service": ""},
+                "timeoutSeconds": 1,
+                "periodSeconds": 10,
+                "successThreshold": 1,
+                "failureThreshold": 3,
+            },
+        ),
+        (
+            "lifecycle",
+            {"preStop": {"httpGet": {"port": 80}}, "stopSignal": "SIGTERM"},
+            {"preStop": {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}}, "stopSignal": "SIGTERM"},
+        ),
     ],
 )
 def test_container_fields(field: str, given: object, expected: object) -> None:
@@ -84,6 +100,22 @@ def test_container_fields(field: str, given: object, expected: object) -> None:
         ({"name": "v"}, {"name": "v", "emptyDir": {}}),
         ({"name": "v", "secret": {}}, {"name": "v", "secret": {"defaultMode": 420}}),
         ({"name": "v", "hostPath": {"path": "/x"}}, {"name": "v", "hostPath": {"path": "/x", "type": ""}}),
+        ({"name": "v", "iscsi": {"iqn": "q"}}, {"name": "v", "iscsi": {"iqn": "q", "iscsiInterface": "default"}}),
+        (
+            {"name": "v", "rbd": {"image": "i", "pool": "p"}},
+            {"name": "v", "rbd": {"image": "i", "pool": "p", "user": "admin", "keyring": "/etc/ceph/keyring"}},
+        ),
+        (
+            {"name": "v", "image": {"reference": "a:1"}},
+            {"name": "v", "image": {"reference": "a:1", "pullPolicy": "IfNotPresent"}},
+        ),
+        (
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": []}}}},
+            {
+                "name": "v",
+                "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": [], "volumeMode": "Filesystem"}}},
+            },
+        ),
         (
             {"name": "v", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "b"}}, {"path": "c"}]}},
             {
@@ -162,7 +194,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effec
     ],
 )
 def test_what_admission_adds(given: Json, account: str, tolerations: list[Json]) -> None:
-    spec = admitted({"spec": given}, None)["spec"]
+    spec = admitted({"metadata": {}, "spec": given}, None)["spec"]
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == (account, account)
     assert spec["tolerations"] == tolerations
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
@@ -170,5 +202,33 @@ def test_what_admission_adds(given: Json, account: str, tolerations: list[Json])
 
 def test_a_pod_that_replaces_another_needs_not_repeat_what_admission_added() -> None:
     given = {"serviceAccountName": "robot", "serviceAccount": "robot"}
-    old = admitted({"spec": {**given, "priority": 7}}, None)
-    assert admitted({"spec": given}, old) == old
+    old = admitted({"metadata": {}, "spec": {**given, "priority": 7}}, None)
+    assert admitted({"metadata": {}, "spec": given}, old) == old
+
+
+TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+OWN_MOUNT = {"name": "own", "mountPath": TOKENS}
+DATA_MOUNT = {"name": "data", "mountPath": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "mounts"),
+    [
+        ({"containers": [{"name": "a"}]}, [["api"]]),
+        ({"containers": [{"name": "a"}], "initContainers": [{"name": "b"}]}, [["api"], ["api"]]),
+        ({"containers": [{"name": "a", "volumeMounts": [DATA_MOUNT]}]}, [["data", "api"]]),
+        ({"containers": [{"name": "a", "volumeMounts": [OWN_MOUNT]}, {"name": "b"}]}, [["own"], ["api"]]),
+        ({"containers": [{"name": "a", "volumeMounts": [OWN_MOUNT]}]}, [["own"]]),
+        ({"containers": [{"name": "a"}], "automountServiceAccountToken": False}, [[]]),
+    ],
+)
+def test_each_container_has_the_files_to_reach_the_api(spec: Json, mounts: list[list[str]]) -> None:
+    pod = default_pod(admitted({"metadata": {"uid": "u"}, "spec": spec}, None))["spec"]
+    containers = [*pod["containers"], *pod.get("initContainers", ())]
+    names = [[mount["name"] for mount in each.get("volumeMounts", ())] for each in containers]
+    added = [each for each in pod.get("volumes", ()) if each["name"].startswith("kube-api-access-")]
+    assert [["api" if name == added[0]["name"] else name for name in row] if added else row for row in names] == mounts
+    assert [[*source] for each in added for source in each["projected"]["sources"]] == (
+        [["serviceAccountToken"], ["configMap"], ["downwardAPI"]] if "api" in str(mounts) else []
+    )
+    assert admitted({"metadata": {"uid": "v"}, "spec": pod}, None)["spec"] == pod, "an exported Pod needs no more"
