@@ -188,11 +188,8 @@ class _Check:
                 warnings += remarks
             else:
                 others.append(document)
-        for duplicate in duplicates:
-            around = [each.value for each in found if each.line <= duplicate.line][-1:]
-            (warnings if any(map(_is_settings, around)) else wrong).append(duplicate)
-        self.warnings += sorted(warnings, key=lambda warning: warning.line)
-        for manifest in manifests_of(text, others, self._kinds, self._of_manifests):
+        self.warnings += sorted([*warnings, *duplicates], key=lambda warning: warning.line)
+        for manifest in manifests_of(text, others, self._kinds, self._of_manifests, keeps_mistaken=True):
             match manifest:
                 case UnknownKind():
                     self._unknown_kinds.append(manifest)
@@ -213,6 +210,7 @@ class _Check:
             [Document(unknown.path, unknown.line, unknown.value)],
             self._kinds,
             self._of_manifests,
+            keeps_mistaken=True,
         )
         for manifest in found:
             if isinstance(manifest, Manifest):
@@ -242,7 +240,7 @@ class _Check:
                 self.read[COREFILE] += 1
                 self.mistakes += _within(manifest, text, key, found)
                 self.warnings += _within(manifest, text, key, block_warnings(servers, self._dns_port))
-            elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [])))):
+            elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [], [])))):
                 self.read[KIND] += 1
                 _, mistakes, remarks = read_first_settings(manifest.path, value)
                 self.mistakes += _within(manifest, text, key, mistakes)

@@ -122,16 +122,14 @@ class _ScratchCluster:
                 yield field, reason
 
     def _store(self, manifest: Manifest, obj: Json) -> None:
-        kind, namespace, name = manifest.key
-        if self._api.store.get(kind, (namespace, name)):
-            live = self._api.update(
-                Request(kind, namespace, name), merged(kind, self._api.get(Request(kind, namespace, name)), obj)
-            ).obj
+        request = Request(*manifest.key, served_version=manifest.kind)
+        if self._api.store.get(request.kind, request.key):
+            live = self._api.update(request, merged(manifest.kind, self._api.get(request), obj)).obj
         else:
-            live = self._api.create(Request(kind, namespace), obj).obj
-        if "status" in kind.subresources and obj.get("status"):
+            live = self._api.create(request, obj).obj
+        if "status" in manifest.kind.subresources and obj.get("status"):
             with_status = {**live, "status": {**(live.get("status") or {}), **obj["status"]}}
-            self._api.update(Request(kind, namespace, name, subresource="status"), with_status)
+            self._api.update(replace(request, subresource="status"), with_status)
 
     def _is_ours(self, service: Json, field: str) -> bool:
         """Returns whether a Service of these manifests has the number that this one requests."""

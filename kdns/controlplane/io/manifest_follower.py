@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +62,8 @@ class ManifestFollower:
 
     `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
     `changes` reports the changes of every pass except the first, and files whose problems are solved.
-    The objects of an invalid file stay as they are, and so do those of a member of `paths` that has disappeared.
+    The objects of a document with a mistake stay as they are, and so do those of a member of `paths` that has
+    disappeared.
     Refused objects are applied again in every pass. Those of the `trusted` paths, which kdns wrote, are not validated.
     An object that a client deletes is created again when its manifest changes.
     """
@@ -185,7 +186,7 @@ class ManifestFollower:
 
     def _store(self, manifest: Manifest) -> None:
         """Creates or updates the object, then its status if the manifest has one."""
-        kind, namespace, name = manifest.key
+        kind, request = manifest.kind, _request(manifest)
         verb: Verb = "configured"
         obj: Json = {}
         to_apply = _to_apply(manifest)
@@ -195,11 +196,11 @@ class ManifestFollower:
         to_apply = check.prune(kind, to_apply)
         before: Json = {"metadata": {}}
         try:
-            before = self._api.get(Request(kind, namespace, name))
+            before = self._api.get(request)
         except StatusError as error:
             if error.code != 404:
                 raise
-            live, verb = self._api.create(Request(kind, namespace, manager=FIELD_MANAGER), to_apply).obj, "created"
+            live, verb = self._api.create(request, to_apply).obj, "created"
         else:
             if is_terminating(before):
                 raise BeingDeletedError(manifest)
@@ -211,7 +212,7 @@ class ManifestFollower:
             status = merged(kind, before | {"status": live.get("status")}, to_apply).get("status", {})
             if status != live.get("status", {}):
                 live = live | {"status": status}
-                self._api.update(Request(kind, namespace, name, subresource="status", manager=FIELD_MANAGER), live)
+                self._api.update(replace(request, subresource="status"), live)
         fields = () if verb == "created" else changed_fields(before, obj if verb == "replaced" else live)
         if fields or verb != "configured":
             self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
@@ -227,29 +228,28 @@ class ManifestFollower:
 
     def _try(self, manifest: Manifest, obj: Json) -> None:
         """Raises the API's error for the object, and stores nothing."""
-        kind, namespace, name = manifest.key
+        request = replace(_request(manifest), dry_run=True)
         try:
-            before = self._api.get(Request(kind, namespace, name))
+            before = self._api.get(request)
         except StatusError as error:
             if error.code != 404:
                 raise
-            self._api.create(Request(kind, namespace, manager=FIELD_MANAGER, dry_run=True), obj)
+            self._api.create(request, obj)
         else:
-            obj = merged(kind, before, obj)
-            self._api.update(Request(kind, namespace, name, manager=FIELD_MANAGER, dry_run=True), obj)
+            self._api.update(request, merged(manifest.kind, before, obj))
 
     def _changed(self, manifest: Manifest, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
         """Updates the object; deletes and creates it if the update is refused for immutable fields only.
 
         A creation that would be refused deletes nothing.
         """
-        request = Request(*manifest.key, manager=FIELD_MANAGER)
+        request = _request(manifest)
         try:
             return self._api.update(request, obj).obj, "configured"
         except StatusError as error:
             if not error.is_about_immutable_fields:
                 raise
-        self._api.registry.check_successor(request, self._api.find(request), to_apply)
+        self._api.check_successor(request, to_apply)
         self._api.delete(request, options={**_BACKGROUND, "gracePeriodSeconds": 0})
         if self._api.store.get(request.kind, request.key):  # it has finalizers
             raise BeingDeletedError(manifest)
@@ -316,7 +316,7 @@ class ManifestFollower:
         for path in sorted(self._scanner.absent):
             yield ManifestError(str(path), 0, "", "the path no longer exists; its objects are kept until it returns")
         for loaded in self._files.values():
-            yield from loaded.errors
+            yield from (*loaded.errors, *loaded.warnings)
             for manifest in loaded.manifests:
                 first = self._manifests[manifest.key]
                 if first is not manifest:
@@ -350,6 +350,10 @@ def refusals_at_lines(refused: Sequence[Refused], text_of: Callable[[Path], str]
     for mistake, error in zip(mistakes, located(mistakes, text_of), strict=True):
         found.setdefault(mistake.manifest.key, []).append(error)
     return {each.manifest.key: Refusal(each.error.message, tuple(found[each.manifest.key])) for each in refused}
+
+
+def _request(manifest: Manifest) -> Request:
+    return Request(*manifest.key, served_version=manifest.kind, manager=FIELD_MANAGER)
 
 
 def _to_apply(manifest: Manifest) -> Json:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
 from typing import TypeAlias
 
 from kdns.controlplane.manifests.last_applied import text_of
@@ -39,6 +41,7 @@ SERVER_FIELDS = (
 
 _RANK = {DEFINITION: -1, NAMESPACE: 0, NODE: 1, SERVICE_CIDR: 1, IP_ADDRESS: 1, SERVICE: 2, ENDPOINTS: 4, EVENT: 5}
 _OTHER_RANK = 3
+_GENERATED_BASE_MAX = 58
 
 Key: TypeAlias = tuple[Kind, str, str]
 """(kind, namespace, name); the namespace is "" for cluster-scoped objects."""
@@ -46,7 +49,7 @@ Key: TypeAlias = tuple[Kind, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as a file defines it, as JSON; line counts from 1.
+    """One object as a file defines it, as JSON; line counts from 1. The kind is that of the served version.
 
     Thousands of objects stay in memory as long as their files are followed, and JSON takes a fifth of their dicts.
     """
@@ -66,8 +69,8 @@ class Manifest:
 
     @property
     def key(self) -> Key:
-        """The identity of the object."""
-        return self.kind, self.namespace, self.name
+        """The identity of the object, whose kind is that of the stored object."""
+        return self.kind.stored_kind, self.namespace, self.name
 
     def is_equal(self, other: Manifest | None) -> bool:
         """Returns whether both define the same object in the same file, on whatever line."""
@@ -119,7 +122,7 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class UnknownKind:
-    """A manifest of a kind that is not served; `hint` says what may have been meant. `value` is the whole object."""
+    """A manifest of a kind that is not stored; `hint` says why and what may be meant. `value` is the whole object."""
 
     path: str
     line: int
@@ -131,21 +134,40 @@ class UnknownKind:
     @property
     def error(self) -> ManifestError:
         """The error of the field `kind`."""
-        reason = f"skipped: {self.api_version} {self.kind} is not served{self.hint}"
+        reason = f"skipped: {self.api_version} {self.kind} is {self.hint}"
         return ManifestError(self.path, self.line, "kind", reason)
 
 
 def _hint(api_version: str, name: str, kinds: Kinds) -> str:
-    """Returns the API versions of a kind that are served, or the kind that may have been meant."""
-    served = [kind.api_version for kind in kinds.stored if kind.kind == name]
+    """Returns why a kind has no manifests, with the API versions that are served, or the kind that may be meant."""
+    if kinds.by_type(api_version, name):
+        return "a question to the API, which is answered and not stored"
+    served = [kind.api_version for kind in kinds if kind.kind == name]
     if served:
-        return f", {name} is served as {' and '.join(served)}"
+        return f"not served, {name} is served as {' and '.join(served)}"
     near = closest(name, [kind.kind for kind in kinds.stored if kind.api_version == api_version])
-    return f"; did you mean {near}?" if near else ""
+    return f"not served; did you mean {near}?" if near else "not served"
 
 
 TEXT_FIELDS = ("metadata.labels", "metadata.annotations")
 """Fields that must be strings; the most common mistake."""
+
+
+def with_generated_name(path: str, value: object, taken: set[str]) -> object:
+    """Returns a document that has generateName alone with a name, which is added to those that are `taken`.
+
+    The name follows from the document, so a restart finds its object, and an edit makes another one in its place.
+    Differs: `kubectl create` makes another object each time.
+    """
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    base = metadata.get("generateName") if isinstance(metadata, dict) and not metadata.get("name") else None
+    if not (isinstance(value, dict) and isinstance(base, str) and base):
+        return value
+    text = f"{source_text(path)}\n{json_text(value)}\n"
+    names = (f"{base[:_GENERATED_BASE_MAX]}{sha256(f'{text}{n}'.encode()).hexdigest()[:5]}" for n in count())
+    name = next(name for name in names if name not in taken)
+    taken.add(name)
+    return {**value, "metadata": {**metadata, "name": name}}
 
 
 def manifest_of(
@@ -159,10 +181,7 @@ def manifest_of(
         raise ManifestError(path, line, "", f"expected an object with apiVersion and kind, got {_described(value)}")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
     kind = kinds.by_type(api_version, kind_name)
-    if kind and kind.schema and kind.stored_as:  # its versions differ by their apiVersion alone
-        kind = kind.stored_as
-        value = {**value, "apiVersion": kind.api_version}
-    if kind is None or not kind.is_stored:
+    if kind is None or kind.is_review:
         return UnknownKind(path, line, api_version, kind_name, _hint(api_version, kind_name, kinds), value)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
@@ -223,7 +242,7 @@ def _not_text(metadata: Json) -> Iterator[tuple[str, str]]:
             yield field, f"expected a map of strings, got {_described(values)}"
             continue
         for key, value in (values or {}).items():
-            if not isinstance(value, str):
+            if not isinstance(value, str | None):
                 yield f"{field}.{key}", f"expected a string, got {_described(value)}; put it in quotes"
 
 

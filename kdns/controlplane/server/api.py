@@ -85,6 +85,12 @@ class Api:
         sent = conversion.write({}, object_meta.typed(conversion.kind, obj)) if conversion else obj
         return self._shown(self.registry.create(request, sent), conversion)
 
+    def check_successor(self, request: Request, obj: Json) -> None:
+        """Raises the error of a creation of this object after a deletion of the stored one, and stores nothing."""
+        conversion = self.kinds.conversion(request.served_version)
+        sent = conversion.write({}, object_meta.typed(conversion.kind, obj)) if conversion else obj
+        self.registry.check_successor(request, self.find(request), sent)
+
     def update(self, request: Request, obj: Json) -> StoredObject:
         """Replaces an object, or its status alone. Raises 409 if it changed, or was recreated, since it was read."""
         kind, name = request.kind, request.name

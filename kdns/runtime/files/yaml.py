@@ -4,8 +4,8 @@ libyaml only makes events of text and text of events, one at a time: its own com
 deep as the text does, and hold the interpreter until they end. What is nested deeper than `DEPTH_MAX` is refused.
 
 Dates stay text, keys become text, numbers are those of YAML 1.2 as kubectl reads them, and a duplicate key is an
-error, as in kubectl, unless the caller collects duplicates. JSON is read as YAML, after escaped surrogate pairs are
-joined.
+error unless the caller collects duplicates; then the last value is used. JSON is read as YAML, after escaped surrogate
+pairs are joined; a text that begins with an object of JSON may go on with others, as for kubectl.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ _TAG = "tag:yaml.org,2002:"
 _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_BYTE_ORDER_MARK = re.compile("^\ufeff", re.MULTILINE)
 _DOCUMENT_START = re.compile(r"---(?=\s|$)")
+
+_JSON = json.JSONDecoder()
+_JSON_SPACE = re.compile(r"[ \t\r\n]*")
 
 _TEXT_TAG = _TAG + "str"
 _TEXT_TAGS = frozenset({_TEXT_TAG, _TAG + "timestamp", _TAG + "value"})
@@ -90,12 +94,12 @@ def documents(path: str, text: str, repeated: list[tuple[int, str]] | None = Non
 
 
 def all_documents(
-    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError] | None = None
+    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError]
 ) -> tuple[Document, ...]:
     """Returns the objects of a file that can be read. Every mistake in the YAML is added to the list.
 
-    After a mistake, the text is read on at the next `---`. Duplicate keys are added to `duplicates`, without it to the
-    mistakes; the last one is used.
+    After a mistake, the text is read on at the next `---`. Duplicate keys are added to `duplicates`; the last one is
+    used.
     """
     nodes = _expanded(path, text, None, mistakes, duplicates)
     return tuple(Document(path, node.line, value) for node, value in nodes)
@@ -170,7 +174,7 @@ def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict
     wanted: dict[int, list[str]] = {}
     for line, field in found:
         wanted.setdefault(line, []).append(field)
-    for node, _ in _expanded(path, text, None, []) if any(field for _, field in found) else ():
+    for node, _ in _expanded(path, text, None, [], []) if any(field for _, field in found) else ():
         for field in wanted.pop(node.line, ()):
             found[node.line, field] = _deepest(node, field)[0]
     return found
@@ -178,7 +182,7 @@ def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict
 
 def block_line(path: str, text: str, object_line: int, field: str) -> int | None:
     """Returns the first line of the text of a literal block scalar (`|`); None for a field in another style."""
-    for node, _ in _expanded(path, text, None, []):
+    for node, _ in _expanded(path, text, None, [], []):
         if node.line == object_line:
             _, rest, found = _deepest(node, field)
             return found.line + 1 if found.is_literal and not rest else None
@@ -214,7 +218,7 @@ def _deepest(node: _Node, field: str) -> tuple[int, str, _Node]:
             known = [part for part in node.parts if rest == part[1] or rest.startswith((f"{part[1]}.", f"{part[1]}["))]
         if not known:
             break
-        line, name, node = max(known, key=lambda part: len(part[1]))
+        line, name, node = max(reversed(known), key=lambda part: len(part[1]))  # of duplicates the last one
         rest = behind if rest.startswith("[") else behind[len(name) :]
     return line, rest, node
 
@@ -226,8 +230,7 @@ def _expanded(
     mistakes: list[ManifestError] | None = None,
     duplicates: list[ManifestError] | None = None,
 ) -> Iterator[tuple[_Node, Any]]:
-    roots = _roots(path, text, repeated) if mistakes is None else _readable_roots(path, text, mistakes, duplicates)
-    for node in roots:
+    for node in _all_roots(path, text, repeated, mistakes, duplicates):
         value = node.value
         if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
             yield node, value
@@ -245,13 +248,43 @@ def _expanded(
             yield child, given | child.value if isinstance(child.value, dict) else child.value
 
 
+def _all_roots(
+    path: str,
+    text: str,
+    repeated: list[tuple[int, str]] | None,
+    mistakes: list[ManifestError] | None,
+    duplicates: list[ManifestError] | None,
+) -> Iterator[_Node]:
+    """Yields the documents of YAML, or of the objects of JSON that follow each other."""
+    for first_line, part in _parts(_BYTE_ORDER_MARK.sub("", text)):
+        if mistakes is None:
+            yield from _roots(path, part, repeated, first_line)
+        else:
+            yield from _readable_roots(path, part, mistakes, duplicates, first_line)
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """Yields each object of a text of JSON objects, any other text whole, with the number of the lines before it."""
+    begin, following, first_line = 0, _JSON_SPACE.match(text), 0
+    while following and text.startswith("{", following.end()):
+        try:
+            _, end = _JSON.raw_decode(text, following.end())
+        except (ValueError, RecursionError):  # YAML in flow style, or a mistake
+            break
+        following = _JSON_SPACE.match(text, end)
+        if following and text.startswith("{", following.end()):
+            yield first_line, text[begin:end]
+            first_line += text.count("\n", begin, end)
+            begin = end
+    yield first_line, text[begin:]
+
+
 def _readable_roots(
-    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError] | None
+    path: str, text: str, mistakes: list[ManifestError], duplicates: list[ManifestError] | None, skipped: int
 ) -> Iterator[_Node]:
     """Yields the documents that can be read; mistakes in others are added to the list."""
-    duplicates = mistakes if duplicates is None else duplicates
-    lines: list[str] = []
-    skipped, most = 0, len(mistakes) + _MISTAKES_MAX
+    lines: list[str] = [""] * skipped
+    most = len(mistakes) + _MISTAKES_MAX
     while len(mistakes) < most:
         composer = _Composer(path, text, None, skipped, duplicates)
         try:
@@ -260,7 +293,7 @@ def _readable_roots(
             mistakes.append(error)
             if not error.line:
                 return
-            lines = lines or _LINE_BREAK.split(text)
+            lines = lines if lines[skipped:] else [*lines, *_LINE_BREAK.split(text)]
             after = max(error.line - 1, composer.document_line)
             following = (number for number in range(after, len(lines)) if _DOCUMENT_START.match(lines[number]))
             skipped = next(following, len(lines))
@@ -270,9 +303,9 @@ def _readable_roots(
     mistakes.append(ManifestError(path, 0, "", f"there are more than {_MISTAKES_MAX} mistakes in the YAML"))
 
 
-def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None) -> Iterator[_Node]:
+def _roots(path: str, text: str, repeated: list[tuple[int, str]] | None, first_line: int) -> Iterator[_Node]:
     """Yields the documents that are not null."""
-    yield from _composed(path, text, _Composer(path, text, repeated))
+    yield from _composed(path, text, _Composer(path, text, repeated, first_line))
 
 
 def _composed(path: str, text: str, composer: _Composer) -> Iterator[_Node]:
@@ -423,7 +456,7 @@ class _Composer:
             if self._repeated is not None:
                 self._repeated.append((line, key))
             elif self._duplicates is not None:
-                self._duplicates.append(self._error(line, "duplicate key", key))
+                self._duplicates.append(self._error(line, "duplicate key; the last value is used", key))
             else:
                 raise self._error(line, "duplicate key", key)
         keys.add(key)

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
-from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, manifest_of, unserved
+from kdns.controlplane.manifests.manifest import (
+    Manifest,
+    Mistake,
+    UnknownKind,
+    manifest_of,
+    unserved,
+    with_generated_name,
+)
 from kdns.controlplane.meta.kinds import Kinds
 from kdns.errors import InputError, ManifestError
 from kdns.runtime.files.bounded import decoded, text_of, unreadable
@@ -28,13 +35,24 @@ UNREADABLE: Final[Stamp] = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A file that was read: its manifests, or every mistake in it."""
+    """A file that was read: the manifests of the documents that can be read, and every mistake in the others.
+
+    `warnings` are about documents that can be read.
+    """
 
     stamp: Stamp
     manifests: tuple[Manifest, ...] = ()
     unknown: tuple[UnknownKind, ...] = ()
     errors: tuple[ManifestError, ...] = ()
+    warnings: tuple[ManifestError, ...] = ()
     kustomizations: tuple[Kustomization, ...] = ()
+
+    def with_lost(self, before: ManifestFile) -> ManifestFile:
+        """Returns the file with the manifests that it had before its mistakes, unless it defines them anew."""
+        defined = {manifest.key for manifest in self.manifests}
+        lost = [manifest for manifest in before.manifests if manifest.key not in defined]
+        kustomizations = self.kustomizations or before.kustomizations
+        return replace(self, manifests=(*self.manifests, *lost), kustomizations=kustomizations)
 
     def resolved(self, kinds: Kinds) -> ManifestFile:
         """Returns the file as the kinds are now: some were perhaps not served when it was read, or are no longer."""
@@ -44,7 +62,7 @@ class ManifestFile:
         errors = list(self.errors)
         for unknown in self.unknown:
             try:
-                found.append(manifest_of(unknown.path, unknown.line, unknown.value, kinds, errors))
+                found.append(manifest_of(unknown.path, unknown.line, unknown.value, kinds))
             except ManifestError as error:
                 errors.append(error)
         found.sort(key=lambda each: each.line)
@@ -90,34 +108,41 @@ def read(path: Path, stamp: Stamp, kinds: Kinds, text: str | None = None) -> Man
 
     A pipe may never have an end, and is empty the second time: see `texts_read_once`.
     """
-    mistakes: list[ManifestError] = []
+    mistakes, duplicates = list[ManifestError](), list[ManifestError]()
     try:
         text = regular_text(path) if text is None else text
     except ManifestError as error:
         return ManifestFile(stamp, errors=(error,))
-    found = manifests_of(text, all_documents(str(path), text, mistakes), kinds, mistakes)
-    if mistakes:
-        return ManifestFile(stamp, errors=tuple(sorted(mistakes, key=lambda mistake: mistake.line)))
+    found = manifests_of(text, all_documents(str(path), text, mistakes, duplicates), kinds, mistakes)
     return ManifestFile(
         stamp,
         tuple(item for item in found if isinstance(item, Manifest)),
         tuple(item for item in found if isinstance(item, UnknownKind)),
-        kustomizations=tuple(item for item in found if isinstance(item, Kustomization)),
+        tuple(sorted(mistakes, key=lambda mistake: mistake.line)),
+        tuple(duplicates),
+        tuple(item for item in found if isinstance(item, Kustomization)),
     )
 
 
 def manifests_of(
-    text: str, found: Iterable[Document], kinds: Kinds, mistakes: list[ManifestError]
+    text: str, found: Iterable[Document], kinds: Kinds, mistakes: list[ManifestError], *, keeps_mistaken: bool = False
 ) -> list[Manifest | UnknownKind | Kustomization]:
-    """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes."""
+    """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes.
+
+    With `keeps_mistaken`, a manifest whose labels are the mistake is returned too, for a search for others.
+    """
     made: list[Manifest | UnknownKind | Kustomization] = []
     wrong: list[ManifestError] = []
+    generated: set[str] = set()
     for document in found:
-        place = document.path, document.line, document.value
+        value = with_generated_name(document.path, document.value, generated)
+        place, known = (document.path, document.line, value), len(wrong)
         try:
-            made.append(kustomization(*place) or manifest_of(*place, kinds, wrong))
+            item = kustomization(*place) or manifest_of(*place, kinds, wrong)
         except ManifestError as error:
             wrong.append(error)
+        else:
+            made += [item] if keeps_mistaken or len(wrong) == known else []
     if wrong:
         path = wrong[0].path
         lines = field_lines(path, text, [(each.line, each.field) for each in wrong])
@@ -267,9 +292,7 @@ class Scanner:
         for path in changed:
             loaded = read(path, now[path], self.kinds, self.texts.get(path))
             before = self._read.get(path)
-            if loaded.errors and before:
-                loaded = replace(before, stamp=loaded.stamp, errors=loaded.errors)
-            self._read[path] = loaded
+            self._read[path] = loaded.with_lost(before.resolved(self.kinds)) if loaded.errors and before else loaded
         kustomizations = [each for loaded in self._read.values() for each in loaded.kustomizations]
         patches = left_out(map(str, self._read), kustomizations)
         self.files = {path: loaded for path, loaded in self._read.items() if str(path) not in patches}

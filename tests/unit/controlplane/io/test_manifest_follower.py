@@ -247,14 +247,48 @@ async def test_what_a_broken_file_defined_stays_until_it_is_mended(house: House)
     assert len(house.told()) == 1
 
 
+async def test_a_document_with_a_mistake_spares_the_others(house: House) -> None:
+    house.write("a.yaml", service("a") + service("b") + service("c"))
+    await house.follower.start()
+    house.write("a.yaml", service("a") + "kind: Service\n---\n" + service("c", port=81) + service("d"))
+    assert await house.settle() == Applied(applied=2)
+    assert house.told() == ["a.yaml:10: apiVersion: expected a string, got nothing"]
+    assert house.names() == {"a", "b", "c", "d"}, "b may be what has the mistake"
+    house.write("a.yaml", service("a") + service("c", port=81) + service("d"))
+    assert await house.settle() == Applied(deleted=1)
+    assert house.names() == {"a", "c", "d"}
+
+
+async def test_a_duplicate_key_is_a_warning_of_an_applied_object(house: House) -> None:
+    house.write("a.yaml", service("a").replace("metadata:", "metadata: {name: z}\nmetadata:") + service("b"))
+    assert await house.follower.start() == Applied(applied=2)
+    assert house.told() == ["a.yaml:4: metadata: duplicate key; the last value is used"]
+    assert house.names() == {"a", "b"}
+
+
+async def test_a_generated_name_stays_until_its_document_changes(house: House) -> None:
+    document = service("a").replace("name: a\n", "generateName: a-\n")
+    house.write("a.yaml", document + document)
+    assert await house.follower.start() == Applied(applied=2)
+    names = house.names()
+    assert {name[:2] for name in names} == {"a-"}
+    assert await house.newly_started().start() == Applied(applied=2)
+    assert house.names() == names, "a restart finds them"
+    house.write("a.yaml", service("b") + document + document)
+    assert await house.settle() == Applied(applied=1)
+    house.write("a.yaml", document.replace("port: 80", "port: 81"))
+    assert await house.settle() == Applied(applied=1, deleted=3)
+    assert house.told() == []
+
+
 async def test_a_file_that_is_mended_or_removed_gets_a_line(house: House) -> None:
     mended, removed = "a.yaml: no mistakes left", "a.yaml: removed, no mistakes left"
     house.write("b.yaml", service("b"))
     await house.follower.start()
     for text, lines in [
-        (service("a") + "kind: [", []),
-        (service("a"), ["a.yaml: service/a created", mended]),
-        (service("a") + "typ: x\n" + "---\n" + service("b"), []),
+        (service("a") + "kind: [", ["a.yaml: service/a created"]),
+        (service("a"), [mended]),
+        (service("a") + "typ: x\n", []),
         (None, ["a.yaml: service/a deleted", removed]),
         ("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n", []),
         (None, []),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.manifests.io.files import STDIN, Scanner, load, located, stamps, texts_read_once
+from kdns.controlplane.manifests.io.files import STDIN, Scanner, load, located, read, stamps, texts_read_once
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, json_text, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
@@ -248,7 +248,7 @@ def test_the_line_of_keys_with_dots_and_of_blocks(field: str, line: int, block: 
 )
 def test_every_mistake_in_yaml(text: str, lines: list[int], says: list[str]) -> None:
     mistakes: list[ManifestError] = []
-    assert [document.line for document in all_documents("a", text, mistakes)] == lines
+    assert [document.line for document in all_documents("a", text, mistakes, mistakes)] == lines
     assert len(mistakes) == len(says)
     for mistake, said in zip(mistakes, says, strict=True):
         assert str(mistake).startswith(said)
@@ -407,3 +407,55 @@ def test_a_file_without_end_is_too_large(tmp_path: Path) -> None:
     for path in (tmp_path / "a.yaml", Path("/dev/zero")):
         with pytest.raises(ManifestError, match="too large, expected at most 64 MiB"):
             load([path], CATALOGUE, texts_read_once([path]))
+
+
+def config_map(name: str) -> str:
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n"
+
+
+A, B, C = map(config_map, "abc")
+JSON_A, JSON_B, JSON_C = (
+    json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}) for name in "abc"
+)
+ITEMS = "kind: List\napiVersion: v1\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: x}}\n- {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "says"),
+    [
+        pytest.param(f"{A}data: {{x: a}}\ndata: {{y: b}}\n", ["a"], ["5: data: duplicate key"], id="duplicate"),
+        pytest.param(f"{JSON_A}\n{JSON_B}\n\n{JSON_C}", ["a", "b", "c"], [], id="JSON lines"),
+        pytest.param(f"{JSON_A}{JSON_B}", ["a", "b"], [], id="JSON objects"),
+        pytest.param(f'{JSON_A}\n{{\n"kind": 1}}\n{JSON_B}', ["a", "b"], ["2: apiVersion: "], id="JSON mistake"),
+        pytest.param(f"{JSON_A}\n---\n{B}", ["a", "b"], [], id="JSON and YAML"),
+        pytest.param(f"{{a: 1}}\n---\n{B}", ["b"], ["1: apiVersion: expected"], id="flow style"),
+        pytest.param(f"\ufeff{A}---\n\ufeff{B}", ["a", "b"], [], id="byte order marks"),
+        pytest.param(f"{A}---\n{B}".replace("\n", "\r\n"), ["a", "b"], [], id="line ends of Windows"),
+        pytest.param(f"{A}---\nkind: [\n---\n{B}", ["a", "b"], ["6: : not YAML"], id="broken YAML"),
+        pytest.param(f"{A}---\nx: y\n---\n{B}", ["a", "b"], ["5: apiVersion: "], id="no object"),
+        pytest.param(f"{A}---\n{config_map('1')}---\n{B}", ["a", "b"], ["7: metadata.name: "], id="name"),
+        pytest.param(f"{config_map('a, labels: {a: 1}')}---\n{B}", ["b"], ["3: metadata.labels.a: "], id="label"),
+        pytest.param(config_map("a, labels: null, annotations: {a: null}"), ["a"], [], id="nulls"),
+        pytest.param(f"---\n# a\n---\n\n---\n{A}---\n...\n", ["a"], [], id="empty documents"),
+        pytest.param(ITEMS, ["a"], ["5: apiVersion: "], id="list"),
+    ],
+)
+def test_what_kubectl_reads_is_read(tmp_path: Path, text: str, names: list[str], says: list[str]) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(text.encode())
+    loaded = read(path, (1, 1, 1), CATALOGUE)
+    assert [manifest.name for manifest in loaded.manifests] == names
+    told = [f"{each.line}: {each.field}: {each.reason}" for each in (*loaded.errors, *loaded.warnings)]
+    assert len(told) == len(says), told
+    assert all(each.startswith(said) for each, said in zip(told, says, strict=True)), told
+
+
+@pytest.mark.parametrize("kind", list(CATALOGUE), ids=lambda kind: f"{kind.api_version} {kind.kind}")
+def test_a_file_may_have_every_kind_that_is_served(tmp_path: Path, kind: Kind) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(f"apiVersion: {kind.api_version}\nkind: {kind.kind}\nmetadata: {{name: a}}\n")
+    loaded = read(path, (1, 1, 1), CATALOGUE)
+    assert [manifest.kind for manifest in loaded.manifests] == [kind] * (not kind.is_review)
+    assert [unknown.error.reason for unknown in loaded.unknown] == [
+        f"skipped: {kind.api_version} {kind.kind} is a question to the API, which is answered and not stored"
+    ] * kind.is_review
