@@ -159,9 +159,10 @@ def with_generated_name(path: str, value: object, taken: set[str]) -> object:
     The name follows from the document, so a restart finds its object, and an edit makes another one in its place.
     Differs: `kubectl create` makes another object each time.
     """
-    metadata = value.get("metadata") if isinstance(value, dict) else None
-    base = metadata.get("generateName") if isinstance(metadata, dict) and not metadata.get("name") else None
-    if not (isinstance(value, dict) and isinstance(base, str) and base):
+    if not (isinstance(value, dict) and isinstance(metadata := value.get("metadata"), dict)):
+        return value
+    base = metadata.get("generateName")
+    if metadata.get("name") or not (isinstance(base, str) and base):
         return value
     text = f"{source_text(path)}\n{json_text(value)}\n"
     names = (f"{base[:_GENERATED_BASE_MAX]}{sha256(f'{text}{n}'.encode()).hexdigest()[:5]}" for n in count())
