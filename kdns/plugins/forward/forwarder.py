@@ -72,7 +72,7 @@ class Forwarder:
         self._setup = setup
         self._order = order(config.policy, setup.random)
         self._is_plain = not config.force_tcp and NOERROR not in config.failover_rcodes
-        self._shares = FairShares(2 * config.max_concurrent)
+        self._shares = FairShares(config.max_concurrent)
         self._observers: tuple[ForwardObserver, ...] | None = None
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
         self._too_many = Response(REFUSED, plugin=NAME, error=reason)
