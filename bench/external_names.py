@@ -5,6 +5,7 @@ dnsperf and Knot DNS on the others. Servers take turns for every sort of questio
 count, and the table has the median of the others. The CPU time is the server's whole process tree's, user and system,
 so most of what the kernel does for packets, connections and encryption is in it.
 `kubeadm` is kdns with the Corefile that kubeadm writes; a miss is a name that is asked for the first time.
+Names of "after its TTL" were asked once, and what the server keeps of them has expired.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ from _process import Cores, asked, free_port, memory_mib, read_until, running
 ZONE: Final = "example.org"
 NAMES: Final = 100_000
 CACHED: Final = 1000
+TTL_S: Final = 5
+"""The TTL of `short` names, and of the denial of `absent` ones; kdns and Knot Resolver keep nothing for less."""
 LOST_MAX: Final = 0.001
 """The part of the queries that may stay without an answer, as sockets' buffers overflow."""
 
@@ -143,6 +147,9 @@ class Kind:
     names: Callable[[int], range]
     mode: str
     options: tuple[str, ...] = ()
+    prefix: str = "name"
+    rcode: str = "NOERROR"
+    is_expired: bool = False
 
 
 def once(number: int) -> range:
@@ -155,6 +162,10 @@ KINDS: Final = (
     Kind("kept", lambda _: range(CACHED), "udp"),
     Kind("kept, EDNS", lambda _: range(CACHED), "udp", ("-e",)),
     Kind("miss, EDNS", once, "udp", ("-e",)),
+    Kind("A, miss", once, "udp", prefix="short"),
+    Kind("A, after its TTL", once, "udp", prefix="short", is_expired=True),
+    Kind("NXDOMAIN, miss", once, "udp", prefix="absent", rcode="NXDOMAIN"),
+    Kind("NXDOMAIN, after its TTL", once, "udp", prefix="absent", rcode="NXDOMAIN", is_expired=True),
     Kind("kept, TCP", lambda _: range(CACHED), "tcp", ("-e",)),
     Kind("kept, DNS over TLS", lambda _: range(CACHED), "dot", ("-e",)),
     Kind("kept, DNS over HTTPS", lambda _: range(CACHED), "doh", ("-e", "-O", "doh-method=POST")),
@@ -170,8 +181,11 @@ def address(number: int) -> str:
 
 def zone_file() -> str:
     """The zone of the upstream."""
-    head = f"$ORIGIN {ZONE}.\n$TTL 3600\n@ SOA ns host 1 3600 600 86400 60\n@ NS ns\nns A 192.0.2.1\n"
-    return head + "".join(f"name{number} A {address(number)}\n" for number in range(NAMES))
+    head = f"$ORIGIN {ZONE}.\n$TTL 3600\n@ SOA ns host 1 3600 600 86400 {TTL_S}\n@ NS ns\nns A 192.0.2.1\n"
+    names = (
+        f"name{number} A {address(number)}\nshort{number} {TTL_S} A {address(number)}\n" for number in range(NAMES)
+    )
+    return head + "".join(names)
 
 
 def question(number: int) -> bytes:
@@ -274,12 +288,12 @@ def refuse_different_answers(resolvers: list[Resolver]) -> None:
 
 def run_of(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: float) -> Run:
     """One run against one server."""
-    queries = [f"name{each}.{ZONE} A\n" for each in kind.names(number)]
+    queries = [f"{kind.prefix}{each}.{ZONE} A\n" for each in kind.names(number)]
     port = {"dot": resolver.ports.dot, "doh": resolver.ports.doh}.get(kind.mode, resolver.ports.dns)
     length = ["-n", "1"] if kind.names is once else ["-l", str(seconds)]
     uri = ["-O", f"doh-uri=https://127.0.0.1:{port}/dns-query"] if kind.mode == "doh" else []
     run = dnsperf(resolver.pid, port, queries, ["-m", kind.mode, *length, *kind.options, *uri], place.cores)
-    if set(run.rcodes) != {"NOERROR"} or run.lost > LOST_MAX:
+    if set(run.rcodes) != {kind.rcode} or run.lost > LOST_MAX:
         raise SystemExit(f"{resolver.name}: {kind.label}: {run}")
     return run
 
@@ -290,8 +304,13 @@ def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int
     print(f"|---|{'---|' * (len(resolvers) + 1)}")
     for kind in KINDS:
         runs: dict[str, list[Run]] = {}
+        speaking = [one for one in resolvers if kind.mode in one.modes]
         for number in range(rounds + 1):
-            for one in (one for one in resolvers if kind.mode in one.modes):
+            if kind.is_expired:
+                for one in speaking:
+                    run_of(place, one, kind, number, seconds)
+                time.sleep(TTL_S + 1)
+            for one in speaking:
                 run = run_of(place, one, kind, number, seconds)
                 if number:
                     runs.setdefault(one.name, []).append(run)

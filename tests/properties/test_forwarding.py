@@ -345,6 +345,18 @@ def test_plain_questions_take_the_short_way_and_others_do_not() -> None:
     assert len(world.setup.asked) == 5, "the same question waits for the first one's answer"
 
 
+@pytest.mark.parametrize(("stanza", "is_short"), [("cache 30", True), ("cache 30 {\n serve_stale\n}", False)])
+def test_a_question_whose_answer_has_expired_takes_the_short_way(stanza: str, *, is_short: bool) -> None:
+    """The chain decides where a stale answer may be sent."""
+    world = World([stanza, "forward . 192.0.2.53"], is_short=True)
+    for number in range(2):
+        world.ask(number, bytes(query("a.", A)), "udp")
+        world.reply(Reply())
+        world.setup.wait(31)
+    assert len(world.setup.asked) == 2
+    assert world.forwarded_count == (2 if is_short else 1)
+
+
 def test_a_defect_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     def defect(_: object) -> None:
         raise RuntimeError("a defect")

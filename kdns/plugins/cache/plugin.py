@@ -272,7 +272,7 @@ class Cache(Plugin):
     def reserve(self, question: bytes, flags: int, server: str, *, do: bool) -> Reserved | None:
         """See kdns.dnsserver.forwarding.Keeper."""
         key = key_of(question, flags, do=do)
-        if self.success.get(key) or self.denial.get(key) or (key, False) in self.flights:
+        if self.pick(key, self._setup.now_s()) or (key, False) in self.flights:
             return None
         return Reserved(self, key, self._counts.get((server, "")) or self._new_counts(server, ""))
 
