@@ -139,6 +139,7 @@ async def serve(
         server = Supervisor(configs, number, sys.orig_argv, sha512=first.sha512, status_pages=PATHS)
     else:
         server = DnsServer(configs, dns_port=dns_port, sha512=first.sha512, status=status_site)
+    del first, configs  # reloads replace them
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local and not worker_of:

@@ -28,18 +28,26 @@ PROGRAMMING_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(20))
 POLL_S: Final = 0.01
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Listener:
+    """A server block that follows an API. `error_at` locates an error in the block's configuration."""
+
+    changed: OnChange
+    error_at: Callable[[InputError], InputError] = lambda error: error
+    startup_timeout_s: float = 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Cluster:
     """One followed API; `programming` is the SLI "DNS programming latency" by kind.
 
-    `error_at` makes the error of the server block that named the API first.
+    It outlives reloads: what it holds of server blocks are its `listeners`.
     """
 
     spec: ClusterSpec
-    error_at: Callable[[InputError], InputError] = lambda error: error
     state: State = field(default_factory=State)
     stats: FollowStats = field(default_factory=FollowStats)
-    listeners: list[OnChange] = field(default_factory=list)
+    listeners: list[Listener] = field(default_factory=list)
     programming: dict[str, Histogram] = field(default_factory=dict)
     noticed: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: SnapshotKeeper | None = field(init=False)
@@ -76,7 +84,7 @@ class Cluster:
         now_s, state = time.time(), self.state
         state.changed_s = now_s if now_s >= state.changed_s else state.changed_s + 1
         for listener in self.listeners:
-            listener(changes, state.changed_s)
+            listener.changed(changes, state.changed_s)
         for change in changes:
             if isinstance(change.new, EndpointSlice):
                 self._observe(change.new, now_s)
@@ -108,7 +116,6 @@ class Clusters:
         self._clusters: dict[ClusterSpec, Cluster] = {}
         self._tasks: dict[Cluster, asyncio.Task[None]] = {}
         self._is_started = False
-        self.startup_timeout_s = 0.0
 
     @property
     def followed(self) -> tuple[Cluster, ...]:
@@ -120,11 +127,16 @@ class Clusters:
         """Whether every cluster has been listed in full."""
         return all(cluster.is_synced for cluster in self.followed)
 
-    def of(self, spec: ClusterSpec, error_at: Callable[[InputError], InputError]) -> Cluster:
+    @property
+    def startup_timeout_s(self) -> float:
+        """The longest time that a server block waits for its cluster."""
+        return max((one.startup_timeout_s for each in self.followed for one in each.listeners), default=0.0)
+
+    def of(self, spec: ClusterSpec) -> Cluster:
         """Returns the cluster that is followed like this; `follow` must be called for a new one."""
         if self._default_source and not (spec.source.kubeconfig or spec.source.endpoint):
             spec = replace(spec, source=self._default_source)
-        return self._clusters.setdefault(spec, Cluster(spec, error_at))
+        return self._clusters.setdefault(spec, Cluster(spec))
 
     def follow(self) -> None:
         """Starts following the clusters that are not followed yet."""
@@ -165,7 +177,7 @@ class Clusters:
             spec, state = cluster.spec, cluster.state
             await follow(spec.source, state, cluster.changed, cluster.stats, scope=spec.scope)
         except InputError as error:
-            failure = cluster.error_at(error)
+            failure = cluster.listeners[0].error_at(error) if cluster.listeners else error
             if self._is_started:  # until then, `wait` raises it
                 log.error("api server cannot be watched", error=str(failure))  # noqa: TRY400 - the text says it all
             raise failure from error

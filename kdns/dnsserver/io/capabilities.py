@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EFBIG, EILSEQ
@@ -15,7 +16,7 @@ from random import SystemRandom
 from typing import Any, Final, TypeVar
 
 from kdns import logs
-from kdns.cluster.io.clusters import Cluster, Clusters
+from kdns.cluster.io.clusters import Cluster, Clusters, Listener
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.answers.response import Subject
@@ -23,7 +24,7 @@ from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
 from kdns.dnsserver.config import WILDCARD, ServerConfig
-from kdns.dnsserver.directive import FileReader, Level, RandomNumbers, Sample, Tasks, UnreadableFileError
+from kdns.dnsserver.directive import FileReader, Level, RandomNumbers, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.dnsserver.io.frame_stream import FrameListener, FrameStream
 from kdns.dnsserver.io.interfaces import own_addresses
@@ -173,12 +174,10 @@ class LocalFiles:
         return tuple(sorted(str(path) for path in paths if path.is_file()))
 
 
-class BlockFiles:
+class BlockFiles(BlockTasks):
     """Files in the block's folder; its tasks watch them."""
 
-    def __init__(self, options: BlockOptions, tasks: Tasks) -> None:
-        self.options = options
-        self._tasks = tasks
+    options: BlockOptions
 
     def path(self, name: str) -> str:
         """See Files."""
@@ -201,9 +200,9 @@ class BlockFiles:
         """See Files."""
         file = WatchedFile(kind, self.path(path), read, parse, is_optional)
         if parse:
-            self._tasks.prepare(file.begin)
+            self.prepare(file.begin)
         if every_s:
-            self._tasks.spawn(partial(watch, asyncio.sleep, every_s, file.renew, file.report))
+            self.spawn(partial(watch, asyncio.sleep, every_s, file.renew, file.report))
 
     async def in_thread(self, work: Callable[[FileReader], T]) -> T:
         """See Files. A result that took long is large, so it is exempted from garbage collection."""
@@ -268,15 +267,17 @@ class BlockLog:
             logs.print_directive_line(level, event, line, facts)
 
 
-class BlockPeers:
+class BlockPeers(BlockTasks, ABC):
     """Upstreams, clusters and other servers, until the block ends."""
 
-    def __init__(self, process: Process, located: Callable[[InputError], InputError], tasks: Tasks) -> None:
+    def __init__(self, process: Process) -> None:
         self._shared = process
-        self._located = located
-        self._tasks = tasks
-        self._clusters: list[tuple[Cluster, OnChange]] = []
+        self._clusters: list[tuple[Cluster, Listener]] = []
         self._upstreams: list[Lease] = []
+
+    @abstractmethod
+    def located(self, error: InputError) -> InputError:
+        """Returns the error with its place in the block's configuration."""
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         """See Peers."""
@@ -297,17 +298,16 @@ class BlockPeers:
 
     def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
         """See Peers."""
-        clusters = self._shared.clusters
-        clusters.startup_timeout_s = max(clusters.startup_timeout_s, startup_timeout_s)
-        cluster = clusters.of(spec, self._located)
-        cluster.listeners.append(changed)
-        self._clusters.append((cluster, changed))
+        cluster = self._shared.clusters.of(spec)
+        listener = Listener(changed, self.located, startup_timeout_s)
+        cluster.listeners.append(listener)
+        self._clusters.append((cluster, listener))
         return cluster.state
 
     def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
         """See Peers."""
         stream = FrameListener(spec, lost) if spec.listens else FrameStream(spec, lost)
-        self._tasks.spawn(stream.run)
+        self.spawn(stream.run)
         return stream.put
 
     @property
@@ -317,8 +317,8 @@ class BlockPeers:
 
     def release(self) -> None:
         """Stops receiving changes of clusters."""
-        for cluster, changed in self._clusters:
-            cluster.listeners.remove(changed)
+        for cluster, listener in self._clusters:
+            cluster.listeners.remove(listener)
         self._clusters.clear()
 
     def leave(self, after_s: float = 0.0) -> None:

@@ -185,7 +185,8 @@ class DnsServer:
         Raises ListenError for an address that cannot be bound, InputError for unusable credentials, certificates or
         interfaces.
         """
-        await self.swap(self._configs, self.sha512)
+        configs, self._configs = self._configs, ()
+        await self.swap(configs, self.sha512)
 
     async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
         """Replaces the server blocks; new clusters are listed first. `sha512` is the hash of the Corefile.

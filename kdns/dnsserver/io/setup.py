@@ -24,16 +24,16 @@ UPSTREAMS_KEPT_S: Final = 10.0
 """The time for which a block that has ended may finish its pending queries to upstreams."""
 
 
-class BlockSetup(SystemClock, BlockTasks, BlockFiles, BlockMetrics, BlockLog, BlockPeers, BlockAnswers):
+class BlockSetup(SystemClock, BlockFiles, BlockMetrics, BlockLog, BlockPeers, BlockAnswers):
     """A server block: the capabilities of its directives, and its chain."""
 
     def __init__(self, config: ServerConfig, process: Process) -> None:
         options = config.options
         BlockTasks.__init__(self, f"directives of {', '.join(config.zones)}")
-        BlockFiles.__init__(self, options, self)
+        self.options = options
         BlockMetrics.__init__(self, process)
         BlockLog.__init__(self, logs_debug=options.logs_debug)
-        BlockPeers.__init__(self, process, self.located, self)
+        BlockPeers.__init__(self, process)
         BlockAnswers.__init__(self, config, process)
 
     def build(self) -> None:
@@ -61,11 +61,19 @@ class BlockSetup(SystemClock, BlockTasks, BlockFiles, BlockMetrics, BlockLog, Bl
         self.release()
         self.leave(UPSTREAMS_KEPT_S)
         await self.cancel()
+        self._free()
 
     def abandon(self) -> None:
         """Ends a block that was not started."""
         self.release()
         self.leave()
+        self._free()
+
+    def _free(self) -> None:
+        """Drops what refers to directives, which refer to the block: this cycle is exempt from garbage collection."""
+        self.chain = Chain()
+        for calls in (self.preparations, self._works, self._at_stop, self.metrics, self.readiness_checks):
+            calls.clear()
 
     def block(self, zone: str) -> Block:
         """Returns the server block under one of its zones."""

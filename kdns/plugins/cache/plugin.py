@@ -205,8 +205,8 @@ class Cache(Plugin):
         }
         self._zones_label = ",".join(config.zones)
         self._counts: dict[tuple[str, str], Counts] = {}
-        self.success = Store(config.success.capacity, self._was_used)
-        self.denial = Store(config.denial.capacity, self._was_used)
+        self.success = Store(config.success.capacity)
+        self.denial = Store(config.denial.capacity)
         self.flights: InFlightByKey = {}
         self.left: InFlightByKey = {}
         """The clients that wait for a question which has left its short way, until the chain asks it."""
@@ -533,7 +533,7 @@ class Cache(Plugin):
                 old.last_s,
             )
         to, other = (self.success, self.denial) if kind is AnswerKind.SUCCESS else (self.denial, self.success)
-        counts.evictions[kind].count += to.put(item)
+        counts.evictions[kind].count += to.put(item, self._was_used)
         if other.get(key):
             other.remove(key)
         if old is not None and old.reused_until_s > now_s:

@@ -94,11 +94,10 @@ def _size_of(response: Response) -> int:
 
 
 class Store:
-    """Items of one kind, at most `capacity` of them. `was_used` says whether an item was used since its last round."""
+    """Items of one kind, at most `capacity` of them."""
 
-    def __init__(self, capacity: int, was_used: Callable[[Item], bool]) -> None:
+    def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._was_used = was_used
         self.size_bytes = 0
         self._items: OrderedDict[bytes, Item] = OrderedDict()  # a dict looks for its first key past all that went
         self.get = self._items.get
@@ -106,14 +105,17 @@ class Store:
     def __len__(self) -> int:
         return len(self._items)
 
-    def put(self, item: Item) -> int:
-        """Keeps an item, in place of one with its key; returns how many were evicted."""
+    def put(self, item: Item, was_used: Callable[[Item], bool]) -> int:
+        """Keeps an item, in place of one with its key; returns how many were evicted.
+
+        `was_used` says whether an item was used since its last round.
+        """
         old = self._items.pop(item.key, None)
         self._items[item.key] = item
         self.size_bytes += item.size_bytes - (old.size_bytes if old else 0)
         evictions = 0
         while len(self._items) > self.capacity or self.size_bytes > MAX_BYTES:
-            self._evict()
+            self._evict(was_used)
             evictions += 1
         return evictions
 
@@ -123,12 +125,12 @@ class Store:
         if item is not None:
             self.size_bytes -= item.size_bytes
 
-    def _evict(self) -> None:
+    def _evict(self, was_used: Callable[[Item], bool]) -> None:
         """Evicts the oldest item; one that was used since its last round gets another one."""
         for step in range(EVICTION_STEPS + 1):
             key = next(iter(self._items))
             item = self._items[key]
-            if step == EVICTION_STEPS or not self._was_used(item):
+            if step == EVICTION_STEPS or not was_used(item):
                 break
             self._items.move_to_end(key)
         self.remove(key)

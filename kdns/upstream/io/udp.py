@@ -104,6 +104,8 @@ class UdpSockets:
         except UpstreamError:
             exchanges.end(sent)
             return None
+        if sent.done():
+            return None
         sent.ended = ended
         return sent
 
@@ -193,16 +195,14 @@ class UdpSocket:
         self._is_retired = False
 
     def send(self, message_id: bytes, pending: UnderWay, body: bytes) -> None:
-        """Sends a query; UpstreamUnreachableError where it cannot be sent."""
+        """Sends a query; one that cannot be sent fails at once, with all others of the socket."""
         pending.key, pending.holder, pending.is_sent = message_id, self, True
         self.pending[message_id] = pending
         self.queries_left -= 1
         try:
             self.socket.send(message_id + body)
         except OSError as error:
-            failure = unreachable(error)
-            self.fail(failure)
-            raise failure from error
+            self.fail(unreachable(error))
 
     def receive(self, _events: int) -> None:
         """Reads one message; the socket stays readable while there are more."""

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from dns_live import api_of, cluster, page, serving
+from dns_client import Udp, packet
+from dns_live import api_of, cluster, page, port_of, serving
 from fake_api import until
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.chain import Plugin
+from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.directive import Setup
 from kdns.dnsserver.io import reload
+from kdns.dnsserver.io import server as server_module
 from kdns.dnsserver.io.corefile import Corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
+from kdns.dnsserver.io.setup import BlockSetup
 from kdns.errors import InputError, ListenError
 from kdns.plugins import errors
 from kdns.plugins.directives import configure
 from kdns.runtime import process
+from kdns.status.io.site import DnsStatus
 
 
 async def settled(look: Callable[[], tuple[object, ...]]) -> tuple[object, ...]:
@@ -98,3 +106,107 @@ async def test_what_a_new_cluster_holds_is_exempt_from_garbage_collection(monkey
             assert (server.clusters, len(frozen)) == (followed, times)
         finally:
             task.cancel()
+
+
+STANZAS = {
+    "acl": "acl {\n allow net 127.0.0.0/8\n}",
+    "any": "any",
+    "auto": "auto f.test {\n directory FOLDER\n}",
+    "autopath": "autopath @kubernetes",
+    "bufsize": "bufsize 600",
+    "cache": "cache",
+    "cache that prefetches": "cache {\n serve_stale\n prefetch 1\n}",
+    "cancel": "cancel",
+    "chaos": "chaos",
+    "debug": "debug",
+    "dns64": "dns64",
+    "dnssec": "dnssec d.test",
+    "dnstap": "dnstap tcp://127.0.0.1:9 full",
+    "errors": "errors",
+    "file": "file FOLDER/db.f.test f.test\ntransfer {\n to *\n}",
+    "forward": "forward . 127.0.0.1:9",
+    "forward with a file": "forward . FOLDER/resolv.conf",
+    "header": "header {\n response set ra\n}",
+    "health": "health 127.0.0.1:0",
+    "hosts": "hosts {\n 192.0.2.1 h.test\n fallthrough\n}",
+    "hosts of a file": "hosts FOLDER/hosts {\n fallthrough\n}",
+    "k8s_external": "k8s_external ext.test",
+    "loadbalance": "loadbalance",
+    "local": "local",
+    "log": "log",
+    "loop": "loop",
+    "metadata": "metadata",
+    "minimal": "minimal",
+    "multisocket": "multisocket 2",
+    "nothing": "",
+    "nsid": "nsid",
+    "pprof": "pprof 127.0.0.1:0",
+    "prometheus": "prometheus 127.0.0.1:0",
+    "ready": "ready 127.0.0.1:0",
+    "records": "records {\n r.test. IN A 192.0.2.1\n}",
+    "reload": "reload",
+    "rewrite": "rewrite name a.test b.test",
+    "rrl": "rrl . {\n responses-per-second 10\n}",
+    "secondary": "secondary s.test {\n transfer from 127.0.0.1:9\n}",
+    "status": "status 127.0.0.1:0",
+    "template": 'template IN A t.test {\n answer "{{ .Name }} 60 IN A 192.0.2.1"\n}',
+    "timeouts": "timeouts {\n read 1s\n}",
+    "tsig": "tsig {\n secret a.test. NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk=\n require all\n}",
+    "view": "view v {\n expr true\n}",
+    "whoami": "whoami",
+}
+FILES = {
+    "db.f.test": "$ORIGIN f.test.\n@ 60 IN SOA a b 1 2 3 4 5\n@ IN A 192.0.2.1\n",
+    "hosts": "192.0.2.1 h.test\n",
+    "resolv.conf": "nameserver 127.0.0.1\n",
+}
+NAMES = ("s1.default.svc.cluster.local", "s1.a.svc.cluster.local", "f.test", "h.test", "t.test", "r.test", "a.test")
+
+
+@pytest.mark.parametrize("stanza", STANZAS.values(), ids=STANZAS.keys())
+async def test_nothing_of_an_old_block_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stanza: str) -> None:
+    """Reference counts have to free it: what was there after the start is exempt from garbage collection.
+
+    The cluster is followed by the new block too.
+    """
+
+    def is_freed() -> bool:
+        gc.collect()  # what later failures of upstreams left
+        return not old & living
+
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+    async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
+
+        def configs(stanza: str) -> tuple[ServerConfig, ...]:
+            kubernetes = f"kubernetes cluster.local {{\nendpoint {api.url}\n}}"
+            lines = f"bind 127.0.0.1\n{stanza.replace('FOLDER', str(tmp_path))}\n{kubernetes}"
+            return configure(parse(f".:0 {{\n{lines}\n}}\n"))
+
+        living: set[weakref.ref[object]] = set()
+
+        class RecordedSetup(BlockSetup):
+            def build(self) -> None:
+                super().build()
+                living.update(weakref.ref(one, living.discard) for one in (self, *self.chain.plugins))
+
+        monkeypatch.setattr(server_module, "BlockSetup", RecordedSetup)
+        server = DnsServer(configs(stanza), status=DnsStatus)
+        try:
+            await server.start()
+            await until(lambda: server.is_synced)
+            gc.collect()
+            gc.freeze()
+            with Udp(port_of(server)) as client:
+                for name in NAMES:
+                    client.socket.send(packet(name))
+                await client.receive()
+            old = living.copy()
+            assert len(old) >= 2, "a block, and the plugin of its cluster"
+            await server.swap(configs("errors" if stanza != "errors" else "log"))
+            await until(is_freed)
+        finally:
+            gc.unfreeze()
+            await server.stop()
+            del other

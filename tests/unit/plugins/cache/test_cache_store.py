@@ -61,7 +61,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
         item = store.Item.of(
             store.question_key(asked), AnswerKind.SUCCESS, Response(wire=wire, aged_from_s=0.0), 0.0, 6000
         )
-        world.cache.success.put(item)
+        world.cache.success.put(item, lambda _: False)
     gc.collect()
     tracemalloc.start()
     try:
