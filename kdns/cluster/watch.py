@@ -6,12 +6,13 @@ of changes" and "Retrieving large results sets in chunks".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import msgspec
 
+from kdns.cluster.list_items import OBJECT_MAX_BYTES, ListItems, too_long
 from kdns.cluster.objects import (
     EndpointSlice,
     Key,
@@ -28,8 +29,8 @@ from kdns.cluster.objects import (
 
 T_co = TypeVar("T_co", covariant=True)
 
-LINE_LIMIT_BYTES = 16 << 20
-"""The longest event that is accepted. etcd refuses objects of more than a few MiB."""
+HELD_MAX_BYTES = 4 * OBJECT_MAX_BYTES
+"""The items of a list that are kept until its kind is known. Go's encoder begins a list with its kind."""
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 """The errors of the decoders for bytes that are not the API's JSON."""
@@ -128,7 +129,6 @@ class Resource:
     plural: str
     path: str
     decode: Callable[[msgspec.Raw], Object]
-    decode_page: Callable[[bytes], Page[Object]]
     event_heads: tuple[tuple[str, bytes], ...]
     is_optional: bool = False
     version: str = "v1"
@@ -155,18 +155,17 @@ def _resource(
     api_version = f"{group}/{version}" if group else version
     root = f"/apis/{api_version}" if group else f"/api/{api_version}"
     decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
-    page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
     heads = tuple(
         (event, f'{{"type":"{event}","object":{{"kind":"{kind.__name__}","apiVersion":"{api_version}",'.encode())
         for event in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
     )
-    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, heads, is_optional, version)
+    return Resource(kind, group, plural, f"{root}/{plural}", decode, heads, is_optional, version)
 
 
 def resource_as(resource: Resource, decoded: type[Object]) -> Resource:
     """Returns the same resource with objects decoded as a subclass of its kind, which has more fields."""
     other = _resource(decoded, resource.group, resource.plural)
-    return replace(resource, decode=other.decode, decode_page=other.decode_page)
+    return replace(resource, decode=other.decode)
 
 
 RESOURCES: dict[type[Object], Resource] = {
@@ -201,38 +200,82 @@ class DecodeFailure:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One decoded page of a list. `continue_token` is "" on the last page."""
+    """A page of a list, or a part of one. What a list says of itself, the last part of a page has.
+
+    `continue_token` is "" on the last page.
+    """
 
     objects: Sequence[Object]
     failures: tuple[DecodeFailure, ...]
-    resource_version: str
-    continue_token: str
+    resource_version: str = ""
+    continue_token: str = ""
+
+
+class ListDecoder:
+    """Decodes one page of a list from its chunks.
+
+    An object that does not decode becomes a DecodeFailure, and the others are kept. `feed` and `end` raise one of
+    DECODE_ERRORS if the page is not a list of this kind.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._items = ListItems()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._has_looked = self._is_checked = False
+
+    def feed(self, chunk: bytes) -> ListPage:
+        """Returns the objects that a chunk completes; none before the kind of the list is known."""
+        items = self._items.feed(chunk)
+        if not self._is_checked:
+            self._hold(items)
+            if self._has_looked or not self._items.has_begun:
+                return ListPage((), ())
+            self._has_looked = True
+            types = _type_meta(self._items.envelope + b"]}")
+            if not (types.kind and types.api_version):
+                return ListPage((), ())
+            self._check(types)
+            items, self._held = self._held, []
+        return ListPage(*self._decoded(items))
+
+    def end(self) -> ListPage:
+        """Returns the other objects of the page."""
+        self._hold(self._items.end())
+        page = _raw_page(self._items.envelope)
+        self._check(page)
+        objects, failures = self._decoded([*self._held, *map(bytes, page.items or ())])
+        return ListPage(objects, failures, page.metadata.resource_version, page.metadata.continue_)
+
+    def _hold(self, items: list[bytes]) -> None:
+        self._held += items
+        self._held_bytes += sum(map(len, items))
+        if self._held_bytes > HELD_MAX_BYTES and not self._is_checked:
+            raise msgspec.DecodeError(f"no kind of the list within {HELD_MAX_BYTES >> 20} MiB")
+
+    def _check(self, found: Page[msgspec.Raw] | _TypeMeta) -> None:
+        kind = f"{self._resource.kind.__name__}List"
+        _check_type(found.kind, found.api_version, kind, self._resource.api_version)
+        self._is_checked = True
+
+    def _decoded(self, items: Iterable[bytes]) -> tuple[list[Object], tuple[DecodeFailure, ...]]:
+        objects: list[Object] = []
+        failures: list[DecodeFailure] = []
+        for item in items:
+            raw = msgspec.Raw(item)
+            try:
+                objects.append(self._resource.decode(raw))
+            except msgspec.ValidationError as error:
+                failures.append(DecodeFailure(raw_key(raw), str(error)))
+        return objects, tuple(failures)
 
 
 def decode_list(resource: Resource, body: bytes) -> ListPage:
-    """Returns the page of a list. An object that does not decode becomes a DecodeFailure, and the others are kept.
-
-    Raises one of DECODE_ERRORS if the body is not a list of this kind.
-    """
-    try:
-        page = resource.decode_page(body)
-    except msgspec.ValidationError:
-        return _decode_one_by_one(resource, body)
-    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
-    return ListPage(page.items or (), (), page.metadata.resource_version, page.metadata.continue_)
-
-
-def _decode_one_by_one(resource: Resource, body: bytes) -> ListPage:
-    page = _raw_page(body)
-    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
-    objects: list[Object] = []
-    failures: list[DecodeFailure] = []
-    for raw in page.items or ():
-        try:
-            objects.append(resource.decode(raw))
-        except msgspec.ValidationError as error:
-            failures.append(DecodeFailure(raw_key(raw), str(error)))
-    return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
+    """Returns the page of a list that has arrived; see ListDecoder."""
+    decoder = ListDecoder(resource)
+    first, last = decoder.feed(body), decoder.end()
+    return replace(last, objects=(*first.objects, *last.objects), failures=first.failures + last.failures)
 
 
 def decode_event(resource: Resource, line: bytes) -> Event:
@@ -308,13 +351,19 @@ class Lines:
     """Splits a stream of chunks into lines. An incomplete line is kept until the next chunk."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Returns the lines that `chunk` completes, without empty ones. Raises DecodeError beyond LINE_LIMIT_BYTES."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > LINE_LIMIT_BYTES:
-            raise msgspec.DecodeError(f"a watch event is longer than {LINE_LIMIT_BYTES} bytes")
+        """Returns the lines that `chunk` completes, without empty ones. Raises DecodeError beyond OBJECT_MAX_BYTES."""
+        end, newline, others = chunk.partition(b"\n")
+        self._rest += end
+        if len(self._rest) > OBJECT_MAX_BYTES:
+            raise msgspec.DecodeError(too_long("a watch event"))
+        if not newline:
+            return []
+        *lines, rest = others.split(b"\n")
+        lines.insert(0, bytes(self._rest))
+        self._rest = bytearray(rest)
         return [line for line in lines if line.strip()]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -22,6 +22,7 @@ import aiohttp
 from asyncio_throttle.throttler import Throttler
 
 from kdns import __version__
+from kdns.cluster.list_items import OBJECT_MAX_BYTES
 from kdns.cluster.source import Source
 from kdns.cluster.watch import DECODE_ERRORS, Timing, decode_status
 from kdns.errors import ApiServerError, KubeconfigError
@@ -44,8 +45,8 @@ LOGIN_S = 60.0
 RENEW_S = 10.0
 """Credentials younger than this are not renewed: the server rejects them for another reason."""
 
-MAX_BODY_BYTES = 256 << 20
-"""The longest body that is read: a page of 500 objects has a few MiB, and deploy/ allows 512 MiB of memory in all."""
+MAX_BODY_BYTES = OBJECT_MAX_BYTES
+"""The longest body that is read whole: that of one object. Lists are read in chunks."""
 
 MAX_ERROR_BYTES = 1 << 20
 
@@ -121,13 +122,26 @@ class Connection:
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         try:
             if len(body := await _beginning(response, MAX_BODY_BYTES)) > MAX_BODY_BYTES:
-                raise ApiServerError(self.server, f"a response of more than {MAX_BODY_BYTES} bytes")
+                raise ApiServerError(self.server, f"a response of more than {MAX_BODY_BYTES} bytes for one object")
         except (aiohttp.ClientError, OSError) as error:
             raise ApiServerError(self.server, _reason(error)) from error
         else:
             return body
         finally:
             response.release()  # one that was not read to its end is closed
+
+    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Yields the body of a successful response as it arrives."""
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+        async with self._slots:
+            response = await self._send(path, params, timeouts)
+            try:
+                async for chunk in response.content.iter_any():
+                    yield chunk
+            except (aiohttp.ClientError, OSError) as error:
+                raise ApiServerError(self.server, _reason(error)) from error
+            finally:
+                response.release()  # one that was not read to its end is closed
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

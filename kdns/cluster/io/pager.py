@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Protocol
 
 from kdns.cluster.objects import Object
-from kdns.cluster.watch import DECODE_ERRORS, DecodeFailure, ListPage, Resource, decode_list
+from kdns.cluster.watch import DECODE_ERRORS, DecodeFailure, ListDecoder, ListPage, Resource
 from kdns.errors import ApiServerError
 
 PAGE_OBJECTS = 500
@@ -37,32 +38,47 @@ class Getter(Protocol):
     def server(self) -> str:
         """The server's URL, for messages."""
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Returns the body of a successful response; ApiServerError otherwise."""
+    def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Yields the body of a successful response as it arrives; ApiServerError otherwise."""
 
 
 async def pages(
     connection: Getter, resource: Resource, params: Mapping[str, str], page_objects: int, *, namespace: str = ""
-) -> AsyncIterator[ListPage]:
-    """Yields the pages of a list; the next is requested after the caller used one. `page_objects` 0: one page.
+) -> AsyncGenerator[ListPage, None]:
+    """Yields the pages of a list, in parts as they arrive. `page_objects` 0: one page.
 
-    Raises ApiServerError (410 Gone if the server has compacted the list's revision), EndlessListError, or one of
-    DECODE_ERRORS.
+    More is read after the caller used a part. Raises ApiServerError (410 Gone if the server has compacted the list's
+    revision), EndlessListError, or one of DECODE_ERRORS.
     """
     query = dict(params) | ({"limit": str(page_objects)} if page_objects else {})
     path, objects = resource.path_in(namespace), 0
     for _ in range(PAGES_MAX):
-        page = decode_list(resource, await connection.get(path, query))
-        objects += len(page.objects) + len(page.failures)
-        if objects > OBJECTS_MAX:
-            raise EndlessListError(connection.server, path, f"{OBJECTS_MAX} objects")
-        yield page
-        if not page.continue_token:
+        token = ""
+        async with aclosing(_parts(connection, resource, path, query)) as parts:
+            async for part in parts:
+                objects += len(part.objects) + len(part.failures)
+                if objects > OBJECTS_MAX:
+                    raise EndlessListError(connection.server, path, f"{OBJECTS_MAX} objects")
+                token = part.continue_token
+                yield part
+        if not token:
             return
-        if page.continue_token == query.get("continue"):
+        if token == query.get("continue"):
             raise ApiServerError(connection.server, f"{resource.path}: the same page follows itself")
-        query["continue"] = page.continue_token
+        query["continue"] = token
     raise EndlessListError(connection.server, path, f"{PAGES_MAX} pages")
+
+
+async def _parts(
+    connection: Getter, resource: Resource, path: str, query: Mapping[str, str]
+) -> AsyncGenerator[ListPage, None]:
+    decoder = ListDecoder(resource)
+    async with aclosing(connection.chunks(path, query)) as chunks:
+        async for chunk in chunks:
+            part = decoder.feed(chunk)
+            if part.objects or part.failures:
+                yield part
+    yield decoder.end()
 
 
 async def list_objects(
@@ -74,10 +90,11 @@ async def list_objects(
     """
     objects: list[Object] = []
     try:
-        async for page in pages(connection, resource, {}, PAGE_OBJECTS, namespace=namespace):
-            objects += page.objects
-            for failure in page.failures:
-                on_failure(failure)
+        async with aclosing(pages(connection, resource, {}, PAGE_OBJECTS, namespace=namespace)) as parts:
+            async for part in parts:
+                objects += part.objects
+                for failure in part.failures:
+                    on_failure(failure)
     except DECODE_ERRORS as error:
         reason = f"{resource.path}: not the answer of a Kubernetes API: {error}"
         raise ApiServerError(connection.server, reason) from error

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Protocol, TypeAlias
@@ -42,7 +42,6 @@ from kdns.cluster.watch import (
     Timing,
     backoff_s,
     decode_event,
-    decode_list,
     decode_status,
     ends_initial_events,
     is_older,
@@ -264,10 +263,14 @@ class Reflector:
 
         A restored server that has counted beyond the known version since is found by the list of Timing.verify_s only.
         """
-        query = self._selectors() | {"limit": "1"}
-        page = decode_list(self.resource, await self.connection.get(self.resource.path, query))
-        if is_older(page.resource_version, self._version):
-            raise RelistError("restored", f"resourceVersion {page.resource_version} came after {self._version}")
+        query = self._selectors()
+        version = ""
+        async with aclosing(pages(self.connection, self.resource, query, 1)) as parts:
+            async for part in parts:
+                if version := part.resource_version:
+                    break
+        if is_older(version, self._version):
+            raise RelistError("restored", f"resourceVersion {version} came after {self._version}")
 
     async def _stream(self) -> bool:
         """Lists and watches by one request, if the server can; returns whether the list was complete.
@@ -339,14 +342,15 @@ class Reflector:
     async def _fetch(self, listing: Listing, page_objects: int) -> str:
         """Lists all objects in pages of this size (0: one page); each page is stored before the next is requested."""
         version = ""
-        async for page in pages(self.connection, self.resource, self._selectors(), page_objects):
-            self._contact()
-            listing.keys.update(self._skip(page.failures))
-            objects = iter(page.objects)
-            while self._upsert(objects, listing):  # noqa: ASYNC110 - nothing is waited for: others have their turn
-                await asyncio.sleep(0)
-            # Changes made while later pages are read are newer than the first page's version: the watch reports them.
-            version = version or page.resource_version
+        async with aclosing(pages(self.connection, self.resource, self._selectors(), page_objects)) as parts:
+            async for part in parts:
+                self._contact()
+                listing.keys.update(self._skip(part.failures))
+                objects = iter(part.objects)
+                while self._upsert(objects, listing):  # noqa: ASYNC110 - nothing is waited for: others have their turn
+                    await asyncio.sleep(0)
+                # Changes made while later pages are read are newer than the first version: the watch reports them.
+                version = version or part.resource_version
         return version
 
     def _upsert(self, objects: Iterator[Object], listing: Listing) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
@@ -50,11 +50,11 @@ async def test_pages_without_an_end() -> None:
     class Server:
         server = "http://api"
 
-        async def get(self, path: str, params: object) -> bytes:
+        async def chunks(self, path: str, params: object) -> AsyncGenerator[bytes, None]:
             assert path == RESOURCES[Service].path
             assert params
             metadata = {"resourceVersion": "1", "continue": "x"}
-            return json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": []}).encode()
+            yield json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": []}).encode()
 
     with pytest.raises(ApiServerError, match="the same page follows itself"):
         async for _ in pages(Server(), RESOURCES[Service], {}, 500):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -42,7 +42,7 @@ class MemoryApi:
     def _failed(self, error: RefusedError) -> ApiServerError:
         return ApiServerError(self.server, error.message, error.code)
 
-    async def get(self, _path: str, params: Mapping[str, str]) -> bytes:
+    async def chunks(self, _path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         await asyncio.sleep(0)
         match self._fault():
             case "error":
@@ -50,9 +50,10 @@ class MemoryApi:
             case "drop":
                 raise ApiServerError(self.server, "connection reset")
             case "nonsense":
-                return b'{"metadata":'
+                yield b'{"metadata":'
+                return
         try:
-            return json.dumps(self.cluster.page("services", dict(params))).encode()
+            yield json.dumps(self.cluster.page("services", dict(params))).encode()
         except RefusedError as error:
             raise self._failed(error) from error
 

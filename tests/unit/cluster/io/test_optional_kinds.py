@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -31,11 +31,11 @@ class Api:
     def __init__(self, *refusals: int) -> None:
         self.refusals = list(refusals)
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert params is not None
         if self.refusals:
             raise ApiServerError(self.server, f"no {path}", self.refusals.pop(0))
-        return LIST
+        yield LIST
 
     def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         assert path

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,15 +41,15 @@ class Api:
     server = "http://api"
 
     def __init__(self, pages: Iterator[tuple[list[dict[str, object]], str]], chunks: list[bytes]) -> None:
-        self.pages, self.chunks = pages, chunks
+        self.pages, self.watched = pages, chunks
         self.resumed: list[str] = []
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert path
         assert params
         items, token = next(self.pages)
         metadata = {"resourceVersion": "100" if self.resumed else "5", "continue": token}
-        return json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
+        yield json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -58,7 +58,7 @@ class Api:
         self.resumed.append(params["resourceVersion"])
 
         async def chunks() -> AsyncIterator[bytes]:
-            yield self.chunks.pop(0)
+            yield self.watched.pop(0)
 
         yield chunks()
 

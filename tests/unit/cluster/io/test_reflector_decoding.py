@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdns.cluster.list_items import OBJECT_MAX_BYTES
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service
 from kdns.cluster.watch import (
     DECODE_ERRORS,
-    LINE_LIMIT_BYTES,
     RESOURCES,
     Lines,
     backoff_s,
@@ -209,7 +209,7 @@ def test_empty_lines_say_nothing() -> None:
 
 
 def test_an_endless_line_is_refused() -> None:
-    lines, chunk = Lines(), bytes([65]) * (LINE_LIMIT_BYTES // 2)
+    lines, chunk = Lines(), bytes([65]) * (OBJECT_MAX_BYTES // 2)
     assert lines.feed(chunk) == lines.feed(chunk) == []
     with pytest.raises(msgspec.DecodeError, match="longer than"):
         lines.feed(b"A")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -35,13 +35,13 @@ class Lists:
         self.bodies = bodies
         self.asked = asyncio.Event()
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert path
         assert params
         if not self.bodies:
             self.asked.set()
             await asyncio.Event().wait()
-        return self.bodies.pop(0)
+        yield self.bodies.pop(0)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -102,11 +102,11 @@ class Refusing:
     def __init__(self, refusal: ApiServerError) -> None:
         self.refusal: ApiServerError | None = refusal
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert params
         if self.refusal:
             raise self.refusal
-        return listed("", next(f"{each.kind.__name__}List" for each in RESOURCES.values() if each.path == path))
+        yield listed("", next(f"{each.kind.__name__}List" for each in RESOURCES.values() if each.path == path))
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -51,11 +51,11 @@ class Api:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     server: str = "http://api"
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert path
         self.requests.append("page" if params["limit"] != "1" else "version")
         metadata = {"resourceVersion": "8"}
-        return json.dumps(
+        yield json.dumps(
             {"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": [item("a"), item("b")]}
         ).encode()
 
