@@ -11,6 +11,8 @@ from kdns.net import HostPort
 from kdns.status.paths import ANSWERED, EXPLAIN
 
 TIMEOUT_S: Final = 10.0
+ANSWER_MAX_BYTES: Final = 4 << 20
+"""What is read of an answer."""
 
 
 def asked_of(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:
@@ -23,7 +25,7 @@ def asked_of(admin: HostPort, name: str, qtype: str, namespace: str, output: str
     try:
         connection.request("GET", f"{EXPLAIN}?{urlencode(asked)}")
         response: HTTPResponse = connection.getresponse()
-        text = response.read().decode(errors="replace").rstrip("\n")
+        text = response.read(ANSWER_MAX_BYTES).decode(errors="replace").rstrip("\n")
     except (OSError, HTTPException) as error:
         raise InputError(f"--admin {admin}: {error}; the address is that of the directive `status`") from error
     finally:

@@ -15,10 +15,22 @@ OBJECT_MAX_BYTES: Final = 16 << 20
 LONG_STRING_BYTES: Final = 64 << 10
 """A string of more is scanned again when twice as much of it has arrived, and not with each chunk."""
 
-_BRACE: Final = re.compile(rb'(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+[{}]', re.DOTALL)
+_NESTED: Final = 8
+"""How deep an object may be nested to be matched at once, as those of the API are."""
+
+
+def _nested(depth: int) -> bytes:
+    return rb"\{%s(?:%s%s)*+\}" % (_TEXT, _nested(depth - 1), _TEXT) if depth else rb"\{%s\}" % _TEXT
+
+
+_TEXT: Final = rb'(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+'
+_BRACE: Final = re.compile(_TEXT + rb"([{}])", re.DOTALL)
 """Everything to the next brace outside of a string."""
+_OBJECT: Final = re.compile(_TEXT + rb"(%s|[{}])" % _nested(_NESTED), re.DOTALL)
+"""Everything to the end of the next object, or to the next brace."""
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\[\s*\Z')
 _SPACE: Final = b", \t\r\n"
+_OPEN, _CLOSE = b"{}"
 
 
 class ListItems:
@@ -44,13 +56,13 @@ class ListItems:
         self._rest += chunk
         if len(self._rest) < min(self._enough_bytes, OBJECT_MAX_BYTES):
             return []
-        while brace := _BRACE.match(self._rest, self._scanned):
-            self._scanned = brace.end()
-            if self._rest[self._scanned - 1 : self._scanned] == b"{":
+        while match := (_OBJECT if self._depth else _BRACE).match(self._rest, self._scanned):
+            begin, self._scanned = match.span(1)
+            if self._rest[begin] == _OPEN:
+                if self._depth == 1:
+                    self._between(self._taken(begin))
                 self._depth += 1
-                if self._depth == 2:
-                    self._between(self._taken(self._scanned - 1))
-            else:
+            if self._rest[self._scanned - 1] == _CLOSE:
                 self._depth -= 1
                 if self._depth == 1:
                     value = self._taken(self._scanned)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import re
 import shutil
@@ -27,7 +26,6 @@ from kdns.corefile.parse import parse
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.io.setup import BlockSetup
 from kdns.errors import ListenError
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME, configure
