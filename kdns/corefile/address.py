@@ -1,22 +1,26 @@
 """Zones and server addresses: `cluster.local`, `dns://.:1053`, `10.0.0.0/9`, `localhost:9153`.
 
 Zones are in lower case, with a trailing dot. A network in CIDR notation represents the reverse zones that cover it.
+An empty word, such as a variable that is not set, is skipped among zones, as in CoreDNS. It is never the root zone.
+Differs: where no zone is left CoreDNS serves none in silence, here it is a mistake.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, ip_network
 
 from kdns.corefile.lexer import Token
+from kdns.errors import CorefileError
 from kdns.net import HostPort, Network, parse_port, split_host_port
 
 DEFAULT_PORTS = {"dns": 53, "tls": 853, "https": 443, "https3": 443, "quic": 853, "grpc": 443}
 """The schemes of a Corefile and the port of each (RFC 1035, 7858, 8484, 9250; gRPC as in CoreDNS)."""
 REVERSE_APEXES = ("in-addr.arpa.", "ip6.arpa.")
 _ADDRESS = re.compile(r"(?:(?P<scheme>[^:/]*)://)?(?P<zone>.*?)(?::(?P<port>[^:/]*))?", re.DOTALL)
+_ADDRESS_FORM = "[SCHEME://]ZONE[:PORT], such as dns://example.org:53"
 _LABEL = re.compile(r"[A-Za-z0-9_/-]{1,63}")
 MAX_NAME_CHARS = 253
 
@@ -62,13 +66,15 @@ def _reverse_zone(network: Network, bits: int) -> str:
 def zones(token: Token) -> tuple[str, ...]:
     """Returns the zones of a word; raises CorefileError for a word that is neither a name nor a network."""
     text = token.text
+    if not text or (text == "." and token.is_blank):
+        raise token.expected("a zone")
     if "/" in text:
         try:
             return reverse_zones(ip_network(text, strict=False))
         except ValueError as error:
             if not is_reverse(f"{text.lower().rstrip('.')}."):  # RFC 2317 has names such as 0/25.2.0.192.in-addr.arpa
                 raise token.error(f"expected a zone or a network in CIDR notation: {error}") from error
-    if text in {"", "."}:
+    if text == ".":
         return (".",)
     labels = text.removesuffix(".").split(".")
     if wrong := next((label for label in labels if not _LABEL.fullmatch(label)), None):
@@ -90,27 +96,47 @@ def _label_reason(label: str) -> str:
     return f"the label {label!r} of the zone name has characters other than letters, digits, - and _"
 
 
-def all_zones(tokens: Iterable[Token]) -> tuple[str, ...]:
+def name(token: Token) -> str:
+    """Returns a name as a zone is written; raises CorefileError for other words and for networks."""
+    if not token.text or "/" in token.text:
+        raise token.expected("a name")
+    return zones(token)[0]
+
+
+def filled(tokens: Sequence[Token], what: str) -> tuple[Token, ...]:
+    """Returns the words of a list without empty ones; raises CorefileError where none is left of several."""
+    words = tuple(token for token in tokens if token.text)
+    if tokens and not words:
+        raise tokens[0].expected(what)
+    return words
+
+
+def all_zones(tokens: Sequence[Token]) -> tuple[str, ...]:
     """Returns the zones of several words, each once, in the order they are written."""
-    return tuple(dict.fromkeys(zone for token in tokens for zone in zones(token)))
+    return tuple(dict.fromkeys(zone for token in filled(tokens, "a zone") for zone in zones(token)))
 
 
-def zone_addresses(words: Iterable[Token]) -> Iterator[ZoneAddress]:
-    """Yields the addresses of a server block: `words` hold zones separated by white space or commas."""
-    comma: Token | None = None
-    for word in words:
-        pieces = re.split(r"[,\s]+", word.text)
-        for text in pieces if len(pieces) == 1 else filter(None, pieces):
-            yield from _zone_address(replace(word, text=text))
-        comma = word if word.text.endswith(",") else None
-    if comma:
-        raise comma.error("expected another zone after the comma")
+def zone_addresses(words: Sequence[Token], mistakes: list[CorefileError]) -> Iterator[ZoneAddress]:
+    """Yields the addresses of a server block: `words` hold zones separated by white space or commas.
+
+    Adds the mistakes of other words.
+    """
+    pieces = [replace(word, text=text) for word in words for text in re.split(r"[,\s]+", word.text) if text]
+    if not pieces:
+        mistakes.append(words[0].expected(_ADDRESS_FORM))
+    for piece in pieces:
+        try:
+            yield from _zone_address(piece)
+        except CorefileError as error:
+            mistakes.append(error)
+    if words[-1].text.endswith(","):
+        mistakes.append(words[-1].error("expected another zone after the comma"))
 
 
 def _zone_address(token: Token) -> Iterator[ZoneAddress]:
     found = _ADDRESS.fullmatch(token.text)
-    if not token.text or not found or "://" in found["zone"]:
-        raise token.expected("[SCHEME://]ZONE[:PORT], such as dns://example.org:53")
+    if not found or "://" in found["zone"]:
+        raise token.expected(_ADDRESS_FORM)
     scheme = found["scheme"] or "dns"
     if scheme not in DEFAULT_PORTS:
         raise token.error(
@@ -119,11 +145,11 @@ def _zone_address(token: Token) -> Iterator[ZoneAddress]:
     zone, port = found["zone"], found["port"]
     if port and not port.isdecimal() and "/" in zone:  # fd00::/8 has colons and no port
         zone, port = f"{zone}:{port}", None
-    if not zone and port is None:
+    if not zone and (port is None or token.is_blank):
         raise token.error("expected a zone in the server address; the root zone is `.`")
     number = None if port is None else port_number(token, port)
-    for name in zones(replace(token, text=zone)):
-        yield ZoneAddress(name, scheme, number, token)
+    for each in zones(replace(token, text=zone or ".")):
+        yield ZoneAddress(each, scheme, number, token)
 
 
 def port_number(token: Token, text: str) -> int:

@@ -61,9 +61,11 @@ class Importer:
         self.snippets[name] = line
 
     def _imported(self, line: Line, chain: tuple[str, ...], outermost: bool) -> Iterator[Line]:
-        if len(line.args) != 1 or line.braces or not line.args[0].text:
+        if len(line.args) != 1 or line.braces:
             raise line.error("expected one snippet name, file or pattern after `import`, and no block")
         source = line.args[0]
+        if not source.text:
+            raise source.expected("a snippet name, file or pattern after `import`")
         for name, body in self._sources(source):
             if name in chain:
                 raise source.error(f"circular import: {' → '.join((*chain, name))}")

@@ -40,6 +40,7 @@ class Token:
     """One word of a Corefile; the first line is 1.
 
     `written` is the text in the file before its variables were replaced, "" for a word without variables.
+    `is_blank` says that all of these are empty or not set.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Token:
     starts_line: bool = False
     quoted: bool = False
     written: str = ""
+    is_blank: bool = False
 
     def is_sign(self, sign: str) -> bool:
         """Returns whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
@@ -56,7 +58,8 @@ class Token:
     def error(self, reason: str) -> CorefileError:
         """Returns the error at this token, with the value of its variables."""
         if self.written:
-            reason = f"{reason}; {self.written} stands for {self.text!r} here"
+            meaning = f"stands for {self.text!r} here" if self.text else "is empty or not set"
+            reason = f"{reason}; {self.written} {meaning}"
         return CorefileError(self.path, self.line, self.text, reason)
 
     def expected(self, what: str) -> CorefileError:
@@ -92,4 +95,5 @@ def expanded(tokens: Iterable[Token], environ: Mapping[str, str]) -> Iterator[To
     """Yields the tokens with their variables replaced by the values in `environ`."""
     for token in tokens:
         text = _REFERENCE.sub(lambda match: environ.get(match["percent"] or match["dollar"], ""), token.text)
-        yield token if text == token.text else replace(token, text=text, written=token.text)
+        is_blank = text == _REFERENCE.sub("", token.text)
+        yield token if text == token.text else replace(token, text=text, written=token.text, is_blank=is_blank)

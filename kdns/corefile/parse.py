@@ -17,13 +17,17 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServerBlock:
-    """Zones and the directives that serve them. `braces` is False for the one block of a file without braces."""
+    """Zones and the directives that serve them, with the mistakes in words that are no zones and in deeper blocks.
+
+    `braces` is False for the one block of a file without braces.
+    """
 
     path: str
     line: int
     addresses: tuple[ZoneAddress, ...]
     stanzas: tuple[Stanza, ...]
     braces: bool = True
+    mistakes: tuple[CorefileError, ...] = ()
 
 
 def parse(
@@ -31,6 +35,7 @@ def parse(
 ) -> tuple[ServerBlock, ...]:
     """Returns the server blocks (at least one) in order, imports and variables resolved; raises CorefileError.
 
+    Mistakes that do not hide others are in the blocks.
     Differs: a Corefile without a server block is an error; CoreDNS starts and answers nothing.
     """
 
@@ -46,14 +51,14 @@ def parse(
 def _server_blocks(found: tuple[Line, ...]) -> Iterator[ServerBlock]:
     for index, line in enumerate(found):
         stanzas = line.block if line.braces else found[index + 1 :]
-        for stanza in stanzas:
-            _refuse_deeper_blocks(stanza)
-        yield ServerBlock(line.path, line.line, tuple(zone_addresses(line.words)), stanzas, line.braces)
+        mistakes: list[CorefileError] = []
+        addresses = tuple(zone_addresses(line.words, mistakes))
+        mistakes += [
+            option.error(f"an option of `{stanza.name}` cannot have a block")
+            for stanza in stanzas
+            for option in stanza.block
+            if option.braces
+        ]
+        yield ServerBlock(line.path, line.line, addresses, stanzas, line.braces, tuple(mistakes))
         if not line.braces:
             return
-
-
-def _refuse_deeper_blocks(stanza: Stanza) -> None:
-    for option in stanza.block:
-        if option.braces:
-            raise option.error(f"an option of `{stanza.name}` cannot have a block")

@@ -210,8 +210,9 @@ def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
 
 def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
     """Returns the server of a block, without its invalid parts."""
+    errors += block.mistakes
     errors += _missing_zones(block, table)
-    zones = tuple(dict.fromkeys(address.zone for address in block.addresses))
+    zones = tuple(dict.fromkeys(address.zone for address in block.addresses)) or (".",)  # stands in for wrong ones
     stanzas: dict[str, list[Stanza]] = {}
     parsed: dict[str, list[object]] = {}
     for stanza in block.stanzas:

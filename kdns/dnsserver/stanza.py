@@ -138,6 +138,13 @@ def text(token: Token) -> str:
     return token.text
 
 
+def path_of(token: Token) -> str:
+    """Returns the argument, which names a file or a folder."""
+    if not token.text:
+        raise token.expected("a path")
+    return token.text
+
+
 def integer(token: Token, least: int, most: int | None = None) -> int:
     """Returns a decimal integer within bounds, both included."""
     bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"

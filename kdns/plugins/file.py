@@ -15,7 +15,7 @@ from kdns.dns.names import ZoneSet
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.directive import Answers, Directive, EventLog, FileReader, Files, Repeat, Tasks, UnreadableFileError
-from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, sets
+from kdns.dnsserver.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, path_of, sets
 from kdns.errors import CorefileError
 from kdns.plugins.zones.authority import Authority, ServedZone, differences_to
 from kdns.watch import watch
@@ -61,7 +61,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
     Raises CorefileError.
     """
     count(stanza, USAGE)
-    config = FileConfig(stanza.args[0].text, all_zones(stanza.args[1:]) or zones)
+    config = FileConfig(path_of(stanza.args[0]), all_zones(stanza.args[1:]) or zones)
     return configured(config, stanza, OPTIONS)
 
 

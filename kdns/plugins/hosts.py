@@ -32,6 +32,7 @@ from kdns.dnsserver.stanza import (
     duration_s,
     flag,
     integer,
+    path_of,
     sets,
 )
 from kdns.errors import CorefileError
@@ -97,7 +98,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
     """
     config = HostsConfig(all_zones(stanza.args[1:]) or zones)
     if stanza.args:
-        config = replace(config, path=stanza.args[0].text)
+        config = replace(config, path=path_of(stanza.args[0]))
     for line in stanza.block:
         address = _address(line.name)
         if address is None and _WRONG_ADDRESS.match(line.name) and not config.fallthrough:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Literal, Protocol
 
-from kdns.corefile.address import zones
+from kdns.corefile.address import name
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.answers.order import Order, Weights
 from kdns.dnsserver.answers.response import EVERYTHING
 from kdns.dnsserver.chain import Plugin, Sees
 from kdns.dnsserver.directive import Answers, Directive, Files, Repeat
-from kdns.dnsserver.stanza import Option, adds, configured, count, duration_s, integer, sets
+from kdns.dnsserver.stanza import Option, adds, configured, count, duration_s, integer, path_of, sets
 from kdns.net import Network, packed
 
 MAX_WEIGHT = 255
@@ -61,7 +61,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
         return configured(LoadbalanceConfig(), stanza, ROUND_ROBIN_OPTIONS)
     if policy == "weighted":
         count(stanza, USAGE, (2, 2))
-        return configured(LoadbalanceConfig("weighted", weight_path=stanza.args[1].text), stanza, WEIGHTED_OPTIONS)
+        return configured(LoadbalanceConfig("weighted", weight_path=path_of(stanza.args[1])), stanza, WEIGHTED_OPTIONS)
     raise stanza.args[0].error(f"unknown policy; expected `{USAGE}`")
 
 
@@ -83,7 +83,7 @@ def parse_weights(text: str, path: str) -> Weights:
         if len(words) == 1:
             if address:
                 raise words[0].error(f"expected a weight from 1 to {MAX_WEIGHT} after the address")
-            of_name = weights.setdefault(_owner(words[0]), {})
+            of_name = weights.setdefault(name(words[0]), {})
             continue
         if not address:
             raise words[0].expected("an IP address")
@@ -91,12 +91,6 @@ def parse_weights(text: str, path: str) -> Weights:
             raise words[0].error("expected a name before the first address")
         of_name.setdefault(address, integer(words[1], 1, MAX_WEIGHT))
     return weights
-
-
-def _owner(token: Token) -> str:
-    if "/" in token.text:
-        raise token.expected("a name")
-    return zones(token)[0]
 
 
 class Needs(Answers, Files, Protocol):

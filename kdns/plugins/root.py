@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.directive import Directive
-from kdns.dnsserver.stanza import configured, count
+from kdns.dnsserver.stanza import configured, count, path_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class RootConfig:
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RootConfig:
     """Returns the configuration of a `root` stanza; raises CorefileError."""
     count(stanza, "root PATH")
-    return configured(RootConfig(stanza.args[0].text), stanza, {})
+    return configured(RootConfig(path_of(stanza.args[0])), stanza, {})
 
 
 def sets_up(options: BlockOptions, config: RootConfig) -> BlockOptions:

@@ -32,7 +32,7 @@ from kdns.dnsserver.answers.outcome import soa_owner
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.dnsserver.directive import Clock, Directive, EventLog, Files, Metrics, Sample
-from kdns.dnsserver.stanza import Option, configured, integer, sets
+from kdns.dnsserver.stanza import Option, configured, integer, path_of, sets
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
 
 NAME: Final = "dnssec"
@@ -74,6 +74,8 @@ def _key(config: DnssecConfig, line: Line) -> DnssecConfig:
     source, *names = line.args
     if source.text != "file":
         raise source.error(f"`{source.text}` is not supported: keys are in files, use `key file KEY...`")
+    for name in names:
+        path_of(name)
     return replace(config, keys=(*config.keys, *names))
 
 

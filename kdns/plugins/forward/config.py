@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from kdns.corefile.address import all_zones, zones
+from kdns.corefile.address import all_zones, name, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import NOERROR, rcode_number
@@ -25,6 +25,7 @@ from kdns.dnsserver.stanza import (
     flag,
     integer,
     ip,
+    path_of,
     sets,
     sets_all,
 )
@@ -112,7 +113,7 @@ def _doh_method(token: Token) -> str:
 
 def _tls(config: ForwardConfig, line: Line) -> ForwardConfig:
     """Parses no files, the authority's, certificate and key, or certificate, key and authority."""
-    paths = [token.text for token in line.args]
+    paths = [path_of(token) for token in line.args]
     certificate, key = paths[:2] if len(paths) > 1 else ("", "")
     authority = paths[-1] if len(paths) in {1, 3} else ""
     return replace(config, tls=replace(config.tls, ca_path=authority, cert_path=certificate, key_path=key))
@@ -120,7 +121,7 @@ def _tls(config: ForwardConfig, line: Line) -> ForwardConfig:
 
 def _tls_servername(config: ForwardConfig, line: Line) -> ForwardConfig:
     (token,) = line.args
-    return replace(config, tls=replace(config.tls, server_name=zones(token)[0].removesuffix(".")))
+    return replace(config, tls=replace(config.tls, server_name=name(token).removesuffix(".")))
 
 
 def _health_check(args: Sequence[Token]) -> HealthCheck:
@@ -130,19 +131,13 @@ def _health_check(args: Sequence[Token]) -> HealthCheck:
         if word.text == "no_rec":
             check = replace(check, recursion_desired=False)
         elif word.text == "domain":
-            name = next(words, None)
-            if name is None:
+            queried = next(words, None)
+            if queried is None:
                 raise word.error("expected a name to query after `domain`")
-            check = replace(check, domain=_domain(name))
+            check = replace(check, domain=name(queried))
         else:
             raise word.expected("no_rec or domain NAME")
     return check
-
-
-def _domain(token: Token) -> str:
-    if "/" in token.text:
-        raise token.expected("a name")
-    return zones(token)[0]
 
 
 def _rcode(token: Token) -> int:
@@ -200,11 +195,11 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
     config = configured(ForwardConfig(zones(source), tuple(map(target_of, words))), stanza, OPTIONS)
     if config.max_age_s is not None and config.max_age_s < config.expire_s:
         raise _option(stanza, "max_age").error(f"expected a max_age of at least expire, which is {config.expire_s:g} s")
-    name = config.tls.server_name
+    server_name = config.tls.server_name
     for target in config.targets:
-        if name and isinstance(target, Target) and target.scheme != "dns" and target.zone and target.token:
+        if server_name and isinstance(target, Target) and target.scheme != "dns" and target.zone and target.token:
             raise target.token.error(
-                f"the name in the certificate is also set by tls_servername, to {name}; remove one"
+                f"the name in the certificate is also set by tls_servername, to {server_name}; remove one"
             )
     return config
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from kdns.cluster import selectors
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.source import ClientTLS, Scope, SnapshotFile, Source
-from kdns.corefile.address import all_zones, is_reverse, zones
+from kdns.corefile.address import all_zones, filled, is_reverse, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dnsserver.stanza import (
@@ -26,6 +26,7 @@ from kdns.dnsserver.stanza import (
     duration_s,
     flag,
     integer,
+    path_of,
     rate,
     sets,
     sets_all,
@@ -89,14 +90,14 @@ def _scheme(token: Token) -> str:
 
 
 def _kubeconfig(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    path, context = line.args[0].text, line.args[1].text if len(line.args) == 2 else ""
-    return replace(config, source=replace(config.source, kubeconfig=path, context=context))
+    context = line.args[1].text if len(line.args) == 2 else ""
+    return replace(config, source=replace(config.source, kubeconfig=path_of(line.args[0]), context=context))
 
 
 def _namespaces(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     if config.namespace_labels:
         raise line.error("`namespaces` and `namespace_labels` cannot be combined; remove one")
-    named = {token.text for token in line.args}.union(config.options.namespaces or ())
+    named = {token.text for token in filled(line.args, "a namespace")}.union(config.options.namespaces or ())
     return replace(config, options=replace(config.options, namespaces=frozenset(named)))
 
 
@@ -129,7 +130,7 @@ def _ignore(config: KubernetesConfig, line: Line) -> KubernetesConfig:
 
 def _multicluster(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     options = config.options
-    for token in line.args:
+    for token in filled(line.args, "a zone"):
         if missing := [zone for zone in zones(token) if zone not in options.zones]:
             raise token.error(f"expected a zone of `kubernetes` ({', '.join(options.zones)}), got {missing[0]}")
         options = replace(options, multicluster=options.multicluster.union(zones(token)))
@@ -143,7 +144,7 @@ def _zonal(config: KubernetesConfig, line: Line) -> KubernetesConfig:
 
 
 def _snapshot(config: KubernetesConfig, line: Line) -> KubernetesConfig:
-    path, *words = line.args
+    file, *words = line.args
     is_unready = bool(words) and words[-1].text == "unready"
     ages = words[: len(words) - is_unready]
     if len(ages) > 1:
@@ -151,12 +152,12 @@ def _snapshot(config: KubernetesConfig, line: Line) -> KubernetesConfig:
     max_age_s = duration_s(ages[0]) if ages else MAX_AGE_S
     if not max_age_s:
         raise ages[0].expected("a duration above 0")
-    return replace(config, snapshot=SnapshotFile(path.text, max_age_s), is_ready_when_stale=not is_unready)
+    return replace(config, snapshot=SnapshotFile(path_of(file), max_age_s), is_ready_when_stale=not is_unready)
 
 
 OPTIONS = {
     "endpoint": Option("endpoint URL", sets_all("source.endpoint", _endpoint), (1, UNLIMITED)),
-    "tls": Option("tls CERT KEY CACERT", sets_all("source.tls", lambda args: ClientTLS(*map(text, args)))),
+    "tls": Option("tls CERT KEY CACERT", sets_all("source.tls", lambda args: ClientTLS(*map(path_of, args)))),
     "kubeconfig": Option("kubeconfig FILE [CONTEXT]", _kubeconfig),
     "apiserver_qps": Option("apiserver_qps QPS", sets("source.qps", rate)),
     "apiserver_burst": Option("apiserver_burst REQUESTS", sets("source.burst", integer, 0)),

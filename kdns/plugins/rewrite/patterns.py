@@ -37,6 +37,8 @@ def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
     """Returns the pattern of a word and its replacement, if any; raises CorefileError."""
     if not word.text:
         raise word.error("expected a name or a part of one, got an empty word")
+    if to and not to.text and (kind == "exact" or to.written):
+        raise to.error("expected a name or a part of one, got an empty word")
     if kind == "regex":
         return _regex(word, to)
     text, replacement = folded(_latin(word)), folded(_latin(to)) if to else ""

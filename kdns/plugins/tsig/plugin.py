@@ -22,7 +22,7 @@ from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.dnsserver.answers.response import MessageSigner, Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Clock, Directive, FileReader, Files, Tasks
-from kdns.dnsserver.stanza import Option, adds, configured, sets_all, text
+from kdns.dnsserver.stanza import Option, adds, configured, path_of, sets_all
 from kdns.errors import CorefileError
 
 NAME: Final = "tsig"
@@ -50,6 +50,8 @@ class TsigConfig:
 
 def key_name(token: Token) -> str:
     """Returns the name of a key, as keys are found by it; CorefileError for a word that is not a name."""
+    if not token.text:
+        raise token.expected("the name of a key")
     try:
         return folded(text_of(labels_of(token.text)))
     except ValueError as error:
@@ -93,7 +95,7 @@ def _opcodes(args: Sequence[Token]) -> frozenset[int] | None:
 
 OPTIONS = {
     "secret": Option("secret NAME KEY", _secret),
-    "secrets": Option("secrets FILE", adds("secret_files", text)),
+    "secrets": Option("secrets FILE", adds("secret_files", path_of)),
     "require": Option("require all|none|QTYPE...", sets_all("qtypes", _qtypes)),
     "require_opcode": Option("require_opcode all|none|OPCODE...", sets_all("opcodes", _opcodes)),
 }

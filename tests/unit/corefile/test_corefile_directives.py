@@ -83,6 +83,58 @@ def test_refused(stanza: str, line: int, message: str) -> None:
     assert str(errors[0]) == f"F:{line + 1}: {stanza.split(maxsplit=1)[0]}: {message}"
 
 
+WITH_ZONES = [
+    "acl ZONES",
+    "auto ZONES {\n directory zones\n}",
+    "autopath ZONES @kubernetes",
+    "cache ZONES",
+    "cache 30 ZONES",
+    "cache a.test {\n disable success ZONES\n}",
+    "cache a.test {\n disable denial ZONES\n}",
+    "dnssec ZONES",
+    "file db ZONES",
+    "file db a.test {\n fallthrough ZONES\n}",
+    "forward . ::1 {\n except ZONES\n}",
+    "hosts hosts ZONES",
+    "hosts hosts a.test {\n fallthrough ZONES\n}",
+    "k8s_external ZONES",
+    "k8s_external a.test {\n fallthrough ZONES\n}",
+    "kubernetes ZONES",
+    "kubernetes a.test {\n fallthrough ZONES\n}",
+    "kubernetes a.test {\n multicluster ZONES\n}",
+    "kubernetes a.test {\n namespaces ZONES\n}",
+    "log ZONES",
+    "log ZONES {type}",
+    "metadata ZONES",
+    "records ZONES",
+    "rrl ZONES",
+    "secondary ZONES {\n transfer from ::1\n}",
+    "secondary a.test {\n transfer from ::1\n catalog ZONES\n}",
+    "secondary a.test {\n transfer from ::1\n fallthrough ZONES\n}",
+    "template ANY ANY ZONES",
+    "template ANY ANY a.test {\n fallthrough ZONES\n}",
+    "transfer ZONES {\n to *\n}",
+    "tsig ZONES",
+]
+"""Every list of zones or namespaces."""
+
+
+@pytest.mark.parametrize("stanza", WITH_ZONES)
+def test_an_empty_word_is_no_zone(stanza: str) -> None:
+    assert configured(stanza.replace("ZONES", '{$UNSET} a.test ""')) == configured(stanza.replace("ZONES", "a.test"))
+    for zones, got in [
+        ("{$UNSET}", "''; {$UNSET} is empty or not set"),
+        ('""', "''"),
+        ("{$UNSET}.", "'.'; {$UNSET}. stands for '.' here"),
+    ]:
+        if "namespaces" in stanza and zones == "{$UNSET}.":
+            continue
+        with pytest.raises(CorefileError, match="expected a ") as caught:
+            configured(stanza.replace("ZONES", zones))
+        assert str(caught.value).partition(", got ")[2] == got
+        assert caught.value.line == 2 + stanza.partition("ZONES")[0].count("\n")
+
+
 def test_every_directive_is_in_the_tables() -> None:
     assert {*GOLDEN["accepted"], "log"} == set(BY_NAME)
     assert {case[0].split()[0] for case in GOLDEN["refused"]} == set(BY_NAME)
