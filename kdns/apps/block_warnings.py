@@ -22,6 +22,7 @@ from kdns.spelling import closest
 
 _ALSO_A_ZONE: Final = "local"
 """A directive whose name is a domain that people have."""
+_DIRECTIVES: Final = COREDNS_ONLY | BY_NAME.keys()
 _OF_ZONES: Final = frozenset((FILE.name, HOSTS.name, KUBERNETES.name))
 _SILENT: Final = frozenset(
     ("bind", "bufsize", "cache", "debug", "errors", "health", "loadbalance", "log", "loop", "metadata", "prometheus")
@@ -39,15 +40,18 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
     """Yields warnings about directives and other words in the place of zones."""
     where = "every address" if server.bound == WILDCARD else "the addresses of `bind`"
-    has_root = any(address.zone == "." for address in server.addresses)
+    has_others = len(server.zones) > 1
+    has_root = has_others and "." in server.zones
+    is_idle = {stanza.name for stanza in server.stanzas} <= _SILENT
     for address in server.addresses:
         word = address.token.text if address.token else ""
         if not word.isalnum() or word == _ALSO_A_ZONE:
             continue
-        meant = word if word in COREDNS_ONLY | BY_NAME.keys() else closest(word, BY_NAME) if len(word) > 3 else ""
-        if meant:
+        has_answers = _may_answer(server, word)
+        meant = word if word in _DIRECTIVES else closest(word, BY_NAME)
+        if meant and (has_root or is_idle or not has_answers or (has_others and meant == word)):
             hint = f"`{meant}` is a directive, and belongs into a block"
-        elif not _may_answer(server, word):
+        elif not has_answers:
             hint = "no directive answers for it"
         elif has_root:
             hint = "`.` of the same block has every name already"

@@ -9,7 +9,7 @@ braces of every file and every snippet must match.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kdns.corefile.lexer import Token
@@ -69,6 +69,8 @@ class _Blocks:
         self.words: list[Token] = []
         self.open: list[tuple[Token, list[Token], list[Line]]] = []
         self.unbraced: int | None = None
+        self.deepest: tuple[Token, Token] | None = None
+        """The first option with a block, and its directive: the end of the directive's block may be missing."""
 
     @property
     def expects_zones(self) -> bool:
@@ -92,6 +94,8 @@ class _Blocks:
             raise brace.error("expected a server block or directive before `{`, on the same line")
         if len(self.open) == MAX_DEPTH:
             raise brace.error(f"blocks are nested more than {MAX_DEPTH} deep")
+        if len(self.open) == MAX_DEPTH - 1 and not self.deepest and not _is_snippet_name(self.open[0][1]):
+            self.deepest = self.words[0], self.open[-1][1][0]
         self.open.append((brace, self.words, self.lines))
         self.words, self.lines = [], []
 
@@ -102,6 +106,10 @@ class _Blocks:
         _, words, outer = self.open.pop()
         outer.append(Line(tuple(words), tuple(self.lines), braces=True))
         self.lines = outer
+
+
+def _is_snippet_name(words: Sequence[Token]) -> bool:
+    return words[0].text.startswith("(")
 
 
 def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
@@ -124,5 +132,9 @@ def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
     blocks.end_line()
     if blocks.open:
         brace, words, _ = blocks.open[-1]
-        raise brace.error(f"the block of `{words[0].text}` is not closed; expected `}}`")
+        where = ""
+        if blocks.deepest:
+            inner, outer = blocks.deepest
+            where = f", perhaps before `{inner.text}` in line {inner.line}, to end `{outer.text}`"
+        raise brace.error(f"the block of `{words[0].text}` is not closed; expected `}}`{where}")
     return tuple(blocks.lines)

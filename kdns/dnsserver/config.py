@@ -11,14 +11,14 @@ from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
-from kdns.dnsserver.advice import ADVICE, EXTERNAL
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin
 from kdns.dnsserver.directive import Directive, Repeat, Row, Setup
+from kdns.dnsserver.hints import directive_as_zone, directive_reason, option_reason
 from kdns.dnsserver.listener_options import TLS_USAGE
+from kdns.dnsserver.stanza import UnknownOptionError
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
-from kdns.spelling import closest
 
 Config = TypeVar("Config")
 Given = TypeVar("Given")
@@ -210,26 +210,33 @@ def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
 
 def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
     """Returns the server of a block, without its invalid parts."""
-    errors += block.mistakes
+    if head := directive_as_zone(block, table):
+        wanted = f"a zone before `{{`, got the directive `{head.text}`; put it into a server block such as `. {{ … }}`"
+        errors.append(head.error(f"expected {wanted}"))
+        block = replace(block, stanzas=(), mistakes=())
     errors += _missing_zones(block, table)
+    own: list[CorefileError] = []
     zones = tuple(dict.fromkeys(address.zone for address in block.addresses)) or (".",)  # stands in for wrong ones
     stanzas: dict[str, list[Stanza]] = {}
     parsed: dict[str, list[object]] = {}
     for stanza in block.stanzas:
         row = table.get(stanza.name)
         if row is None:
-            errors.append(stanza.error(_unknown(stanza, block, table)))
+            own.append(stanza.error(directive_reason(stanza, block, table)))
             continue
         stanzas.setdefault(stanza.name, []).append(stanza)
         first = stanzas[stanza.name][0]
         if first is not stanza and row.repeat is Repeat.ERROR:
             where = f"{first.path}:{first.line}"
-            errors.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; first at {where}"))
+            own.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; first at {where}"))
         try:
             parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
         except CorefileError as error:
             mistakes = (error, *_further_mistakes(row, stanza, zones, error))
-            errors += [mistake.of(stanza.name) for mistake in mistakes]
+            own += [_explained(mistake, stanza, block, table).of(stanza.name) for mistake in mistakes]
+    places = {(mistake.path, mistake.line, mistake.token) for mistake in own}
+    errors += [each for each in block.mistakes if (each.path, each.line, each.token) not in places]
+    errors += own
     counting = {
         name: tuple(parsed[name] if table[name].repeat is Repeat.ADD else parsed[name][-1:])
         for name in table
@@ -237,6 +244,13 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
     }
     rows = tuple(table[name] for name in table if name in stanzas)
     return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows)
+
+
+def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> CorefileError:
+    """Returns a mistake, that of an unknown option with what was likely meant."""
+    if not isinstance(mistake, UnknownOptionError):
+        return mistake
+    return mistake.option.error(option_reason(mistake, stanza, block, table))
 
 
 def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
@@ -263,19 +277,6 @@ def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[Cor
         if not block.braces and address.token and address.token.text in table:
             name = address.token.text
             yield address.token.error(f"expected a zone, got the directive `{name}`; begin with a line such as `.:53`")
-
-
-def _unknown(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
-    name = stanza.name
-    if name in ADVICE:
-        return f"kdns does not have the directive `{name}` of CoreDNS; instead: {ADVICE[name]}"
-    if name in EXTERNAL:
-        return f"`{name}` is an external plugin of CoreDNS, which kdns does not have; instead: {EXTERNAL[name]}"
-    if stanza.braces and not block.braces:
-        return f"unknown directive `{name}`; if it is a zone, put each of several server blocks into {{ braces }}"
-    if meant := closest(name, (*table, *sorted(ADVICE))):
-        return f"unknown directive `{name}`; did you mean `{meant}`?"
-    return f"unknown directive `{name}`; kdns has {', '.join(sorted(table))}"
 
 
 def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:

@@ -18,7 +18,7 @@ from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.durations import DurationRangeError, parse_duration
-from kdns.spelling import closest
+from kdns.errors import CorefileError
 
 Config = TypeVar("Config")
 
@@ -38,6 +38,15 @@ class Option:
     usage: str
     apply: Apply
     bounds: tuple[int, int] | None = None
+
+
+class UnknownOptionError(CorefileError):
+    """A line of a block whose first word is no option of the directive."""
+
+    def __init__(self, option: Line, options: Iterable[str]) -> None:
+        self.option, self.options = option, tuple(options)
+        reason = f"unknown option `{option.name}`; options: {', '.join(self.options) or 'none'}"
+        super().__init__(option.path, option.line, option.name, reason)
 
 
 def argument_bounds(usage: str) -> tuple[int, int]:
@@ -64,7 +73,7 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) ->
     for line in stanza.block:
         option = options.get(line.name)
         if option is None:
-            raise line.error(_unknown(line.name, options))
+            raise UnknownOptionError(line, options)
         count(line, option.usage, option.bounds)
         config = option.apply(config, line)
     return config
@@ -116,12 +125,6 @@ def refuse_repeated(stanza: Stanza) -> None:
         if line.name in first:
             raise line.error(f"`{line.name}` may occur only once; first at {line.path}:{first[line.name].line}")
         first[line.name] = line
-
-
-def _unknown(name: str, options: Mapping[str, object]) -> str:
-    meant = closest(name, options)
-    hint = f"did you mean `{meant}`?" if meant else f"options: {', '.join(options) or 'none'}"
-    return f"unknown option `{name}`; {hint}"
 
 
 def not_yet(what: str) -> Apply:

@@ -469,6 +469,14 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         "chache {\nbind ::1\nerrors\n}\n",
         ["`chache` is taken for a zone, served on the addresses of `bind`"],
     ),
+    ("Corefile", "dn42 {\nforward . 192.0.2.1\n}\n", []),
+    ("Corefile", "health {\nhosts /dev/null health\n}\n", []),
+    ("Corefile", "host home {\nforward . 192.0.2.1\n}\n", []),
+    (
+        "Corefile",
+        "home log {\nforward . 192.0.2.1\n}\n",
+        ["`log` is taken for a zone, served on every address; `log` is a"],
+    ),
     ("Corefile", ". stray {\nwhoami\n}\n", ["`stray` is taken for a zone, served on every address; `.` of the"]),
     (
         "Corefile",

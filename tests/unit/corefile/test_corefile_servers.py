@@ -12,7 +12,7 @@ from dns_chain import only
 from yaml_file import yaml_file
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.advice import ADVICE, EXTERNAL
+from kdns.dnsserver.advice import ADVICE, EXTERNAL, REMOVED, REMOVED_OPTIONS
 from kdns.dnsserver.block_options import BindConfig
 from kdns.dnsserver.config import TRANSPORTS, server_configs
 from kdns.dnsserver.directive import Repeat
@@ -120,6 +120,20 @@ def test_each_directive_of_coredns_is_here_or_has_advice() -> None:
     page = (Path(__file__).parents[3] / "docs" / "corefile.md").read_text(encoding="utf-8")
     assert not EXTERNAL.keys() & (COREDNS_ONLY | BY_NAME.keys())
     assert [name for name, text in {**ADVICE, **EXTERNAL}.items() if f"| `{name}` | {text} |" not in page] == []
+    rows = [(f"`{name}`", removal) for name, removal in REMOVED.items()]
+    rows += [(f"`{name}` | `{directive}`", removal) for (directive, name), removal in REMOVED_OPTIONS.items()]
+    assert [row for row, (release, instead) in rows if f"| {row} | {release} | {instead} |" not in page] == []
+    assert not REMOVED.keys() & (COREDNS_ONLY | BY_NAME.keys() | EXTERNAL.keys())
+
+
+@pytest.mark.parametrize(("directive", "option"), sorted(REMOVED_OPTIONS))
+def test_each_removed_option_is_refused_with_its_release(directive: str, option: str) -> None:
+    release, instead = REMOVED_OPTIONS[directive, option]
+    stanza = MINIMAL.get(directive, directive).partition(" {")[0]
+    _, _, errors = server_configs(parse(f". {{\n{stanza} {{\n{option} x\n}}\n}}", "F"), BY_NAME)
+    assert str(errors[0]) == (
+        f"F:3: {directive}: CoreDNS removed the option `{option}` in {release}: {instead} (at {option!r})"
+    )
 
 
 def test_every_mistake_is_told_at_its_line() -> None:
