@@ -14,6 +14,7 @@ __all__ = [
     "BusyError",
     "ControlPlaneError",
     "CorefileError",
+    "IgnoredError",
     "InputError",
     "KdnsError",
     "KubeconfigError",
@@ -58,6 +59,10 @@ class CorefileError(InputError):
         """Puts the directive's name before the reason, once; returns the error itself."""
         self.reason = f"{directive}: {self.reason.removeprefix(f'{directive}: ')}"
         return self
+
+
+class IgnoredError(CorefileError):
+    """A line or word that is ignored, as CoreDNS does: a warning, with what was probably meant."""
 
 
 class ManifestError(InputError):

@@ -25,7 +25,7 @@ from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION
 from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.schema.check import mistyped_fields
 from kdns.dnsserver.io.corefile import mistakes_in
-from kdns.errors import CorefileError, ManifestError
+from kdns.errors import CorefileError, IgnoredError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
 from kdns.proxy.settings.settings import API_VERSION, KIND
@@ -109,15 +109,19 @@ async def mistakes(
     return Findings(check.read, in_order(check.mistakes), in_order(check.warnings))
 
 
-async def corefile_mistakes(path: Path, *, dns_port: int) -> list[Mistake]:
-    """Returns every mistake in the Corefile that a server would read, and in the files that it names."""
+async def corefile_mistakes(path: Path, *, dns_port: int) -> Findings:
+    """Returns every mistake and warning in the Corefile that a server would read, and in the files that it names."""
     check = _Check(dns_port)
     try:
         text = regular_text(path)
     except ManifestError as error:
-        return [error]
+        return Findings(check.read, (error,), ())
     await check.corefile(str(path), text, is_here=True)
-    return sorted(check.mistakes, key=lambda mistake: (mistake.path != str(path), mistake.path, mistake.line))
+
+    def in_order(found: Iterable[Mistake]) -> tuple[Mistake, ...]:
+        return tuple(sorted(found, key=lambda mistake: (mistake.path != str(path), mistake.path, mistake.line)))
+
+    return Findings(check.read, in_order(check.mistakes), in_order(check.warnings))
 
 
 class _Check:
@@ -164,12 +168,17 @@ class _Check:
         """Checks a Corefile, and with `is_here` the files that it names."""
         servers, others, found = mistakes_in(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
-        self.mistakes += found
+        self._sort(found)
         self.warnings += block_warnings(servers, self._dns_port)
         if is_here and (servers or others):
             from kdns.apps.check_files import mistakes_in_files  # noqa: PLC0415 - the server's modules take half a second
 
-            self.mistakes += await mistakes_in_files(servers, others)
+            self._sort(await mistakes_in_files(servers, others))
+
+    def _sort(self, found: Iterable[CorefileError]) -> None:
+        """Adds mistakes, and warnings about what a server ignores."""
+        for mistake in found:
+            (self.warnings if isinstance(mistake, IgnoredError) else self.mistakes).append(mistake)
 
     def _yaml(self, path: str, text: str) -> None:
         wrong: list[ManifestError] = []
@@ -238,8 +247,10 @@ class _Check:
                     corefile, manifest.path, BY_NAME, dns_port=self._dns_port, read=_elsewhere
                 )
                 self.read[COREFILE] += 1
-                self.mistakes += _within(manifest, text, key, found)
-                self.warnings += _within(manifest, text, key, block_warnings(servers, self._dns_port))
+                ignored = [mistake for mistake in found if isinstance(mistake, IgnoredError)]
+                wrong = [mistake for mistake in found if not isinstance(mistake, IgnoredError)]
+                self.mistakes += _within(manifest, text, key, wrong)
+                self.warnings += _within(manifest, text, key, [*ignored, *block_warnings(servers, self._dns_port)])
             elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [], [])))):
                 self.read[KIND] += 1
                 _, mistakes, remarks = read_first_settings(manifest.path, value)

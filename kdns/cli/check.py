@@ -11,7 +11,7 @@ import click
 from kdns.apps.check import Findings, Mistake, mistakes
 from kdns.cli import flags
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, say, tell, warn
+from kdns.cli.console import reported_errors, say, tell, warn_of
 from kdns.controlplane.manifests.io.files import texts_read_once
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 
@@ -54,8 +54,7 @@ def check(
     if output == "json":
         say(_as_json(found))
     else:
-        for warning in found.warnings:
-            warn(" ".join(str(warning).split("\n")))
+        warn_of(found.warnings)
         tell(found.mistakes)
         warned = f"{len(found.warnings)} warning{'s' * (len(found.warnings) > 1)}" if found.warnings else ""
         say(f"no mistakes in {found.summary}" + (f"; {warned}" if warned else ""))

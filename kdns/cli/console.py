@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -41,6 +41,12 @@ def tell(mistakes: Sequence[KdnsError]) -> None:
         say(" ".join(str(mistake).split("\n")))
     if mistakes:
         raise click.exceptions.Exit(2)
+
+
+def warn_of(mistakes: Iterable[KdnsError]) -> None:
+    """Prints mistakes that change no exit code, each in one line."""
+    for mistake in mistakes:
+        warn(" ".join(str(mistake).split("\n")))
 
 
 def warn(text: str) -> None:

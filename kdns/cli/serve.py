@@ -12,7 +12,7 @@ import click
 import kdns
 from kdns.apps import serve as app
 from kdns.cli.command import command
-from kdns.cli.console import announce, reported_errors, run, say, tell
+from kdns.cli.console import announce, reported_errors, run, say, tell, warn_of
 from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.dnsserver.io.interfaces import Sharing
@@ -111,7 +111,9 @@ def serve(  # noqa: PLR0913 - one for each option
     if validate:
         from kdns.apps.check import corefile_mistakes  # noqa: PLC0415 - a server needs none of it
 
-        tell(asyncio.run(corefile_mistakes(Path(conf), dns_port=dns_port)))
+        found = asyncio.run(corefile_mistakes(Path(conf), dns_port=dns_port))
+        warn_of(found.warnings)
+        tell(found.mistakes)
         return
     with reported_errors():
         local = NodeLocal(

@@ -79,6 +79,15 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) ->
     return config
 
 
+def folded(stanza: Stanza) -> Stanza:
+    """Returns the stanza with the names of its options in lower case, where CoreDNS takes any."""
+
+    def lower(line: Line) -> Line:
+        return replace(line, words=(replace(line.words[0], text=line.name.lower()), *line.args))
+
+    return replace(stanza, block=tuple(map(lower, stanza.block)))
+
+
 def changed(config: Any, field: str, value: object) -> Any:
     """Returns the configuration with another value of a field; `source.qps` is the field of a field."""
     name, _, inner = field.partition(".")

@@ -20,7 +20,7 @@ from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.dnsserver.directive import Directive, Metrics, Repeat
-from kdns.dnsserver.stanza import Option, configured
+from kdns.dnsserver.stanza import Option, configured, folded
 from kdns.net import Network, client_address
 from kdns.tally import Tally
 
@@ -182,7 +182,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
 
     Without zones it is about those of the server block.
     """
-    return configured(AclConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+    return configured(AclConfig(all_zones(stanza.args) or zones), folded(stanza), OPTIONS)
 
 
 def build(configs: tuple[AclConfig, ...], metrics: Metrics) -> Acl:

@@ -12,7 +12,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, HINFO, IN
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count
 
 TTL_S: Final = 8482
@@ -51,4 +51,4 @@ def build(_config: AnyConfig, _setup: object) -> Any:
     return Any()
 
 
-DIRECTIVE = Directive("any", parse, build)
+DIRECTIVE = Directive("any", parse, build, Repeat.LAST)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kdns.corefile.lines import Stanza
 from kdns.dnsserver.block_options import BlockOptions
-from kdns.dnsserver.directive import Directive
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count
 
 
@@ -29,4 +29,4 @@ def sets_up(options: BlockOptions, _config: DebugConfig) -> BlockOptions:
     return replace(options, logs_stacks=True, logs_debug=True)
 
 
-DIRECTIVE = Directive("debug", parse, sets_up=sets_up, is_listed=False)
+DIRECTIVE = Directive("debug", parse, repeat=Repeat.LAST, sets_up=sets_up, is_listed=False)

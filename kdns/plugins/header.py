@@ -11,7 +11,7 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat
-from kdns.dnsserver.stanza import Option, choice, configured, count
+from kdns.dnsserver.stanza import Option, choice, configured, count, folded
 
 FLAGS = {"aa": AA, "ra": RA, "rd": RD}
 USAGE = "set|clear aa|ra|rd..."
@@ -70,7 +70,7 @@ class Header(Plugin):
 
 
 def _rule(config: HeaderConfig, line: Line) -> HeaderConfig:
-    action, *names = line.args
+    action, *names = (replace(word, text=word.text.lower()) for word in line.args)
     bits = reduce(or_, (FLAGS[choice(name, tuple(FLAGS))] for name in names))
     flags = Flags(set=bits) if choice(action, ("set", "clear")) == "set" else Flags(clear=bits)
     if line.name == "query":
@@ -86,7 +86,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
     count(stanza, f"header {{ query|response {USAGE} }}", (0, 0))
     if not stanza.block:
         raise stanza.error(f"a rule is missing; expected `header {{ query|response {USAGE} }}`")
-    return configured(HeaderConfig(), stanza, OPTIONS)
+    return configured(HeaderConfig(), folded(stanza), OPTIONS)
 
 
 def build(configs: tuple[HeaderConfig, ...], _setup: object) -> Header:

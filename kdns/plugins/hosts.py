@@ -9,14 +9,13 @@ Differs: a directory as FILE is an error; CoreDNS ignores it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Stanza
+from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
@@ -27,15 +26,17 @@ from kdns.dnsserver.directive import Answers, Clock, Directive, EventLog, Files,
 from kdns.dnsserver.stanza import (
     FALLTHROUGH,
     Option,
+    UnknownOptionError,
     configured,
-    count,
     duration_s,
     flag,
     integer,
     path_of,
     sets,
 )
-from kdns.errors import CorefileError
+from kdns.errors import IgnoredError
+from kdns.plugins.directives import NAMES
+from kdns.spelling import closest
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"
@@ -48,8 +49,6 @@ WILDCARD: Final = b"*"
 MAX_RECORDS: Final = 1000
 """The most addresses of one name and type, and names of one address; an answer has no room for more."""
 
-_WRONG_ADDRESS: Final = re.compile(r"\d|.*:")
-"""Matches a word that is probably an address and not an option: it begins with a digit or has a colon."""
 _SERVED: Final = frozenset((A, AAAA, PTR, ANY))
 
 
@@ -78,7 +77,7 @@ class HostsConfig:
     reload_s: float = 5.0
     fallthrough: tuple[str, ...] = ()
     fallthrough_unsupported: bool = False
-    mistakes: tuple[CorefileError, ...] = ()
+    mistakes: tuple[IgnoredError, ...] = ()
     """Mistakes in lines of the block, which are ignored."""
 
 
@@ -100,22 +99,16 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
     if stanza.args:
         config = replace(config, path=path_of(stanza.args[0]))
     for line in stanza.block:
-        address = _address(line.name)
-        if address is None and _WRONG_ADDRESS.match(line.name) and not config.fallthrough:
-            mistake = line.error("expected ADDRESS NAME...; the line is ignored")
-            config = replace(config, mistakes=(*config.mistakes, mistake))
-        elif address is None:
+        if line.name in OPTIONS:
             config = configured(config, replace(stanza, block=(line,)), OPTIONS)
-        elif config.fallthrough:
-            raise line.error("expected entries before `fallthrough`")
-        else:
-            count(line, "ADDRESS NAME...")
-            named = [(token, _name(token.text)) for token in line.args]
-            mistakes = tuple(
-                token.error("expected a host name; this word is ignored") for token, name in named if not name
-            )
-            entry = Entry(address, tuple(name for _, name in named if name))
-            config = replace(config, inline=(*config.inline, entry), mistakes=(*config.mistakes, *mistakes))
+            continue
+        text = " ".join(word.text for word in line.words)
+        if config.fallthrough:
+            if _address_in(text.split()):
+                raise line.error("expected entries before `fallthrough`")
+            raise UnknownOptionError(line, OPTIONS)
+        inline, mistakes = (*config.inline, *read_entries(text)), (*config.mistakes, *_ignored(line, text))
+        config = replace(config, inline=inline, mistakes=mistakes)
     if config.fallthrough_unsupported and not config.fallthrough:
         wrong = next(line for line in stanza.block if line.name == "fallthrough_unsupported")
         raise wrong.error("`fallthrough_unsupported` has no effect without `fallthrough`")
@@ -149,19 +142,49 @@ def read_entries(text: str) -> Iterator[Entry]:
             yield Entry(address, tuple(name for name in map(_name, words[1:]) if name))
 
 
-def left_out(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines (from 1) of a hosts file with invalid entries or names, and the reason."""
+def left_out(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields the lines (from 1) of a hosts file with invalid entries or names: the wrong word, and the reason."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if words and _address(words[0]) is None:
-            yield number, f"expected ADDRESS NAME..., got {words[0]!r}; the line is ignored"
-        elif len(words) == 1:
-            yield number, f"expected a name after {words[0]}; the line is ignored"
-        yield from (
-            (number, f"expected a host name, got {word!r}; this word is ignored")
-            for word in words[1:]
-            if not _name(word)
-        )
+        if words and (reason := _no_entry(words)):
+            yield number, words[0], f"{reason}; the line is ignored"
+        elif words:
+            yield from (
+                (number, word, f"expected a host name, got {word!r}; this word is ignored")
+                for word in words[1:]
+                if not _name(word)
+            )
+
+
+def _no_entry(words: Sequence[str]) -> str:
+    """Returns why the words of a line are no entry and what was probably meant, "" for an entry."""
+    first = words[0]
+    if _address(first) is not None:
+        return "" if len(words) > 1 else f"expected a name after {first}"
+    if address := _address_in(words[1:]):
+        names = [word for word in words if word != address]
+        return f"the address comes first: `{' '.join((address, *names))}`"
+    bare = first.partition("/")[0].rstrip(",;")
+    if bare != first and _address(bare) is not None:
+        return f"expected ADDRESS NAME..., got {first!r}; write the address as {bare}"
+    return f"expected ADDRESS NAME..., got {first!r}"
+
+
+def _address_in(words: Iterable[str]) -> str:
+    return next((word for word in words if _address(word) is not None), "")
+
+
+def _ignored(line: Line, text: str) -> Iterator[IgnoredError]:
+    """Yields the mistakes of a line of the block that is no option."""
+    empty = next((word for word in line.words if not word.text), None)
+    meant = "" if _address_in(text.split()) else closest(line.name, OPTIONS)
+    hint = f"; did you mean the option `{meant}`?" if meant else ""
+    if line.name in NAMES:
+        hint = f"; is a `}}` missing before the directive `{line.name}`?"
+    found = left_out(text) if text.strip() else [(1, "", "expected ADDRESS NAME..., got ''; the line is ignored")]
+    for _, word, reason in found:
+        shown = reason + (hint if word == line.name else "")
+        yield IgnoredError(line.path, line.line, word, empty.error(shown).reason if empty else shown)
 
 
 class HostTable:
@@ -255,7 +278,7 @@ class Hosts(Plugin):
             counter=False,
         )
 
-    def _read(self, text: str) -> tuple[HostTable, list[CorefileError]]:
+    def _read(self, text: str) -> tuple[HostTable, list[IgnoredError]]:
         """Returns the table of the file's entries and then the block's, and the mistakes in ignored lines.
 
         It takes a second for 100,000 lines. Mistakes in DEFAULT_PATH are not reported: it belongs to the machine.
@@ -263,9 +286,9 @@ class Hosts(Plugin):
         config = self._config
         table = HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
         lines = () if config.path == DEFAULT_PATH else left_out(text)
-        return table, [CorefileError(self._path, line, "", reason) for line, reason in lines]
+        return table, [IgnoredError(self._path, line, "", reason) for line, _, reason in lines]
 
-    def _use(self, read: tuple[HostTable, list[CorefileError]]) -> None:
+    def _use(self, read: tuple[HostTable, list[IgnoredError]]) -> None:
         self.table, mistakes = read
         if mistakes:
             self._setup.report("hosts line ignored", mistakes)

@@ -12,7 +12,7 @@ from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive, Metrics
+from kdns.dnsserver.directive import Directive, Metrics, Repeat
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import packed
 
@@ -107,4 +107,4 @@ def build(config: LocalConfig, metrics: Metrics) -> Local:
     return Local(config, metrics)
 
 
-DIRECTIVE = Directive("local", parse, build, options=OPTIONS)
+DIRECTIVE = Directive("local", parse, build, Repeat.LAST, options=OPTIONS)

@@ -13,7 +13,7 @@ from kdns.dns.wire import ANSWER, AUTHORITY, records
 from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
-from kdns.dnsserver.directive import Directive
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
@@ -75,4 +75,4 @@ def build(_config: MinimalConfig, _setup: object) -> Minimal:
     return Minimal()
 
 
-DIRECTIVE = Directive("minimal", parse, build)
+DIRECTIVE = Directive("minimal", parse, build, Repeat.LAST)

@@ -11,7 +11,7 @@ from kdns.dns.rrset import RRset, Srv
 from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.directive import Directive
+from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count
 from kdns.net import packed
 
@@ -53,4 +53,4 @@ def build(_config: WhoamiConfig, _setup: object) -> Whoami:
     return Whoami()
 
 
-DIRECTIVE = Directive("whoami", parse, build)
+DIRECTIVE = Directive("whoami", parse, build, Repeat.LAST)

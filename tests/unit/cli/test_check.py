@@ -349,12 +349,18 @@ def test_files_that_a_corefile_names_are_read_and_nothing_is_started(folder: Pat
         "Corefile:15: auto: zones/nowhere: cannot be read: No such file or directory",
         "Corefile:19: tls: no certificate and key in cert.pem and key.pem: No such file or directory",
         "zones/a.org:3: $INCLUDE pipe: cannot be read: it is not a regular file",
-        "zones/names:1: expected a host name, got 'a..b'; this word is ignored",
-        "zones/names:2: expected a name after 192.0.2.2; the line is ignored",
-        "zones/names:5: expected ADDRESS NAME..., got 'host'; the line is ignored",
     ]
-    assert run("check", "Corefile") == (2, expected)
-    assert run("serve", "-conf", "Corefile", "-p", "1053", "-quiet", "-pidfile", "pid", "--validate") == (2, expected)
+    ignored = [
+        "Warning: zones/names:1: expected a host name, got 'a..b'; this word is ignored",
+        "Warning: zones/names:2: expected a name after 192.0.2.2; the line is ignored",
+        "Warning: zones/names:5: the address comes first: `192.0.2.3 host`; the line is ignored",
+    ]
+    for command in [
+        ["check", "Corefile"],
+        ["serve", "-conf", "Corefile", "-p", "1053", "-quiet", "-pidfile", "pid", "--validate"],
+    ]:
+        assert run(*command) == (2, expected)
+        assert CliRunner().invoke(main, command).stderr.splitlines() == ignored
     assert not (folder / "pid").exists()
     (folder / "Corefile").write_text(". {\nwhoami\n}\n")
     assert run("serve", "--validate") == (0, [])
@@ -468,6 +474,22 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         "Corefile",
         "chache {\nbind ::1\nerrors\n}\n",
         ["`chache` is taken for a zone, served on the addresses of `bind`"],
+    ),
+    (
+        "Corefile",
+        ". {\nhosts {\nhost.test 192.0.2.1\n192.0.2.2\n}\n}\n",
+        ["hosts: the address", "hosts: expected a name"],
+    ),
+    ("Corefile", ". {\nhosts {\n192.0.2.1 a..b\n}\n}\n", ["hosts: expected a host name, got 'a..b'; this word is ign"]),
+    (
+        "Corefile",
+        "a.test {\nrecords {\na.other. A 192.0.2.1\n}\n}\n",
+        ["records: the record is not in a.test.; the line"],
+    ),
+    (
+        "a.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    . { hosts { a ::1 } }\n",
+        ["data.Corefile: hosts: the address comes first: `::1 a`; the line is ignored"],
     ),
     ("Corefile", "dn42 {\nforward . 192.0.2.1\n}\n", []),
     ("Corefile", "health {\nhosts /dev/null health\n}\n", []),

@@ -128,3 +128,42 @@ def test_an_address_that_is_none_leaves_out_its_line() -> None:
         (5, "1::2::3"),
         (6, "a..b"),
     ]
+
+
+IGNORED = [
+    ("host.test 10.0.0.1", "the address comes first: `10.0.0.1 host.test`; the line is ignored"),
+    ("a b ::1", "the address comes first: `::1 a b`; the line is ignored"),
+    ("10.0.0.1", "expected a name after 10.0.0.1; the line is ignored"),
+    ("10.0.0.1 {$UNSET}", "expected a name after 10.0.0.1; the line is ignored; {$UNSET} is empty or not set"),
+    ("{$UNSET}", "expected ADDRESS NAME..., got ''; the line is ignored; {$UNSET} is empty or not set"),
+    ("10.0.0.1, a", "expected ADDRESS NAME..., got '10.0.0.1,'; write the address as 10.0.0.1; the line is ignored"),
+    (
+        "10.0.0.1/24 a",
+        "expected ADDRESS NAME..., got '10.0.0.1/24'; write the address as 10.0.0.1; the line is ignored",
+    ),
+    ("10.0.0.300 a", "expected ADDRESS NAME..., got '10.0.0.300'; the line is ignored"),
+    ("addres a", "expected ADDRESS NAME..., got 'addres'; the line is ignored"),
+    (
+        "fallthrogh",
+        "expected ADDRESS NAME..., got 'fallthrogh'; the line is ignored; did you mean the option `fallthrough`?",
+    ),
+    (
+        "cache 30",
+        "expected ADDRESS NAME..., got 'cache'; the line is ignored; is a `}` missing before the directive `cache`?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), IGNORED)
+def test_a_line_that_is_no_entry_is_ignored_and_reported(line: str, reason: str) -> None:
+    server, setup = served(f"hosts {{\n10.1.1.1 more\n{line}\n10.1.1.2 most\n}}")
+    assert answer(server, "most.", "A") == ("NOERROR", ["most. 3600 IN A 10.1.1.2"])
+    assert [(line["event"], line["line"], line["reason"]) for line in setup.lines] == [
+        ("hosts line ignored", 4, reason)
+    ]
+
+
+def test_a_variable_may_hold_several_names() -> None:
+    (block,) = parse(". {\nhosts {\n10.1.1.1 {$NAMES}\n}\n}", environ={"NAMES": "a b"})
+    (server,) = configure([block])
+    assert [entry.names for config in server.configs(hosts.DIRECTIVE) for entry in config.inline] == [("a.", "b.")]
