@@ -14,7 +14,7 @@ __all__ = [
     "BusyError",
     "ControlPlaneError",
     "CorefileError",
-    "IgnoredError",
+    "DoubtfulError",
     "InputError",
     "KdnsError",
     "KubeconfigError",
@@ -61,8 +61,8 @@ class CorefileError(InputError):
         return self
 
 
-class IgnoredError(CorefileError):
-    """A line or word that is ignored, as CoreDNS does: a warning, with what was probably meant."""
+class DoubtfulError(CorefileError):
+    """A line or word that CoreDNS takes as well, or ignores, but that hardly means what it says: a warning."""
 
 
 class ManifestError(InputError):

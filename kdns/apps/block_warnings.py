@@ -8,7 +8,9 @@ from typing import Final
 from kdns.corefile.address import ZoneAddress
 from kdns.dns.names import is_below, labels_of
 from kdns.dnsserver.config import WILDCARD, ServerConfig
+from kdns.dnsserver.stanza import is_duration
 from kdns.errors import CorefileError
+from kdns.net import parse_address
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.file import DIRECTIVE as FILE
 from kdns.plugins.file import FileConfig
@@ -34,7 +36,11 @@ _OWN: Final = ("127.0.0.1", "::1", *WILDCARD)
 
 def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[CorefileError]:
     """Returns the warnings about server blocks, in their order."""
-    return [each for server in servers for each in (*_stray_words(server), *_asks_itself(server, dns_port))]
+    return [
+        each
+        for server in servers
+        for each in (*_stray_words(server), *_odd_zones(server), *_asks_itself(server, dns_port))
+    ]
 
 
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
@@ -58,6 +64,20 @@ def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
         else:
             continue
         yield _at(server, address, f"`{word}` is taken for a zone, served on {where}; {hint}")
+
+
+def _odd_zones(server: ServerConfig) -> Iterator[CorefileError]:
+    """Yields warnings about addresses, durations and `stdout`, which are zones where they stand, as in CoreDNS."""
+    for address in server.addresses:
+        if parse_address(host := address.zone.removesuffix(".")):
+            hint = f"`bind {host}` listens on the address, `{host}/32` is its reverse zone"
+            yield _at(server, address, f"`{host}` is taken for a zone; {hint}")
+    for stanza in server.stanzas:
+        first = stanza.args[0] if stanza.args else None
+        if first and stanza.name == "cache" and not first.text.isdigit() and is_duration(first.text):
+            yield first.error(f"`{first.text}` is taken for a zone; a TTL is a number of seconds, without a unit")
+        if first and stanza.name == "log" and first.text in {"stdout", "stderr"}:
+            yield first.error(f"`{first.text}` is taken for a zone; lines of `log` are always on standard output")
 
 
 def _may_answer(server: ServerConfig, word: str) -> bool:

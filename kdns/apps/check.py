@@ -25,7 +25,7 @@ from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION
 from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.schema.check import mistyped_fields
 from kdns.dnsserver.io.corefile import mistakes_in
-from kdns.errors import CorefileError, IgnoredError, ManifestError
+from kdns.errors import CorefileError, DoubtfulError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
 from kdns.proxy.settings.settings import API_VERSION, KIND
@@ -176,9 +176,9 @@ class _Check:
             self._sort(await mistakes_in_files(servers, others))
 
     def _sort(self, found: Iterable[CorefileError]) -> None:
-        """Adds mistakes, and warnings about what a server ignores."""
+        """Adds mistakes, and warnings about what is hardly meant."""
         for mistake in found:
-            (self.warnings if isinstance(mistake, IgnoredError) else self.mistakes).append(mistake)
+            (self.warnings if isinstance(mistake, DoubtfulError) else self.mistakes).append(mistake)
 
     def _yaml(self, path: str, text: str) -> None:
         wrong: list[ManifestError] = []
@@ -247,8 +247,8 @@ class _Check:
                     corefile, manifest.path, BY_NAME, dns_port=self._dns_port, read=_elsewhere
                 )
                 self.read[COREFILE] += 1
-                ignored = [mistake for mistake in found if isinstance(mistake, IgnoredError)]
-                wrong = [mistake for mistake in found if not isinstance(mistake, IgnoredError)]
+                ignored = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
+                wrong = [mistake for mistake in found if not isinstance(mistake, DoubtfulError)]
                 self.mistakes += _within(manifest, text, key, wrong)
                 self.warnings += _within(manifest, text, key, [*ignored, *block_warnings(servers, self._dns_port)])
             elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [], [])))):

@@ -91,6 +91,10 @@ def _label_reason(label: str) -> str:
         return "a label of a zone name has at most 63 characters"
     if not label.isascii():
         return "a zone name has ASCII characters only; write other characters in their xn-- form"
+    if label == "*":
+        return "a zone has every name below it: leave out the `*.`"
+    if "[" in label:
+        return "expected ZONE:PORT; an address to listen on is an argument of `bind`"
     if ":" in label:
         return "expected ZONE:PORT, or an IPv6 network with its prefix length, such as fd00::/8"
     return f"the label {label!r} of the zone name has characters other than letters, digits, - and _"

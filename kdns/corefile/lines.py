@@ -123,6 +123,10 @@ def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
             blocks.open_block(token)
         elif token.is_sign("}"):
             blocks.close_block(token)
+        elif token.text == "{{" and not (token.quoted or token.written):
+            raise token.error('expected double quotes around words with {{ … }}, as in `answer "{{ .Name }} …"`')
+        elif token.text in {"}}", "}}}"} and not (token.quoted or token.written):
+            raise token.error("expected a blank between `}` and `}`")
         elif token.text.endswith("{") and not (token.quoted or token.written):
             raise token.error("expected a blank before the `{` that opens a block")
         elif token.is_sign("{}"):

@@ -195,8 +195,8 @@ class _Reader(dns.zonefile.Reader):
         except (dns.exception.DNSException, ValueError, AssertionError) as error:
             if isinstance(error, ZoneFileError):
                 raise
-            path, line = self.tok.where()
-            raise ZoneFileError(str(path), line, str(error) or "not what can stand here") from error
+            path, _ = self.tok.where()
+            raise ZoneFileError(str(path), self.tok.line, _reason(str(error), self.tok.last)) from error
 
     def _read_lines(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
         """Reads the lines of one file; an included file leaves origin and owner unchanged (RFC 1035 §5.1)."""
@@ -244,5 +244,44 @@ class _Reader(dns.zonefile.Reader):
         self.tok, (self.current_origin, self.last_name) = tokens, saved
 
 
-def _tokenizer(text: str, path: str) -> dns.tokenizer.Tokenizer:
-    return dns.tokenizer.Tokenizer(text, filename=path)
+class _Tokenizer(dns.tokenizer.Tokenizer):
+    """Remembers the last token for messages: dnspython's name no word."""
+
+    last: dns.tokenizer.Token | None = None
+    line: int = 1
+    """That of the last word: dnspython's own is the next one when it has read a line's end."""
+
+    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        """See dnspython."""
+        self.last = token = super().get(want_leading, want_comment)
+        if not token.is_eol_or_eof():
+            self.line = self.line_number - (self.ungotten_char == "\n")
+        return token
+
+
+def _tokenizer(text: str, path: str) -> _Tokenizer:
+    return _Tokenizer(text, filename=path)
+
+
+_WANTED: Final = {
+    "expecting an identifier": "expected a word",
+    "expecting an integer": "expected a whole number",
+    "expecting a string": "expected a word or a text in quotes",
+    "Text input is malformed.": "expected other data of the record",
+    "Text input ended unexpectedly.": "expected data of the record",
+    "expected EOL or EOF": "expected the end of the line",
+}
+"""The beginning of dnspython's message → what the word should be."""
+
+
+def _reason(message: str, last: dns.tokenizer.Token | None) -> str:
+    """Returns a message of dnspython with the word that it is about."""
+    wanted = next((text for start, text in _WANTED.items() if message.startswith(start)), "")
+    if not wanted or last is None:
+        return message.replace("unknown rdatatype", "unknown record type") or "not what can stand here"
+    word = str(last.value)
+    quoted = f'"{word}"' if last.is_quoted_string() else repr(word)
+    wanted += " without quotes" if wanted == "expected a word" and last.is_quoted_string() else ""
+    got = "the end of the line" if last.is_eol_or_eof() else _shortened(quoted)
+    comment = "; a comment begins with ;" if word.startswith("#") else ""
+    return f"{wanted}, got {got}{comment}"

@@ -13,6 +13,8 @@ from kdns.dnsserver.directive import Row
 from kdns.dnsserver.stanza import UnknownOptionError
 from kdns.spelling import closest, listed
 
+_COMMENTS: Final = ("//", "/*", "--", ";", "!", "<!")
+"""What begins a comment elsewhere."""
 MAX_OWNERS: Final = 4
 """Directives that are named as those of an option."""
 
@@ -24,6 +26,8 @@ def directive_reason(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row
         return "expected a directive, got ''"
     if absent := _absent(name):
         return absent
+    if name.startswith(_COMMENTS):
+        return f"unknown directive `{name}`; a comment begins with #"
     if stanza.braces and not block.braces:
         return f"unknown directive `{name}`; if it is a zone, put each of several server blocks into {{ braces }}"
     neighbours = _neighbours(stanza, block, table)

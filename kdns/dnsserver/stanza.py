@@ -160,6 +160,8 @@ def path_of(token: Token) -> str:
 def integer(token: Token, least: int, most: int | None = None) -> int:
     """Returns a decimal integer within bounds, both included."""
     bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
+    if token.text[:1].isdigit() and token.text[-1:].isalpha() and is_duration(token.text):
+        raise token.expected(f"a whole number {bounds} without a unit")
     if not (token.text.isascii() and token.text.isdecimal() and len(token.text) < 19):
         raise token.expected(f"a whole number {bounds}")
     number = int(token.text)
@@ -173,6 +175,15 @@ def rate(token: Token) -> float:
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", token.text, re.ASCII) or not math.isfinite(float(token.text)):
         raise token.expected("a number of at least 0, such as 50 or 0.5")
     return float(token.text)
+
+
+def is_duration(text: str) -> bool:
+    """Returns whether a word is a duration of digits and units."""
+    try:
+        parse_duration(text)
+    except ValueError:
+        return False
+    return True
 
 
 def duration_s(token: Token) -> float:

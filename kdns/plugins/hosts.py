@@ -34,7 +34,7 @@ from kdns.dnsserver.stanza import (
     path_of,
     sets,
 )
-from kdns.errors import IgnoredError
+from kdns.errors import DoubtfulError
 from kdns.plugins.directives import NAMES
 from kdns.spelling import closest
 
@@ -77,7 +77,7 @@ class HostsConfig:
     reload_s: float = 5.0
     fallthrough: tuple[str, ...] = ()
     fallthrough_unsupported: bool = False
-    mistakes: tuple[IgnoredError, ...] = ()
+    mistakes: tuple[DoubtfulError, ...] = ()
     """Mistakes in lines of the block, which are ignored."""
 
 
@@ -174,7 +174,7 @@ def _address_in(words: Iterable[str]) -> str:
     return next((word for word in words if _address(word) is not None), "")
 
 
-def _ignored(line: Line, text: str) -> Iterator[IgnoredError]:
+def _ignored(line: Line, text: str) -> Iterator[DoubtfulError]:
     """Yields the mistakes of a line of the block that is no option."""
     empty = next((word for word in line.words if not word.text), None)
     meant = "" if _address_in(text.split()) else closest(line.name, OPTIONS)
@@ -184,7 +184,7 @@ def _ignored(line: Line, text: str) -> Iterator[IgnoredError]:
     found = left_out(text) if text.strip() else [(1, "", "expected ADDRESS NAME..., got ''; the line is ignored")]
     for _, word, reason in found:
         shown = reason + (hint if word == line.name else "")
-        yield IgnoredError(line.path, line.line, word, empty.error(shown).reason if empty else shown)
+        yield DoubtfulError(line.path, line.line, word, empty.error(shown).reason if empty else shown)
 
 
 class HostTable:
@@ -278,7 +278,7 @@ class Hosts(Plugin):
             counter=False,
         )
 
-    def _read(self, text: str) -> tuple[HostTable, list[IgnoredError]]:
+    def _read(self, text: str) -> tuple[HostTable, list[DoubtfulError]]:
         """Returns the table of the file's entries and then the block's, and the mistakes in ignored lines.
 
         It takes a second for 100,000 lines. Mistakes in DEFAULT_PATH are not reported: it belongs to the machine.
@@ -286,9 +286,9 @@ class Hosts(Plugin):
         config = self._config
         table = HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
         lines = () if config.path == DEFAULT_PATH else left_out(text)
-        return table, [IgnoredError(self._path, line, "", reason) for line, _, reason in lines]
+        return table, [DoubtfulError(self._path, line, "", reason) for line, _, reason in lines]
 
-    def _use(self, read: tuple[HostTable, list[IgnoredError]]) -> None:
+    def _use(self, read: tuple[HostTable, list[DoubtfulError]]) -> None:
         self.table, mistakes = read
         if mistakes:
             self._setup.report("hosts line ignored", mistakes)

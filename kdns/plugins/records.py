@@ -22,7 +22,7 @@ from kdns.dns.zone.lookup import Lookup
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.directive import Answers, Directive, EventLog, Tasks
-from kdns.errors import IgnoredError
+from kdns.errors import DoubtfulError
 from kdns.plugins.transfer import Transfer
 from kdns.plugins.zones.authority import Authority, ServedZone
 
@@ -41,7 +41,7 @@ class RecordsConfig:
 
     zones: tuple[str, ...]
     records: tuple[tuple[RRset, ...], ...]
-    mistakes: tuple[IgnoredError, ...] = ()
+    mistakes: tuple[DoubtfulError, ...] = ()
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
@@ -51,14 +51,14 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
     """
     zones = all_zones(stanza.args) or zones
     records: dict[str, list[RRset]] = {zone: [] for zone in zones}
-    mistakes: list[IgnoredError] = []
+    mistakes: list[DoubtfulError] = []
     for line in stanza.block:
         of_zones = [_records(line, zone) for zone in zones]
         for zone, found in zip(zones, of_zones, strict=True):
             records[zone] += found
         if not any(of_zones):
             reason = f"the record is not in {', '.join(zones)}; the line is ignored"
-            mistakes.append(IgnoredError(line.path, line.line, line.name, reason))
+            mistakes.append(DoubtfulError(line.path, line.line, line.name, reason))
     try:
         for zone in zones:
             _zone(zone, records[zone])

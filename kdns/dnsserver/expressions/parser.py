@@ -43,6 +43,8 @@ from kdns.dnsserver.patterns import MAX_REGEX_CHARS, Pattern, compiled
 from kdns.errors import CorefileError
 from kdns.spelling import closest
 
+_ELSEWHERE: Final = {"=": "; `==` compares", ".": "; strings stand in single quotes"}
+"""What is probably meant by a character."""
 SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
 COMMENT: Final = "; an expression with # stands in double quotes, # begins a comment outside of them"
 MAX_EXPRESSION_CHARS: Final = 10_000
@@ -189,7 +191,7 @@ class _Parser:
                 what = (
                     "the string is not closed"
                     if text[at] in "'\"`"
-                    else f"unexpected character `{text[at]}` in the expression"
+                    else f"unexpected character `{text[at]}` in the expression{_ELSEWHERE.get(text[at], '')}"
                 )
                 self._fail(_Lexeme("", text[at], at), what)
             if match.lastgroup != "blank":
@@ -205,10 +207,10 @@ class _Parser:
         at = lexeme.at
         for word in self._words:
             if at <= len(word.text):
-                is_string = word.quoted and "'" not in word.text and len(self._words) > 1
-                return word.error(reason + SINGLE_QUOTES if is_string else reason)
+                break
             at -= len(word.text) + 1
-        return self._words[-1].error(reason)
+        is_unquoted = len(self._words) > 1 and any(each.quoted and "'" not in each.text for each in self._words)
+        return word.error(reason + SINGLE_QUOTES if is_unquoted else reason)
 
     @property
     def _peek(self) -> _Lexeme:

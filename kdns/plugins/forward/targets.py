@@ -83,6 +83,8 @@ def split_zone(text: str) -> tuple[str, str]:
 
 def target_of(token: Token) -> Target | File:
     """Returns the upstreams that a word names; raises CorefileError for any other word."""
+    if "," in token.text:
+        raise token.expected("upstreams with blanks between them, without commas")
     found = _SCHEME.fullmatch(token.text)
     scheme, rest = SCHEMES.get(found[1] if found else "dns"), found[2] if found else token.text
     if scheme is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -12,6 +13,7 @@ from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import HOP_BY_HOP
 from kdns.dns.types import CLIENT_SUBNET, NSID, class_number, rcode_number, type_number
 from kdns.dnsserver.directive import Answers
+from kdns.errors import DoubtfulError
 from kdns.plugins.metadata import is_label
 from kdns.plugins.rewrite.answers import (
     Change,
@@ -42,10 +44,14 @@ from kdns.plugins.rewrite.rules import (
     TypeRule,
     restored_suffix,
 )
+from kdns.spelling import closest
 
 MAX_TTL_S: Final = 2**31 - 1
 """RFC 2181 §8."""
 MAX_RCODE: Final = 4095
+
+_OF_ANSWERS: Final = ("name", "value")
+_FOREIGN_GROUP: Final = re.compile(r"[$\\]([0-9])|\$\{([0-9]+)\}")
 
 Words: TypeAlias = Sequence[Token]
 
@@ -78,6 +84,7 @@ class RewriteConfig:
 
     rule: Rule | CnameTarget
     stops: bool = True
+    doubts: tuple[DoubtfulError, ...] = ()
 
     def step(self, block: Answers) -> Step:
         """Returns the rule for a server."""
@@ -103,7 +110,17 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
         raise field.error("`answer` is allowed only after a rule of kind `name`")
     if kind not in FIELDS:
         raise field.expected(f"a rule of kind {', '.join(FIELDS)}")
-    return RewriteConfig(FIELDS[kind](field, rest), stops)
+    return RewriteConfig(FIELDS[kind](field, rest), stops, tuple(_doubts(rest)))
+
+
+def _doubts(words: Words) -> Iterator[DoubtfulError]:
+    """Yields warnings about groups in the syntax of other programs, which are literal text here as in CoreDNS."""
+    patterns = [at for at, word in enumerate(words[:-2]) if word.text.lower() in {"regex", *_OF_ANSWERS}]
+    for replacement in (words[at + 2] for at in patterns):
+        if group := _FOREIGN_GROUP.search(replacement.text):
+            number = group[1] or group[2]
+            reason = f"`{group[0]}` is literal text; a group of the expression is `{{{number}}}`"
+            yield DoubtfulError(replacement.path, replacement.line, replacement.text, reason)
 
 
 def _count(field: Token, words: Words, usage: str, least: int, most: int) -> None:
@@ -181,6 +198,8 @@ def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
             position += 1
         elif not position:
             meant = f"; `{first.text}` is not one of {', '.join(KINDS)}" if first.text not in KINDS else ""
+            near = closest(first.text, KINDS) if meant else ""
+            meant += f": did you mean `{near}`?" if near else ""
             raise word.expected(f"`answer`, as in `rewrite {USAGES['name']}`{meant}")
         what = words[position] if position < len(words) else word
         match what.text.lower():

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
-from kdns.dnsserver.directive import Answers, Directive, Repeat
+from kdns.dnsserver.directive import Answers, Directive, EventLog, Repeat
 from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step
@@ -104,9 +104,15 @@ class _Work(NamedTuple):
         return message
 
 
-def build(configs: tuple[RewriteConfig, ...], block: Answers) -> Rewrite:
+class Needs(Answers, EventLog, Protocol):
+    """The capabilities that the directive uses."""
+
+
+def build(configs: tuple[RewriteConfig, ...], setup: Needs) -> Rewrite:
     """Returns the plugin for all stanzas of a server block."""
-    return Rewrite([config.step(block) for config in configs])
+    for doubt in (doubt for config in configs for doubt in config.doubts):
+        setup.log("warning", "rewrite in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
+    return Rewrite([config.step(setup) for config in configs])
 
 
-DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES)
+DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES, warnings=lambda config: config.doubts)

@@ -129,7 +129,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
     try:
         qclass = class_number(class_word.text)
     except KeyError:
-        raise class_word.expected("a class: IN, CH, HS, NONE or ANY") from None
+        raise class_word.expected("a class: IN, CH, HS, NONE or ANY, as in `template IN A`") from None
     try:
         qtype = type_number(type_word.text)
     except KeyError:

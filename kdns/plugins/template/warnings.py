@@ -29,7 +29,8 @@ def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
     stencil = stencil_of(config)
     for (_, template), token in zip(config.records, config.words, strict=True):
         if reason := _missing_field(stencil, template) or _failure(stencil, template):
-            yield token.error(reason)
+            is_torn = not token.quoted and " " not in token.text
+            yield token.error(f"{reason}; a record stands in double quotes" if is_torn else reason)
 
 
 def _missing_field(stencil: Stencil, template: Template) -> str:

@@ -124,6 +124,13 @@ FILE_MISTAKES = {
     "a directive that is none": (f"{HEAD}$FOO bar", 4, r"\$FOO"),
     "a class that is another one": (f"{HEAD}www CH A 192.0.2.1", 4, "class"),
     "a file that must not be": (f"{HEAD}$INCLUDE other", 4, "not allowed"),
+    "an owner in quotes": (f'{HEAD}"quo" IN A 192.0.2.1', 4, 'expected a word without quotes, got "quo"'),
+    "no data": (f"{HEAD}www IN A\n", 4, "expected a word, got the end of the line"),
+    "no text": (f"{HEAD}www IN TXT\n", 4, "expected data of the record, got the end of the line"),
+    "no number": (f"{HEAD}www IN MX mail\n", 4, "expected a whole number, got 'mail'"),
+    "no address": (f"{HEAD}www IN A 192.0.2\n", 4, "expected other data of the record, got '192.0.2'"),
+    "a word too many": (f"{HEAD}www IN A 192.0.2.1 x\n", 4, "expected the end of the line, got 'x'"),
+    "another comment": (f"{HEAD}www IN A 192.0.2.1 # x\n", 4, "got '#'; a comment begins with ;"),
     "a parenthesis left open": (f"{HEAD}www IN TXT ( a", 4, "."),
 }
 # fmt: on

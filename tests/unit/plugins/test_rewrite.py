@@ -266,3 +266,21 @@ async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[
     (request,) = behind.requests
     assert request.query.edns is not None
     assert request.query.edns.options == options
+
+
+@pytest.mark.parametrize(
+    ("rule", "groups"),
+    [
+        ("name regex (.*)a $1b", ["`$1` is literal text; a group of the expression is `{1}`"]),
+        ("name regex (.*)a ${1}b", ["`${1}` is literal text; a group of the expression is `{1}`"]),
+        (r"name regex (.*)a \1b", ["`\\1` is literal text; a group of the expression is `{1}`"]),
+        ("name regex (.*)a {1}b answer name (.*)b $1a", ["`$1` is literal text; a group of the expression is `{1}`"]),
+        ("cname regex (.*)a $1b", ["`$1` is literal text; a group of the expression is `{1}`"]),
+        ("name regex (.*)a {1}b answer auto", []),
+        ("name $1 b", []),
+        ("edns0 local set 65280 $1", []),
+    ],
+)
+def test_groups_of_other_programs_are_warned_of(rule: str, groups: list[str]) -> None:
+    (server,) = configure(parse(f". {{\nrewrite {rule}\n}}"))
+    assert [warning.reason.removeprefix("rewrite: ") for warning in server.warnings()] == groups
