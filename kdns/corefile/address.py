@@ -8,7 +8,7 @@ Differs: where no zone is left CoreDNS serves none in silence, here it is a mist
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, ip_network
 
@@ -120,21 +120,24 @@ def all_zones(tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(zone for token in filled(tokens, "a zone") for zone in zones(token)))
 
 
-def zone_addresses(words: Sequence[Token], mistakes: list[CorefileError]) -> Iterator[ZoneAddress]:
+def zone_addresses(words: Iterable[Token], mistakes: list[CorefileError] | None = None) -> Iterator[ZoneAddress]:
     """Yields the addresses of a server block: `words` hold zones separated by white space or commas.
 
-    Adds the mistakes of other words.
+    Adds the mistakes of other words to the list; raises the first one without a list.
     """
+    words, found = tuple(words), [] if mistakes is None else mistakes
     pieces = [replace(word, text=text) for word in words for text in re.split(r"[,\s]+", word.text) if text]
     if not pieces:
-        mistakes.append(words[0].expected(_ADDRESS_FORM))
+        found.append(words[0].expected(_ADDRESS_FORM))
     for piece in pieces:
         try:
             yield from _zone_address(piece)
         except CorefileError as error:
-            mistakes.append(error)
+            found.append(error)
     if words[-1].text.endswith(","):
-        mistakes.append(words[-1].error("expected another zone after the comma"))
+        found.append(words[-1].error("expected another zone after the comma"))
+    if mistakes is None and found:
+        raise found[0]
 
 
 def _zone_address(token: Token) -> Iterator[ZoneAddress]:

@@ -195,8 +195,10 @@ class _Reader(dns.zonefile.Reader):
         except (dns.exception.DNSException, ValueError, AssertionError) as error:
             if isinstance(error, ZoneFileError):
                 raise
-            path, _ = self.tok.where()
-            raise ZoneFileError(str(path), self.tok.line, _reason(str(error), self.tok.last)) from error
+            path, line = self.tok.where()
+            tokens = self.tok if isinstance(self.tok, _Tokenizer) else None
+            reason = _reason(str(error), tokens.last if tokens else None)
+            raise ZoneFileError(str(path), tokens.line if tokens else line, reason) from error
 
     def _read_lines(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
         """Reads the lines of one file; an included file leaves origin and owner unchanged (RFC 1035 §5.1)."""
