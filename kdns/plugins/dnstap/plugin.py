@@ -153,7 +153,7 @@ def _tls(config: DnstapConfig, line: Line) -> DnstapConfig:
     if not config.frames.listens:
         raise line.error(f"`tls` is allowed with `{LISTEN_USAGE}` only")
     cert, key, *ca = (token.text for token in line.args)
-    tls = TlsConfig(cert, key, *ca, at=line.words[0])
+    tls = TlsConfig(cert, key, ca[0] if ca else "", at=line.words[0])
     return _secured(replace(config, frames=replace(config.frames, tls=tls)), line)
 
 
@@ -225,9 +225,15 @@ def _placed(frames: FrameSpec, files: Files) -> FrameSpec:
     tls = frames.tls
     if tls is None:
         return frames
-    paths = {"cert": files.path(tls.cert), "key": files.path(tls.key), "ca": tls.ca and files.path(tls.ca)}
     verified = ClientAuth.VERIFY_IF_GIVEN if frames.skip_verify else ClientAuth.REQUIRE_AND_VERIFY
-    return replace(frames, tls=replace(tls, **paths, client_auth=verified if tls.ca else ClientAuth.NOCERT))
+    placed = replace(
+        tls,
+        cert=files.path(tls.cert),
+        key=files.path(tls.key),
+        ca=tls.ca and files.path(tls.ca),
+        client_auth=verified if tls.ca else ClientAuth.NOCERT,
+    )
+    return replace(frames, tls=placed)
 
 
 DIRECTIVE = Directive("dnstap", parse, build, Repeat.ADD, options=OPTIONS, warnings=lambda config: config.mistakes)

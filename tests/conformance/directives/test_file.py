@@ -55,7 +55,7 @@ def loaded(case: Case, content: Case) -> str:
     files = FakeReader(files_of(case, content))
     expected = case["expect"]
     try:
-        zone = zone_of(files.text("db"), "db", case["origin"], files)
+        zone = zone_of(files.text("db"), "db", case["origin"], files.text)
     except CorefileError as error:
         return "" if "error" in expected else str(error)
     missing = [name for name in expected.get("has", ()) if labels_of(name) not in zone.nodes]
@@ -67,7 +67,7 @@ async def reloaded(case: Case, content: Case) -> str:
     files = files_of(case, content)
     if "loaded_serial" in case:
         held = ServedZone("miek.nl.")
-        held.zone = zone_of(files["db"], "db", held.name, FakeReader(files))
+        held.zone = zone_of(files["db"], "db", held.name, FakeReader(files).text)
         version = newer_version("db", held, FakeReader(files))
         return "" if held.zone.serial == case["loaded_serial"] and version is None else "taken again"
     setup = FakeSetup(files=files)

@@ -242,7 +242,9 @@ async def test_padded_queries_get_padded_responses_if_encrypted(tmp_path: Path, 
 @pytest.mark.parametrize("transport", ["tcp", "tls", "https/2", "quic"])
 async def test_a_response_is_padded_before_it_is_signed(tmp_path: Path, transport: str) -> None:
     keyring = dns.tsigkeyring.from_text({"key.test.": SECRET})
-    question = dns.message.make_query("a.test", "A", use_edns=0, options=[dns.edns.GenericOption(PADDING, b"")])
+    question = dns.message.make_query(
+        "a.test", "A", use_edns=0, options=[dns.edns.GenericOption(dns.edns.OptionType.PADDING, b"")]
+    )
     question.id = 0
     question.use_tsig(keyring)
     directives = f"tsig {{\nsecret key.test. {SECRET}\nrequire all\n}}\nwhoami"

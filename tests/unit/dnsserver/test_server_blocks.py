@@ -154,13 +154,17 @@ async def test_other_classes_of_own_names_are_not_for_upstreams(name: str, qtype
     }
     """
     (config,) = configure(parse(text))
-    built = [
-        directive.build(only(config, directive), setup)
-        for directive in (local.DIRECTIVE, hosts.DIRECTIVE, k8s_external.DIRECTIVE, records.DIRECTIVE)
-    ]
+    first = (
+        local.Local(only(config, local.DIRECTIVE), setup),
+        hosts.build(only(config, hosts.DIRECTIVE), setup),
+    )
+    last = (
+        k8s_external.build(only(config, k8s_external.DIRECTIVE), setup),
+        records.build(only(config, records.DIRECTIVE), setup),
+    )
     cluster = Kubernetes(setup.state, Options(zones=("cluster.local.", "in-addr.arpa.")), setup, (".",))
     behind = Behind({"other.test.": FOUND})
-    setup.built = (*built[:2], cluster, *built[2:], behind)
+    setup.built = (*first, cluster, *last, behind)
     server = server_of(*setup.built)
     got = await ask(server, name, qtype, qclass=qclass)
     assert (got.rcode, bool(behind.asked)) == (rcode, rcode == "NOERROR")

@@ -180,7 +180,7 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
 )
 def test_the_example_zones_can_be_served(path: Path) -> None:
     name = path.name.removesuffix("zone")
-    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeReader({}))
+    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeReader({}).text)
     assert zone.name == name
     assert len(zone.nodes) > 2
 

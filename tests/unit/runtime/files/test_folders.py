@@ -12,6 +12,7 @@ from served_kinds import CATALOGUE
 from kdns.controlplane.manifests.io.files import load
 from kdns.dnsserver.io.capabilities import LocalFiles
 from kdns.plugins.auto import AutoConfig, scan
+from kdns.plugins.zones.authority import ServedZone
 from kdns.runtime.files.folders import VOLUME, files_below
 
 ZONE = "@ 60 IN SOA ns.example. root.example. 1 60 60 60 60\n@ 60 IN NS ns.example.\n"
@@ -79,7 +80,7 @@ def test_an_unreadable_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_auto_reads_a_mounted_config_map_without_duplicates(tmp_path: Path) -> None:
-    served = {}
+    served: dict[str, ServedZone] = {}
     for version, serial in (("..2026_01_31_12_00_00.1", 1), ("..2026_01_31_12_00_00.2", 2)):
         text = ZONE.replace(" 1 ", f" {serial} ", 1)
         publish(tmp_path, version, {"db.a.example": text, "more/db.b.example": text})
