@@ -27,8 +27,8 @@ class HttpCodec(Protocol):
         ...
 
     @property
-    def is_blocked(self) -> bool:
-        """Whether the client's flow control blocks a response."""
+    def blocked_bytes(self) -> int:
+        """Bytes of responses that the client's flow control blocks."""
         ...
 
     @property

@@ -29,7 +29,7 @@ class Http1:
         self.is_over = False
         self.is_busy = False
         self.held_bytes = 0
-        self.is_blocked = False
+        self.blocked_bytes = 0
         self.has_more = False
 
     @property

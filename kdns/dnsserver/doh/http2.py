@@ -1,145 +1,168 @@
-"""HTTP/2 of a DoH connection (RFC 9113), the server's side: bytes in and out, without a socket.
+"""HTTP/2 of a DoH connection (RFC 9113) by h2: bytes in and out, without a socket.
 
-A general implementation takes ten times as long for each request. This one has what a server without push, upgrades
-and priorities needs, so a stream has few states: its request is being received, its response is not sent, or both.
+h2 gets whole frames only. So the frame that is incomplete, and the field block that is, are counted here, and one that
+is too large is refused at its first bytes: h2 would keep up to 16 MiB of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+import hpack
+from h2.errors import ErrorCodes
 
 from kdns.dns.query import MAX_MESSAGE_BYTES
+from kdns.dnsserver.doh.codec import HttpError
 from kdns.dnsserver.doh.exchange import HttpRequest
-from kdns.dnsserver.doh.fields import RequestHead, are_trailers, request_head
-from kdns.dnsserver.doh.frames import (
-    ACK,
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    FIXED_BYTES,
-    GOAWAY,
-    HAS_PRIORITY,
-    HEAD,
-    HEADERS,
-    MAX_FRAME_BYTES,
-    MAX_STREAM,
-    MAX_WINDOW_BYTES,
-    PING,
-    PRIORITY,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    WINDOW_UPDATE,
-    ErrorCode,
-    Http2Error,
-    StreamError,
-    frame,
-    unpadded,
-)
-from kdns.dnsserver.doh.header_blocks import Decoder, Encoder
 
 MAX_STREAMS: Final = 100
 """Requests of one connection that may be open."""
+MAX_FRAME_BYTES: Final = 16 * 1024
+"""The longest payload in both directions; every peer accepts it (RFC 9113 §6.5.2)."""
 MAX_FIELD_BYTES: Final = 16 * 1024
 """All fields of a request, encoded or as RFC 9113 §6.5.2 counts them.
 
 They are decoded in one go, which takes a few milliseconds for as many.
 """
-MAX_CONTINUATIONS: Final = 64
-"""Frames CONTINUATION of one field block."""
 MAX_SETTINGS: Final = 64
 """Settings in one frame; there are fewer than ten."""
-DEFAULT_WINDOW_BYTES: Final = 65535
-STREAM_WINDOW_BYTES: Final = MAX_MESSAGE_BYTES + 1025
-"""The bytes that a request may send before it is read: enough to see that it is too long."""
-CONNECTION_WINDOW_BYTES: Final = DEFAULT_WINDOW_BYTES + STREAM_WINDOW_BYTES
-UPDATE_BYTES: Final = CONNECTION_WINDOW_BYTES // 4
-"""So many bytes are read before the client's window is opened again."""
+WINDOW_BYTES: Final = MAX_MESSAGE_BYTES + 1025
+"""Flow-control window of a request: enough to see that it is too long."""
+FRAME_COST_BYTES: Final = 512
+"""Memory of a frame in an incomplete field block, beside its payload."""
+STREAM_COST_BYTES: Final = 2560
+"""Memory of an open stream in h2."""
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_SETTING: Final = Struct("!HI")
-_NUMBER: Final = Struct("!I")
-_GOAWAY: Final = Struct("!II")
+_HEAD_BYTES: Final = 9
+_SETTING_BYTES: Final = 6
+_HEADERS: Final = 1
+_SETTINGS: Final = 4
+_GOAWAY: Final = 7
+_CONTINUATION: Final = 9
+_WITH_FIELDS: Final = frozenset({_HEADERS, _CONTINUATION})
+_END_HEADERS: Final = 4
+_TABLE_UPDATES: Final = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*+[\0-\x7f]){3}")
+_KNOWN_SETTINGS: Final = frozenset(map(int, h2.settings.SettingCodes))
 
-_HEADER_TABLE_SIZE: Final = 1
-_ENABLE_PUSH: Final = 2
-_MAX_CONCURRENT_STREAMS: Final = 3
-_INITIAL_WINDOW_SIZE: Final = 4
-_MAX_FRAME_SIZE: Final = 5
-_MAX_HEADER_LIST_SIZE: Final = 6
 
-_SERVER_SETTINGS: Final = (
-    (_MAX_CONCURRENT_STREAMS, MAX_STREAMS),
-    (_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
-    (_MAX_HEADER_LIST_SIZE, MAX_FIELD_BYTES),
-)
-_SETTING_RANGES: Final = {
-    _ENABLE_PUSH: (range(2), ErrorCode.PROTOCOL_ERROR),
-    _INITIAL_WINDOW_SIZE: (range(MAX_WINDOW_BYTES + 1), ErrorCode.FLOW_CONTROL_ERROR),
-    _MAX_FRAME_SIZE: (range(MAX_FRAME_BYTES, 1 << 24), ErrorCode.PROTOCOL_ERROR),
-}
-"""The valid values of settings, and the error for others (RFC 9113 §6.5.2)."""
+class _RefusedError(h2.exceptions.ProtocolError):
+    """A frame that h2 does not get."""
+
+    def __init__(self, code: ErrorCodes, reason: str) -> None:
+        super().__init__(reason)
+        self.error_code = code
+
+
+class _Connection(h2.connection.H2Connection):
+    """h2 remembers 65536 closed streams by default: 8 MB for a client that resets its requests."""
+
+    MAX_CLOSED_STREAMS = MAX_STREAMS
+
+
+class _Encoder(hpack.Encoder):
+    """Its dynamic table only shrinks, to the smallest size that the client has set.
+
+    hpack would keep each of many changes, and not announce one that is repeated (RFC 7541 §4.2).
+    """
+
+    @property
+    def header_table_size(self) -> int:
+        """The size that the client was or will be told."""
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        if value < self.header_table.maxsize:
+            self.header_table.maxsize = value
+            self.table_size_changes = [value]
+
+
+class _Decoder(hpack.Decoder):
+    """Keeps the fields of the last block: a client that sends POST requests repeats it."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_FIELD_BYTES)
+        self._block = b""
+        self._fields: list[hpack.HeaderTuple] = []
+
+    def decode(self, data: bytes, raw: bool = False) -> list[hpack.HeaderTuple]:
+        """See hpack. A block has at most two updates of the table's size (RFC 7541 §4.2).
+
+        hpack takes 1 µs for each further one.
+        """
+        if data and data == self._block:
+            return self._fields
+        if _TABLE_UPDATES.match(data):
+            raise hpack.HPACKDecodingError("three updates of the dynamic table's size")
+        size, entries = self.header_table_size, tuple(self.header_table.dynamic_entries)
+        fields = list(super().decode(data, raw))
+        is_unchanged = size == self.header_table_size and entries == tuple(self.header_table.dynamic_entries)
+        self._block, self._fields = (bytes(data), fields) if is_unchanged else (b"", [])
+        return fields
 
 
 @dataclass(slots=True)
-class Stream:
-    """A request that is being received or waits for its response.
+class Incoming:
+    """A request that is being received. `is_cut`: its body is longer than allowed, and is dropped."""
 
-    `room_bytes` is how much more than the initial window the client allows, less what was sent. `is_cut`: the body is
-    longer than allowed, and its end is dropped.
-    """
-
-    head: RequestHead
+    method: str
+    target: str
+    content_type: str
     body: bytearray = field(default_factory=bytearray)
-    unread_bytes: int = 0
-    room_bytes: int = 0
     is_cut: bool = False
 
 
-class FieldBlock(NamedTuple):
-    """The frames of an incomplete field block."""
-
-    stream: int
-    flags: int
-    fragments: tuple[bytes, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """The length of all fragments."""
-        return sum(map(len, self.fragments))
-
-
 class Http2:
-    """One connection. The client's window is opened again when a request is complete.
+    """The server's side of a connection.
 
-    So a client has at most CONNECTION_WINDOW_BYTES of incomplete requests here.
+    The client's window opens again when its request is answered: unanswered bodies of a connection have at most
+    65535 + WINDOW_BYTES.
     """
 
     def __init__(self) -> None:
-        self._decoder = Decoder(request_head, MAX_FIELD_BYTES)
-        self._encoder = Encoder()
+        config = h2.config.H2Configuration(
+            client_side=False,
+            header_encoding=None,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+            normalize_inbound_headers=False,  # it joins cookies
+        )
+        self._h2 = _Connection(config)
+        self._h2.encoder, self._h2.decoder = _Encoder(), _Decoder()
+        codes = h2.settings.SettingCodes
+        self._h2.local_settings = h2.settings.Settings(
+            client=False,
+            initial_values={
+                codes.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+                codes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                codes.MAX_HEADER_LIST_SIZE: MAX_FIELD_BYTES,
+            },
+        )
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(WINDOW_BYTES)
+        self._has_preface = False
         self._received = b""
-        self._has_preface = self._has_settings = False
-        self._block: FieldBlock | None = None
-        self._last_stream = 0
-        self._receiving: dict[int, Stream] = {}
-        self._unanswered: dict[int, Stream] = {}
+        self._block_bytes = 0
+        self._block_frames = 0
+        self._incoming: dict[int, Incoming] = {}
+        self._unread: dict[int, int] = {}
+        """Bytes by which the window of a stream opens when its request is answered."""
         self._blocked: dict[int, bytes] = {}
-        self._requests: list[HttpRequest] = []
         self._reset: list[int] = []
-        self._receive_window_bytes = CONNECTION_WINDOW_BYTES
-        self._read_bytes = 0
-        self._send_window_bytes = self._initial_window_bytes = DEFAULT_WINDOW_BYTES
+        self.blocked_bytes = 0
+        self._is_closed = False
         self.is_over = False
         self.is_busy = False
-        settings = b"".join(_SETTING.pack(*setting) for setting in _SERVER_SETTINGS)
-        self._unsent = [frame(SETTINGS, 0, 0, settings)]
-        self._update_window(0, STREAM_WINDOW_BYTES)
 
     @property
     def has_more(self) -> bool:
@@ -149,45 +172,46 @@ class Http2:
     @property
     def is_incomplete(self) -> bool:
         """Whether a request is incomplete."""
-        return bool(self._receiving)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether the client's flow control blocks a response."""
-        return bool(self._blocked)
+        return bool(self._incoming)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete frames and requests, and of responses that flow control blocks."""
-        held_bytes = len(self._received)
-        if self._block:
-            held_bytes += self._block.size_bytes
-        if self._receiving:
-            held_bytes += sum(len(each.body) + len(each.head.target) for each in self._receiving.values())
-        if self._blocked:
-            held_bytes += sum(map(len, self._blocked.values()))
-        return held_bytes
+        """Bytes of incomplete frames, field blocks and requests, and of responses that flow control blocks."""
+        held_bytes = len(self._received) + self._block_bytes + self._block_frames * FRAME_COST_BYTES
+        if self._incoming:
+            held_bytes += sum(
+                len(request.body) + len(request.target) + STREAM_COST_BYTES for request in self._incoming.values()
+            )
+        return held_bytes + self.blocked_bytes + len(self._blocked) * STREAM_COST_BYTES
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the requests that are complete now; Http2Error for invalid bytes."""
-        if self.is_over:
+        """Returns the requests that are complete now; HttpError for invalid bytes."""
+        if self._is_closed:
             return []
-        received = self._received + data
+        requests: list[HttpRequest] = []
+        has_room = False
         try:
-            position = self._receive_frames(received)
-        except Http2Error as error:
-            self._go_away(error.code)
-            raise
-        self._received = received[position:]
-        requests, self._requests = self._requests, []
+            for event in self._h2.receive_data(self._whole_frames(self._received + data)):
+                has_room |= self._handle(event, requests)
+        except h2.exceptions.ProtocolError as error:
+            if isinstance(error, _RefusedError):
+                self._h2.close_connection(error.error_code)
+            self._end()
+            raise HttpError(str(error)) from error
+        if has_room:  # once for all frames: each may open the windows by a byte
+            for stream, body in tuple(self._blocked.items()):
+                self._send(stream, body)
         return requests
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """Answers a request, unless the client cancelled it."""
-        if stream in self._unanswered:
-            fields = ((":status", str(int(status))), ("content-length", str(len(body))), *headers)
-            self._unsent.append(frame(HEADERS, END_HEADERS, stream, self._encoder.encode(fields)))
-            self._send(stream, body)
+        self._open_window(stream)
+        fields = [(":status", str(int(status))), ("content-length", str(len(body))), *headers]
+        try:
+            self._h2.send_headers(stream, fields)
+        except h2.exceptions.ProtocolError:  # the stream or the connection is closed
+            return
+        self._send(stream, body)
 
     def take_reset(self) -> list[int]:
         """Returns the streams of requests that were cancelled since the last call."""
@@ -196,301 +220,124 @@ class Http2:
 
     def to_send(self) -> bytes:
         """Returns the bytes to send now."""
-        data = b"".join(self._unsent)
-        self._unsent.clear()
-        return data
+        return self._h2.data_to_send()
 
     def close(self) -> None:
         """Announces that no further request is answered (GOAWAY)."""
-        if not self.is_over:
-            self._go_away(ErrorCode.NO_ERROR)
+        if not self._is_closed:
+            self._h2.close_connection()
+            self._end()
 
-    def _go_away(self, code: ErrorCode) -> None:
-        self._unsent.append(frame(GOAWAY, 0, 0, _GOAWAY.pack(self._last_stream, code)))
-        self.is_over = True
-        self._received = b""
-        self._block = None
-        for streams in (self._receiving, self._unanswered, self._blocked):
-            streams.clear()
-
-    def _receive_frames(self, received: bytes) -> int:
-        """Receives all complete frames. Returns the position of the incomplete one."""
-        position = 0
+    def _whole_frames(self, received: bytes) -> bytes:
+        """Returns what h2 gets, and keeps the bytes of an incomplete frame."""
+        position, frames = 0, []
         if not self._has_preface:
             if not _PREFACE.startswith(received[: len(_PREFACE)]):
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "no preface of HTTP/2")
-            if len(received) < len(_PREFACE):
-                return 0
-            self._has_preface = True
-            position = len(_PREFACE)
-        while (payload_at := position + HEAD.size) <= len(received):
-            size_and_kind, flags, stream = HEAD.unpack_from(received, position)
-            size_bytes, kind, stream = size_and_kind >> 8, size_and_kind & 0xFF, stream & MAX_STREAM
-            self._check(kind, stream, size_bytes)
-            end = payload_at + size_bytes
+                raise _RefusedError(ErrorCodes.PROTOCOL_ERROR, "no preface of HTTP/2")
+            self._has_preface = len(received) >= len(_PREFACE)
+            if self._has_preface:
+                position = len(_PREFACE)
+                frames.append(_PREFACE)
+        while self._has_preface and len(received) - position >= _HEAD_BYTES:
+            size_bytes = int.from_bytes(received[position : position + 3])
+            kind, flags = received[position + 3 : position + 5]
+            self._check(kind, size_bytes)
+            end = position + _HEAD_BYTES + size_bytes
             if end > len(received):
                 break
+            if kind in _WITH_FIELDS:
+                is_end = bool(flags & _END_HEADERS)
+                self._block_bytes = 0 if is_end else self._block_bytes + size_bytes
+                self._block_frames = 0 if is_end else self._block_frames + 1
+            if kind == _GOAWAY:
+                self.is_over = True  # h2 would send nothing after it, but responses may be awaited (RFC 9113 §6.8)
+            else:
+                frames.append(received[position:end])
             position = end
-            receive = _RECEIVERS.get(kind)
-            if receive:
-                try:
-                    receive(self, flags, stream, received[payload_at:end])
-                except StreamError as error:
-                    self._cancel(stream)
-                    self._unsent.append(frame(RST_STREAM, 0, stream, _NUMBER.pack(error.code)))
-        return position
+        self._received = received[position:]
+        return b"".join(frames)
 
-    def _check(self, kind: int, stream: int, size_bytes: int) -> None:
-        """Raises Http2Error for a frame that is too large, or has no place here."""
-        if size_bytes > MAX_FRAME_BYTES or size_bytes != FIXED_BYTES.get(kind, size_bytes):
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of type {kind} with {size_bytes} bytes")
-        if self._block is None:
-            is_expected = kind != CONTINUATION and self._is_expected(kind, stream)
-        else:
-            is_expected = kind == CONTINUATION and stream == self._block.stream
-        if not is_expected:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} on stream {stream} is not expected")
-        if kind == SETTINGS and size_bytes > MAX_SETTINGS * _SETTING.size:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many settings")
-        if kind in _WITH_FIELDS:
-            block_bytes = self._block.size_bytes if self._block else 0
-            if block_bytes + size_bytes > MAX_FIELD_BYTES:
-                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many fields")
+    def _check(self, kind: int, size_bytes: int) -> None:
+        """Raises _RefusedError at the head of a frame that is too large."""
+        if size_bytes > MAX_FRAME_BYTES:
+            raise _RefusedError(ErrorCodes.FRAME_SIZE_ERROR, f"a frame of {size_bytes} bytes")
+        if kind == _SETTINGS and size_bytes > MAX_SETTINGS * _SETTING_BYTES:
+            raise _RefusedError(ErrorCodes.ENHANCE_YOUR_CALM, "too many settings")
+        if kind in _WITH_FIELDS and self._block_bytes + size_bytes > MAX_FIELD_BYTES:
+            raise _RefusedError(ErrorCodes.ENHANCE_YOUR_CALM, "too many fields")
 
-    def _is_expected(self, kind: int, stream: int) -> bool:
-        """Returns whether a frame of this type is valid in the state of its stream (RFC 9113 §5.1)."""
-        if not self._has_settings:
-            return kind == SETTINGS and stream == 0
-        is_begun = stream % 2 == 1 and stream <= self._last_stream
-        if kind == HEADERS:
-            return stream % 2 == 1
-        if kind in _OF_REQUESTS:
-            return is_begun
-        if kind == WINDOW_UPDATE:
-            return is_begun or stream == 0
-        if kind == PRIORITY:
-            return stream != 0
-        return stream == 0 or kind not in _OF_CONNECTIONS
+    def _handle(self, event: h2.events.Event, requests: list[HttpRequest]) -> bool:
+        """Adds the request that an event completes. Returns whether a window was opened."""
+        match event:
+            case h2.events.RequestReceived(stream_id=stream, headers=headers):
+                fields = {bytes(name): bytes(value).decode("latin-1") for name, value in headers or ()}
+                self._incoming[stream] = Incoming(
+                    fields.get(b":method", ""), fields.get(b":path", ""), fields.get(b"content-type", "")
+                )
+            case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=size_bytes):
+                self._add(stream, data, size_bytes, requests)
+            case h2.events.StreamEnded(stream_id=stream):
+                request = self._incoming.pop(stream)
+                if not request.is_cut:
+                    requests.append(_complete(stream, request))
+            case h2.events.StreamReset(stream_id=stream):
+                self._incoming.pop(stream, None)
+                self._open_window(stream)
+                self._unblock(stream)
+                self._reset.append(stream)
+                requests[:] = [request for request in requests if request.stream != stream]
+            case h2.events.RemoteSettingsChanged(changed_settings=changed):
+                for code in changed.keys() - _KNOWN_SETTINGS:
+                    del self._h2.remote_settings[code]  # h2 would keep each of 65536
+                return True
+            case h2.events.WindowUpdated():
+                return True
+        return False
 
-    def _receive_headers(self, flags: int, stream: int, payload: bytes) -> None:
-        block = unpadded(flags, payload)
-        if flags & HAS_PRIORITY:
-            if len(block) < FIXED_BYTES[PRIORITY]:
-                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a frame HEADERS without its priority")
-            block = block[FIXED_BYTES[PRIORITY] :]
-        if flags & END_HEADERS:
-            self._receive_block(flags, stream, block)
-        else:
-            self._block = FieldBlock(stream, flags, (block,))
+    def _add(self, stream: int, data: bytes, size_bytes: int, requests: list[HttpRequest]) -> None:
+        request = self._incoming[stream]
+        self._unread[stream] = self._unread.get(stream, 0) + size_bytes
+        if not request.is_cut:
+            request.body += data
+            if len(request.body) > MAX_MESSAGE_BYTES:
+                request.is_cut = True
+                request.body.clear()
+                requests.append(_complete(stream, request))
+        if request.is_cut:
+            self._open_window(stream)
 
-    def _receive_continuation(self, flags: int, stream: int, payload: bytes) -> None:
-        assert self._block  # noqa: S101 - _check raises otherwise
-        block = self._block._replace(fragments=(*self._block.fragments, payload))
-        if len(block.fragments) > MAX_CONTINUATIONS:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames of one field block")
-        self._block = block
-        if flags & END_HEADERS:
-            self._block = None
-            self._receive_block(block.flags, stream, b"".join(block.fragments))
-
-    def _receive_block(self, flags: int, stream: int, block: bytes) -> None:
-        """Begins a request, or ends one with trailers."""
-        if stream <= self._last_stream:
-            self._receive_trailers(flags, stream, block)
-            return
-        head = self._decoder.value(block)
-        self._last_stream = stream
-        if len(self._receiving) + len(self._unanswered) >= MAX_STREAMS:
-            raise StreamError(ErrorCode.REFUSED_STREAM)
-        if head is None:
-            raise StreamError(ErrorCode.PROTOCOL_ERROR)
-        self._receiving[stream] = Stream(head)
-        if flags & END_STREAM:
-            self._end(stream)
-
-    def _receive_trailers(self, flags: int, stream: int, block: bytes) -> None:
-        trailers = self._decoder.fields(block)
-        if stream not in self._receiving:
-            raise StreamError(ErrorCode.STREAM_CLOSED)
-        if not flags & END_STREAM or not are_trailers(trailers):
-            raise StreamError(ErrorCode.PROTOCOL_ERROR)
-        self._end(stream)
-
-    def _receive_data(self, flags: int, stream: int, payload: bytes) -> None:
-        self._receive_window_bytes -= len(payload)
-        if self._receive_window_bytes < 0:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more bytes than the connection's window")
-        body = unpadded(flags, payload)
-        receiving = self._receiving.get(stream)
-        if receiving is None:
-            self._read(len(payload))
-            raise StreamError(ErrorCode.STREAM_CLOSED)
-        receiving.unread_bytes += len(payload)
-        if receiving.unread_bytes > STREAM_WINDOW_BYTES:
-            raise StreamError(ErrorCode.FLOW_CONTROL_ERROR)
-        if not receiving.is_cut:
-            receiving.body += body
-            if len(receiving.body) > MAX_MESSAGE_BYTES:
-                self._cut(stream, receiving)
-        if flags & END_STREAM:
-            self._end(stream)
-        elif receiving.is_cut:
-            self._update_window(stream, receiving.unread_bytes)
-            self._read(receiving.unread_bytes)
-            receiving.unread_bytes = 0
-
-    def _cut(self, stream: int, receiving: Stream) -> None:
-        """Has a request answered before its end, which is dropped."""
-        receiving.is_cut = True
-        receiving.body.clear()
-        self._complete(stream, receiving)
-
-    def _end(self, stream: int) -> None:
-        """Has a request answered that the client has sent completely."""
-        received = self._receiving.pop(stream)
-        self._read(received.unread_bytes)
-        if not received.is_cut:
-            if received.head.length not in {None, len(received.body)}:
-                raise StreamError(ErrorCode.PROTOCOL_ERROR)
-            self._complete(stream, received)
-
-    def _complete(self, stream: int, received: Stream) -> None:
-        self._unanswered[stream] = received
-        head = received.head
-        self._requests.append(
-            HttpRequest(stream, head.method, head.target, head.content_type, bytes(received.body), received.is_cut)
-        )
-
-    def _receive_reset(self, flags: int, stream: int, payload: bytes) -> None:
-        del flags, payload
-        self._cancel(stream)
-
-    def _cancel(self, stream: int) -> None:
-        """Forgets a stream, and its request if that is not answered yet."""
-        receiving = self._receiving.pop(stream, None)
-        if receiving:
-            self._read(receiving.unread_bytes)
-        self._blocked.pop(stream, None)
-        if self._unanswered.pop(stream, None):
-            self._reset.append(stream)
-            self._requests = [request for request in self._requests if request.stream != stream]
-
-    def _receive_settings(self, flags: int, stream: int, payload: bytes) -> None:
-        del stream
-        if len(payload) % _SETTING.size or (flags & ACK and payload):
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
-        if flags & ACK:
-            return
-        self._has_settings = True
-        initial_window_bytes = self._initial_window_bytes
-        for code, value in _SETTING.iter_unpack(payload):
-            values, error = _SETTING_RANGES.get(code, (None, ErrorCode.NO_ERROR))
-            if values is not None and value not in values:
-                raise Http2Error(error, f"setting {code} is {value}")
-            if code == _HEADER_TABLE_SIZE:
-                self._encoder.header_table_size = value
-            elif code == _INITIAL_WINDOW_SIZE:
-                self._initial_window_bytes = value
-        self._unsent.append(frame(SETTINGS, ACK, 0, b""))
-        if self._initial_window_bytes <= initial_window_bytes:
-            return
-        rooms_bytes = (each.room_bytes for each in (*self._receiving.values(), *self._unanswered.values()))
-        if self._initial_window_bytes + max(rooms_bytes, default=0) > MAX_WINDOW_BYTES:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is too large")
-        self._unblock(tuple(self._blocked))
-
-    def _receive_ping(self, flags: int, stream: int, payload: bytes) -> None:
-        del stream
-        if not flags & ACK:
-            self._unsent.append(frame(PING, ACK, 0, payload))
-
-    def _receive_goaway(self, flags: int, stream: int, payload: bytes) -> None:
-        del flags, stream
-        if len(payload) < _GOAWAY.size:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame GOAWAY of {len(payload)} bytes")
-        self.is_over = True
-
-    def _receive_window_update(self, flags: int, stream: int, payload: bytes) -> None:
-        del flags
-        size_bytes = _NUMBER.unpack(payload)[0] & MAX_WINDOW_BYTES
-        if stream:
-            self._open_stream(stream, size_bytes)
-            return
-        was_open = self._send_window_bytes > 0
-        self._send_window_bytes += size_bytes
-        if not size_bytes:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window is opened by 0 bytes")
-        if self._send_window_bytes > MAX_WINDOW_BYTES:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is too large")
-        if not was_open:
-            self._unblock(tuple(self._blocked))
-
-    def _open_stream(self, stream: int, size_bytes: int) -> None:
-        opened = self._unanswered.get(stream) or self._receiving.get(stream)
-        if opened is None:
-            return
-        opened.room_bytes += size_bytes
-        if not size_bytes:
-            raise StreamError(ErrorCode.PROTOCOL_ERROR)
-        if self._initial_window_bytes + opened.room_bytes > MAX_WINDOW_BYTES:
-            raise StreamError(ErrorCode.FLOW_CONTROL_ERROR)
-        self._unblock((stream,))
-
-    def _receive_push_promise(self, flags: int, stream: int, payload: bytes) -> None:
-        del flags, stream, payload
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "clients do not push")
-
-    def _read(self, size_bytes: int) -> None:
-        """Opens the connection's window by as much again, in large steps."""
-        self._read_bytes += size_bytes
-        if self._read_bytes >= UPDATE_BYTES:
-            self._update_window(0, self._read_bytes)
-            self._receive_window_bytes += self._read_bytes
-            self._read_bytes = 0
-
-    def _update_window(self, stream: int, size_bytes: int) -> None:
-        if size_bytes:
-            self._unsent.append(frame(WINDOW_UPDATE, 0, stream, _NUMBER.pack(size_bytes)))
+    def _open_window(self, stream: int) -> None:
+        """Opens the windows by what was received of a request."""
+        if size_bytes := self._unread.pop(stream, 0):
+            self._h2.acknowledge_received_data(size_bytes, stream)
 
     def _send(self, stream: int, body: bytes) -> None:
-        """Sends as much of a response as the flow-control windows allow; further bytes wait."""
-        answered = self._unanswered[stream]
+        """Sends as much of a response as the windows allow; further bytes wait."""
+        self._unblock(stream)
         while True:
-            window_bytes = min(self._send_window_bytes, self._initial_window_bytes + answered.room_bytes)
-            piece = body[: max(0, min(window_bytes, MAX_FRAME_BYTES))]
-            body = body[len(piece) :]
-            if body and not piece:
+            room_bytes = min(self._h2.local_flow_control_window(stream), MAX_FRAME_BYTES)
+            if body and room_bytes <= 0:
                 self._blocked[stream] = body
+                self.blocked_bytes += len(body)
                 return
-            self._unsent.append(frame(DATA, 0 if body else END_STREAM, stream, piece))
-            self._send_window_bytes -= len(piece)
-            answered.room_bytes -= len(piece)
+            piece, body = body[:room_bytes], body[room_bytes:]
+            self._h2.send_data(stream, piece, end_stream=not body)
             if not body:
-                del self._unanswered[stream]
-                self._blocked.pop(stream, None)
                 return
 
-    def _unblock(self, streams: Iterable[int]) -> None:
-        """Sends on blocked streams, until the connection's window is closed."""
-        for stream in streams:
-            if self._send_window_bytes <= 0:
-                return
-            if stream in self._blocked:
-                self._send(stream, self._blocked[stream])
+    def _unblock(self, stream: int) -> None:
+        self.blocked_bytes -= len(self._blocked.pop(stream, b""))
+
+    def _end(self) -> None:
+        """Forgets all requests."""
+        self.is_over = self._is_closed = True
+        self._received = b""
+        self._block_bytes = self._block_frames = self.blocked_bytes = 0
+        for streams in (self._incoming, self._unread, self._blocked):
+            streams.clear()
 
 
-_RECEIVERS: Final[dict[int, Callable[[Http2, int, int, bytes], None]]] = {
-    DATA: Http2._receive_data,  # noqa: SLF001 - the table of this class
-    HEADERS: Http2._receive_headers,  # noqa: SLF001 - see above
-    RST_STREAM: Http2._receive_reset,  # noqa: SLF001 - see above
-    SETTINGS: Http2._receive_settings,  # noqa: SLF001 - see above
-    PUSH_PROMISE: Http2._receive_push_promise,  # noqa: SLF001 - see above
-    PING: Http2._receive_ping,  # noqa: SLF001 - see above
-    GOAWAY: Http2._receive_goaway,  # noqa: SLF001 - see above
-    WINDOW_UPDATE: Http2._receive_window_update,  # noqa: SLF001 - see above
-    CONTINUATION: Http2._receive_continuation,  # noqa: SLF001 - see above
-}
-"""What is done with a frame of each type; others and PRIORITY are ignored."""
-_WITH_FIELDS: Final = frozenset({HEADERS, CONTINUATION})
-_OF_REQUESTS: Final = frozenset({DATA, RST_STREAM})
-_OF_CONNECTIONS: Final = frozenset({SETTINGS, PING, GOAWAY})
+def _complete(stream: int, request: Incoming) -> HttpRequest:
+    return HttpRequest(
+        stream, request.method, request.target, request.content_type, bytes(request.body), request.is_cut
+    )

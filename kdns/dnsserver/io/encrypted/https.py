@@ -247,7 +247,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
     def _now_is(self) -> str:
         if self._tasks or self._is_waiting:
             return "answering"
-        if self._is_unread or self._codec.is_blocked:
+        if self._is_unread or self._codec.blocked_bytes:
             return "unread"
         return "incomplete" if self._received or self._codec.is_incomplete else "idle"
 
