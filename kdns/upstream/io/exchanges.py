@@ -57,6 +57,11 @@ class Pending(asyncio.Future[bytes]):
         self.is_sent = False
         self.has_other_case = False
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its client gave it up: that says nothing about the upstream."""
+        return self.cancelled() or not self.done()
+
     def fail(self, error: UpstreamError) -> None:
         """Ends the query without a response. Nothing happens where there is one already."""
         if not self.done():
@@ -80,6 +85,11 @@ class Sent(msgspec.Struct, eq=False):
     has_other_case: bool = False
     reply: bytes | UpstreamError | None = None
     ended: Callable[[], object] | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """False: it ends with a response or an error."""
+        return False
 
     def done(self) -> bool:
         """Returns whether it has ended."""

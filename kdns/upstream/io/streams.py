@@ -102,6 +102,8 @@ class Streams:
         """Closes the connections that were idle for too long."""
         for one in [one for one in self._idle if not self._is_usable(one, now_s)]:
             one.close()
+        for one in [*self._busy]:
+            one.check_late(now_s)
 
     def close(self) -> None:
         """Closes all connections; their queries fail."""
@@ -139,6 +141,8 @@ class Streams:
         whose = client_of(client)
         busy = [one for one in self._busy if not one.is_retired]
         own = [one for one in busy if one.client == whose]
+        if unloaded := next((one for one in own if not one.load), None):
+            return unloaded  # it is being opened, for queries that were cancelled
         maximum = SERIAL_CONNECTIONS if self.pipelined == 1 else CONNECTIONS
         if len(own) < maximum - len(busy) and (one := self._unused()):
             one.client = whose
@@ -207,8 +211,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.client: str | bytes = ""
         """The client of its queries, see `client_of`."""
         self._pending: dict[Key, UnderWay] = {}
-        self._late: set[Key] = set()
-        """Queries whose clients no longer wait."""
+        self._late: dict[Key, float] = {}
+        """Deadlines of queries whose clients no longer wait; the upstream still works on them."""
         self._unsent: dict[UnderWay, bytes] = {}
         self._answered = 0
         self._framing: Framing | None = None
@@ -219,7 +223,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     @property
     def load(self) -> int:
         """The number of pending queries."""
-        return len(self._pending) + len(self._unsent)
+        return len(self._pending) + len(self._unsent) + len(self._late)
 
     @property
     def max_pending(self) -> int:
@@ -231,7 +235,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._pool.mark_busy(self)
         pending.holder = self
         framing, transport = self._framing, self._transport
-        if framing is None or transport is None or len(self._pending) >= framing.max_pending:
+        if framing is None or transport is None or self._is_full(framing):
             self._unsent[pending] = body
         else:
             pending.key, wire = framing.query(body, self._pending.keys() | self._late if self._late else self._pending)
@@ -240,13 +244,26 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             transport.write(wire)
 
     def drop(self, pending: UnderWay) -> None:
-        """See Holder. A connection on which a query timed out gets no more queries."""
+        """See Holder. A connection on which a query timed out gets no more queries; one that was cancelled is late."""
         pending.holder = None
         if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:
-            self._late.add(pending.key)
+            self._late[pending.key] = pending.deadline_s
+        if not pending.is_cancelled:
+            self._retire()
+
+    def check_late(self, now_s: float) -> None:
+        """Retires the connection if the response to a cancelled query is overdue."""
+        if any(deadline_s <= now_s for deadline_s in self._late.values()):
+            self._retire()
+
+    def _retire(self) -> None:
+        """Closes the connection after the responses for which clients wait."""
         self.is_retired = True
-        if not self.load:
+        if not (self._pending or self._unsent):
             self.close()
+
+    def _is_full(self, framing: Framing) -> bool:
+        return len(self._pending) + len(self._late) >= framing.max_pending
 
     def close(self) -> None:
         """Ends a connection that nothing waits for."""
@@ -279,6 +296,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._framing = self._pool.framing(transport)
         transport.write(self._framing.unsent())
         self._send_unsent()
+        if not self.load:
+            self._pool.mark_idle(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fails the waiting queries, unless this side ended the connection."""
@@ -312,7 +331,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             return
         if self.is_retired:
             self.close()
-        elif arrived:
+        elif arrived and not self._late:
             self._pool.mark_idle(self)
 
     def _send_unsent(self) -> None:
@@ -323,7 +342,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             for pending in unsent:
                 pending.holder = None
                 pending.fail(ClosedError("the connection takes no more queries", was_used=True))
-        while self._unsent and self._framing is not None and len(self._pending) < self._framing.max_pending:
+        while self._unsent and self._framing is not None and not self._is_full(self._framing):
             pending = next(iter(self._unsent))
             try:
                 self.send(pending, self._unsent.pop(pending))
@@ -335,8 +354,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         pending = self._pending.pop(key, None)
         ignored = self._pool.counts.ignored
         if pending is None:
-            if key in self._late:
-                self._late.discard(key)
+            if self._late.pop(key, None) is not None:
                 ignored["late"] += 1
             elif not self._is_ended:
                 ignored["id"] += 1

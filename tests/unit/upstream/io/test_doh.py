@@ -249,3 +249,16 @@ def test_a_status_that_is_no_number_ends_the_connection() -> None:
     server.send_headers(cast("int", number), [(":status", "2OO")], end_stream=True)
     with pytest.raises(UpstreamError, match="does not speak HTTP/2"):
         framing.received(server.data_to_send())
+
+
+async def test_a_cancelled_request_leaves_its_connection(tmp_path: Path) -> None:
+    async with served(tmp_path, "h2") as (doh, spec), upstream_of(spec) as upstream:
+        doh.reply.body = None
+        for number in range(1, 11):
+            asking = asyncio.create_task(upstream.exchange(QUERY, "tcp", 60.0))
+            await until(lambda number=number: len(doh.messages) == number)  # type: ignore[misc]
+            asking.cancel()
+            await asyncio.wait([asking])
+        doh.reply.body = answer
+        assert await upstream.exchange(QUERY, "tcp", 60.0) == respond_to(QUERY)
+        assert len(doh.connections) <= streams.CONNECTIONS // 2

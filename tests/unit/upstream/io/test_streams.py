@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_upstream import Silent, answer, fake_server, query_of, respond_to, until, upstream_of
+from fake_api_certs import authority
+from fake_upstream import (
+    Silent,
+    answer,
+    fake_server,
+    query_of,
+    respond_to,
+    server_tls,
+    trusting,
+    until,
+    upstream_of,
+)
 
 from kdns.upstream.framing import PIPELINED
 from kdns.upstream.io import streams
 from kdns.upstream.io.upstreams import SocketUpstream
 from kdns.upstream.upstream import (
+    Scheme,
     UpstreamError,
     UpstreamTimeoutError,
     UpstreamUnreachableError,
@@ -185,3 +198,69 @@ async def test_closing_fails_what_is_pending() -> None:
         upstream.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [str(each) for each in results] == ["", *["the upstream is no longer used"] * 3]
+
+
+async def cancelled(upstream: SocketUpstream, count: int, are_sent: Callable[[], bool]) -> None:
+    """Queries of one client that are given up after `are_sent`."""
+    tasks = [asyncio.create_task(upstream.exchange(QUERY, "tcp", 60.0, "192.0.2.1")) for _ in range(count)]
+    await until(are_sent)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("scheme", ["dns", "tls"])
+async def test_a_cancelled_query_leaves_its_connection(tmp_path: Path, scheme: Scheme) -> None:
+    """Its late response is dropped, and 100 cancelled queries open no further connection."""
+    ca, held = authority("ca"), list[bytes]()
+
+    def late(query: bytes) -> list[bytes]:
+        held.append(query)
+        return []
+
+    tls = server_tls(ca, tmp_path) if scheme == "tls" else None
+    async with fake_server(tcp=late, tls=tls) as server:
+        trust = trusting(ca, tmp_path) if tls else server.spec.tls
+        async with upstream_of(replace(server.spec, scheme=scheme, tls=trust)) as upstream:
+            for number in range(1, 11):
+                await cancelled(upstream, 10, lambda number=number: len(held) == 10 * number)  # type: ignore[misc]
+            opened = len(server.connections)
+            assert opened <= streams.CONNECTIONS // 2
+            server.tcp = lambda query: [answer(query)]
+            assert await asked(upstream) == respond_to(QUERY)
+            assert len(server.connections) <= opened + 1
+            assert len(upstream.streams.exchanges) == 0
+
+
+async def test_the_late_response_to_a_cancelled_query_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "CONNECTIONS", 2)
+    held: list[bytes] = []
+
+    def both(query: bytes) -> list[bytes]:
+        held.append(query)
+        return [answer(each) for each in held] if len(held) == 2 else []
+
+    async with fake_server(tcp=both) as server, upstream_of(server.spec) as upstream:
+        await cancelled(upstream, 1, lambda: len(held) == 1)
+        assert await upstream.exchange(QUERY, "tcp", 60.0, "192.0.2.1") == respond_to(QUERY)
+        assert len(server.connections) == 1
+        assert upstream.streams.counts.ignored == {"late": 1}
+        await until(lambda: upstream.streams.idle == 1)
+
+
+async def test_queries_that_are_cancelled_before_the_connection_is_open_leave_it_idle() -> None:
+    async with fake_server() as server, upstream_of(server.spec) as upstream:
+        for _ in range(20):
+            await cancelled(upstream, 5, lambda: upstream.streams.counts.opened > 0)
+        await until(lambda: upstream.streams.idle > 0)
+        assert await asked(upstream) == respond_to(QUERY)
+        assert len(server.connections) <= streams.CONNECTIONS // 2
+
+
+async def test_a_connection_whose_cancelled_queries_get_no_response_in_time_is_closed() -> None:
+    async with fake_server(tcp=Silent()) as server, upstream_of(server.spec) as upstream:
+        await cancelled(upstream, 1, lambda: len(server.streamed) == 1)
+        upstream.tidy(asyncio.get_running_loop().time() + 59)
+        assert len(upstream.streams._busy) == 1  # noqa: SLF001 - nothing public tells of a connection that waits
+        upstream.tidy(asyncio.get_running_loop().time() + 61)
+        assert not upstream.streams._busy  # noqa: SLF001 - see above
