@@ -67,8 +67,10 @@ PAUSE_S: Final = 1.0
 HANDSHAKE_S: Final = 10.0
 TLS_CLOSE_S: Final = 2.0
 """The time for a client to confirm the end of a TLS connection."""
-TLS_BUFFER_BYTES: Final = 32 * 1024
+TLS_BUFFER_BYTES: Final = 8 * 1024
 """asyncio's own are 256 KiB, which is more than everything else that a connection holds."""
+TLS_RECORD_BYTES: Final = 17 * 1024
+"""More than the largest record (RFC 8446 §5.2). A paused connection keeps up to two, and reads on below one."""
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -132,6 +134,7 @@ class Connections:
     """
 
     def __init__(self, kind: ConnectionKind, limit: int | None = None) -> None:
+        self.kind = kind
         self.maximum = maximum(kind) if limit is None else limit
         self._entries: dict[Hashable, _Entry] = {}
         self._idle: dict[str | bytes, dict[Hashable, None]] = {}
@@ -215,6 +218,38 @@ class Connections:
                 del self._holders[before]
         if after:
             self._holders.setdefault(after, {})[client] = None
+
+
+class PartOfConnections(Connections):
+    """Connections with a limit of their own, which also count among all of their kind."""
+
+    def __init__(self, all_connections: Connections, limit: int) -> None:
+        super().__init__(all_connections.kind, limit)
+        self._all = all_connections
+
+    def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
+        """See Connections."""
+        if not super().add(connection, address, abort):
+            return False
+        if self._all.add(connection, address, abort):
+            return True
+        self.remove(connection)
+        return False
+
+    def touch(self, connection: Hashable) -> None:
+        """See Connections."""
+        self._all.touch(connection)
+        super().touch(connection)
+
+    def occupy(self, connection: Hashable) -> None:
+        """See Connections."""
+        self._all.occupy(connection)
+        super().occupy(connection)
+
+    def remove(self, connection: Hashable) -> None:
+        """See Connections."""
+        self._all.remove(connection)
+        super().remove(connection)
 
 
 class Listener:
@@ -318,14 +353,21 @@ def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
             sock.setsockopt(socket.SOL_SOCKET, option, value)
 
 
-def hold_unsent(transport: asyncio.Transport) -> None:
-    """Has the protocol paused whenever something is unsent: by the limits of asyncio, 64 KiB may be first.
+def limit_buffers(transport: asyncio.Transport) -> None:
+    """Pauses the protocol at the first unsent byte (asyncio's default: 64 KiB), and TLS at 34 KiB unread (256 KiB).
 
     Under TLS the transport below has limits of its own. A limit of 0 would mean there that nothing unsent is too much.
     """
     transport.set_write_buffer_limits(high=1, low=0)
     if below := _below(transport):
         below.set_write_buffer_limits(high=1, low=0)
+        reading = {"high": 2 * TLS_RECORD_BYTES, "low": TLS_RECORD_BYTES}
+        transport.set_read_buffer_limits(**reading)  # type: ignore[attr-defined] # transports of TLS have it
+
+
+def unread_bytes(transport: asyncio.Transport) -> int:
+    """Returns the number of received bytes that TLS keeps, because its protocol is paused or a record is incomplete."""
+    return transport.get_read_buffer_size() if _below(transport) else 0  # type: ignore[attr-defined] # of TLS
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:

@@ -25,6 +25,8 @@ class Http1:
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._is_cut = False
+        self._drops_body = False
+        """The request is answered before its end: a client that still sends would not read the response."""
         self._unsent = bytearray()
         self.is_over = False
         self.is_busy = False
@@ -35,7 +37,8 @@ class Http1:
     @property
     def is_incomplete(self) -> bool:
         """Whether a request is incomplete."""
-        return not self.is_busy and (self._head is not None or bool(self._h11.trailing_data[0]))
+        is_begun = self._head is not None or self._drops_body
+        return not self.is_busy and (is_begun or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
         """Returns the request that is complete now, if any; HttpError for invalid bytes."""
@@ -47,12 +50,14 @@ class Http1:
                 event = self._h11.next_event()
                 if isinstance(event, h11.Request):
                     self._begin(event)
+                elif self._drops_body and isinstance(event, h11.Data):
+                    continue
                 elif isinstance(event, h11.Data):
                     self._add(bytes(event.data))
-                elif isinstance(event, h11.EndOfMessage):
+                elif isinstance(event, h11.EndOfMessage) and not self._drops_body:
                     return [self._request()]
                 else:
-                    self.is_over |= isinstance(event, h11.ConnectionClosed)
+                    self.is_over |= isinstance(event, h11.ConnectionClosed | h11.EndOfMessage)
                     return []
                 if self._is_cut:
                     return [self._request()]
@@ -75,6 +80,8 @@ class Http1:
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
             self.has_more = bool(self._h11.trailing_data[0])
+        elif self._is_cut and self._h11.their_state is h11.SEND_BODY:
+            self._drops_body = self.has_more = True
         else:
             self.is_over = True
 

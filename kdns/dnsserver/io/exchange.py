@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kdns import logs
 from kdns.dns.query import HEADER_BYTES
@@ -15,30 +15,36 @@ from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server, discard
 from kdns.dnsserver.forwarding import Delivery, Forwarding
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.fair_queue import FairShares
 
 log = logs.get(__name__)
 
 LOGGED_BYTES: Final = 512
 """The bytes of a packet that are logged after an unexpected error."""
-MAX_PENDING: Final = 4000
-"""The most queries of a process that wait, for example for an upstream; further ones get SERVFAIL.
 
-One client has at most half of them, over all transports and connections together.
-"""
+
+class Pending(Protocol):
+    """The pending queries of a client, by count and bytes; see client_memory."""
+
+    def take(self, address: str, packet: bytes) -> bool:
+        """Counts a query that waits; returns False if its client has its share."""
+        ...
+
+    def give_back(self, address: str, packet: bytes) -> None:
+        """Ends a query that was counted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Answers the packets of one partition; each waiting query uses one of its client's places in `pending`.
+    """Answers the packets of one partition; each waiting query counts in `pending`.
 
-    The sender of the response frees the place.
+    The sender of the response gives it back.
     """
 
     server: Server
     requests: Requests
     partition: Partition
-    pending: FairShares
+    pending: Pending
 
     def answer(
         self,
@@ -77,8 +83,8 @@ class Answering:
         return self._admitted(outcome, packet, client)
 
     def _admitted(self, outcome: PendingExchange, packet: bytes, client: Client) -> PendingExchange:
-        """Gives the client a place if a response waits; SERVFAIL if it has its share."""
-        if isinstance(outcome, Exchange) or self.pending.take(client[0]):
+        """Counts a query whose response waits; SERVFAIL if the client has its share."""
+        if isinstance(outcome, Exchange) or self.pending.take(client[0], packet):
             return outcome
         discard(outcome)
         return self.server.overloaded(packet, self.partition)

@@ -14,7 +14,6 @@ from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block
 from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.dnsserver.io.burst.sampling import Sampling
-from kdns.dnsserver.io.exchange import MAX_PENDING
 from kdns.dnsserver.io.interfaces import DnsSockets, Sharing, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
@@ -22,8 +21,8 @@ from kdns.dnsserver.io.tcp import TcpListener
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import ListenError
-from kdns.fair_queue import FairShares
 from kdns.netlink.addresses import InterfaceAddress
+from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.connections import shared_ports
 
 if TYPE_CHECKING:
@@ -86,9 +85,9 @@ class Listeners:
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
         self.places: dict[ListenAddress, Listening] = {}
-        pending = FairShares(MAX_PENDING)
-        self._clients = TcpClients(pending)
-        self._misses = MissQueue(pending)
+        memory = ClientMemory()
+        self._clients = TcpClients(memory)
+        self._misses = MissQueue(memory)
         self.sampling = Sampling()
         self.generations = Generations()
 

@@ -1,4 +1,4 @@
-"""The common parts of connections over TCP, TLS, HTTPS and QUIC: limits, turns, and the memory of all together."""
+"""The common parts of connections over TCP, TLS, HTTPS and QUIC: limits and turns."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from collections.abc import Collection
 from typing import ClassVar, Final, Protocol
 
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
+from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.fair_queue import FairShares
 from kdns.net import is_ipv6
-from kdns.runtime.connections import ConnectionKind, Connections, Listener, hold_unsent, unsent_bytes
+from kdns.runtime.client_memory import Account, ClientMemory
+from kdns.runtime.connections import (
+    ConnectionKind,
+    Connections,
+    Listener,
+    PartOfConnections,
+    limit_buffers,
+    unread_bytes,
+    unsent_bytes,
+)
 
 MAX_CONNECTION_PENDING: Final = 100
 """The most pending answers of one connection; at the limit nothing more is read."""
-MAX_HELD_BYTES: Final = 16 << 20
-"""The limit in bytes for all connections of the process: incomplete messages and unsent answers."""
+MAX_QUIC_CONNECTIONS: Final = 256
+"""The most connections of a process over QUIC: each takes 80 KiB, one of TLS 30 KiB."""
 CLOSE_S: Final = 2.0
 """The time that a stopping server waits for pending answers."""
 
@@ -43,16 +51,14 @@ class StreamClient(Protocol):
 class TcpClients:
     """The connections of a process: their number, their memory and their turns.
 
-    Beyond a limit, the connections that make no progress are closed. Answers are made in slices of time, in which
-    clients take turns: UDP waits for one slice at most, and clients with few queries do not wait for clients with many.
+    Answers are made in slices of time, in which clients take turns: UDP waits for one slice at most, and clients with
+    few queries do not wait for clients with many.
     """
 
-    def __init__(self, pending: FairShares | None = None) -> None:
+    def __init__(self, memory: ClientMemory | None = None) -> None:
         self.connections = Connections(ConnectionKind.DNS)
-        self.pending = pending or FairShares(MAX_PENDING)
-        """The places of pending queries."""
-        self.held_bytes = 0
-        self._held: dict[StreamClient, int] = {}
+        self.quic_connections = PartOfConnections(self.connections, MAX_QUIC_CONNECTIONS)
+        self.memory = memory or ClientMemory()
         self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
         """The number of turns has no limit: connections are limited already."""
 
@@ -68,17 +74,6 @@ class TcpClients:
         if not self._turns.put(connection.address, connection):
             connection.evict()
         self._turns.run_soon()
-
-    def hold(self, connection: StreamClient, size_bytes: int) -> None:
-        """Records the memory of a connection. Over the limit, those that have held data the longest are closed."""
-        held = self._held
-        if size_bytes:
-            self.held_bytes += size_bytes - held.get(connection, 0)
-            held[connection] = size_bytes
-        elif connection in held:
-            self.held_bytes -= held.pop(connection)
-        while self.held_bytes > MAX_HELD_BYTES:
-            next(iter(held)).evict()
 
 
 class StreamConnection(asyncio.BaseProtocol, ABC):
@@ -103,6 +98,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._answering: Answering
+        self._account: Account
         self._client = ("", 0)
         self._is_tls = False
         self._is_unread = False
@@ -115,12 +111,13 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         """Accepts the client; if there are too many, an idle one is closed."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         self._transport = transport
-        hold_unsent(transport)
+        limit_buffers(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._client = (transport.get_extra_info("peername") or ("", 0))[:2]
         pads = self._is_tls or self._is_behind_tls
         partition = self._server.table.partition("tcp", 6 if is_ipv6(self._client[0]) else 4, pads=pads)
-        self._answering = Answering(self._server, self._requests, partition, self._clients.pending)
+        self._account = self._clients.memory.account(self._client[0], self)
+        self._answering = Answering(self._server, self._requests, partition, self._account)
         self._connections.add(self)
         if self._pool.add(self, self._client[0], self.evict):
             self._begin()
@@ -146,6 +143,10 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._requests.evicted += 1
         self._transport.abort()
         self._leave()
+
+    def resume(self) -> None:
+        """Reads again: there is room."""
+        self._go_on()
 
     def end(self) -> None:
         """Sends the pending answers, then closes."""
@@ -175,6 +176,11 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
     @abstractmethod
     def _is_answerable(self) -> bool:
         """Whether a query is complete and its answer may be sent."""
+
+    @property
+    def _reads_on(self) -> bool:
+        """Whether the client may have sent more that matters."""
+        return not self._is_ending
 
     @property
     @abstractmethod
@@ -218,19 +224,21 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             return
         if self._is_answered:
             self._close()
-        elif self._is_full or self._is_waiting or self._is_ending:
+        elif self._is_full or self._is_waiting or not self._reads_on:
             self._transport.pause_reading()
-        else:
+        elif self._account.has_room:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+            self._account.pause()
 
     def _note_held(self) -> None:
-        if self in self._connections:
-            self._clients.hold(self, self._received_bytes + unsent_bytes(self._transport))
+        self._account.hold(self._received_bytes + unread_bytes(self._transport) + unsent_bytes(self._transport))
 
     def _leave(self) -> None:
         self._connections.discard(self)
         self._pool.remove(self)
-        self._clients.hold(self, 0)
+        self._account.close()
 
 
 async def close_listener(listener: Listener, connections: set[StreamConnection]) -> None:

@@ -6,9 +6,10 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any, Final
 
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange, Server, discard
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
@@ -149,11 +150,12 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
         task = self._loop.create_task(self._answer_later(packet, outcome, received_s))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, packet, outcome))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], task: asyncio.Task[None]) -> None:
+        discard(outcome)  # it has not begun if the connection ended at once
         self._tasks.discard(task)
-        self._clients.pending.give_back(self._client[0])
+        self._account.give_back(self._client[0], packet)
         self._go_on()
 
     async def _answer_later(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:

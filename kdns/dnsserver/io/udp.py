@@ -17,10 +17,10 @@ from kdns.dnsserver.forwarding import Forwarding
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.reader import UdpReader
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
-from kdns.dnsserver.io.exchange import MAX_PENDING, Answering
+from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.fair_queue import FairShares
+from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.tasks import SLICE_S
 
 MAX_WAITING: Final = 4096
@@ -36,11 +36,11 @@ CLOSE_S: Final = 2.0
 
 
 class MissQueue(FairScheduler[Callable[[], None]]):
-    """The waiting misses of all sockets of a process; `pending` are the places of queries that wait for an upstream."""
+    """The waiting misses of all sockets of a process; queries that wait for an upstream count in `memory`."""
 
-    def __init__(self, pending: FairShares | None = None) -> None:
+    def __init__(self, memory: ClientMemory | None = None) -> None:
         super().__init__(MAX_WAITING, call)
-        self.pending = pending or FairShares(MAX_PENDING)
+        self.memory = memory or ClientMemory()
 
 
 class PendingQuery:
@@ -111,7 +111,7 @@ class UdpListener(UdpReader):
         super().__init__(sock, partition, requests, sampling or Sampling())
         self.server = server
         self._misses = misses
-        self._answering = Answering(server, requests, partition, misses.pending)
+        self._answering = Answering(server, requests, partition, misses.memory)
         self._waiting: set[PendingQuery] = set()
         self._forwarded = 0
         self._drained: asyncio.Future[None] | None = None
@@ -181,7 +181,7 @@ class UdpListener(UdpReader):
     def answered(self, waiting: PendingQuery, exchange: Exchange) -> None:
         """Sends the response to a query that has waited, if there is one."""
         self._waiting.discard(waiting)
-        self._misses.pending.give_back(waiting.client[0])
+        self._misses.memory.give_back(waiting.client[0], waiting.packet)
         self._send(exchange, waiting.client)
         if waiting.look:
             waiting.look(waiting.packet, waiting.client[0], exchange.wire)

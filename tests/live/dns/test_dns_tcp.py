@@ -17,10 +17,11 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import A
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
-from kdns.dnsserver.io import fair_scheduler, stream, tcp
+from kdns.dnsserver.io import fair_scheduler, tcp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
+from kdns.runtime.client_memory import MAX_HELD_BYTES, ClientMemory
 from kdns.runtime.connections import ConnectionKind, Connections
 
 MANY = 4000
@@ -79,8 +80,8 @@ class Rig:
 
 
 @asynccontextmanager
-async def listening(limit: int = 1000) -> AsyncIterator[Rig]:
-    plugin, clients, requests = Addresses(), TcpClients(), Requests()
+async def listening(limit: int = 1000, max_bytes: int = MAX_HELD_BYTES) -> AsyncIterator[Rig]:
+    plugin, clients, requests = Addresses(), TcpClients(ClientMemory(max_bytes)), Requests()
     clients.connections = Connections(ConnectionKind.DNS, limit)
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
@@ -94,39 +95,38 @@ async def listening(limit: int = 1000) -> AsyncIterator[Rig]:
 async def test_who_does_not_read_is_asked_for_no_more_questions() -> None:
     async with listening() as rig:
         unread = await rig.unread(questions=200)
-        await until(lambda: rig.clients.held_bytes > 0)
+        await until(lambda: rig.clients.memory.held_bytes > 0)
         asked = rig.plugin.asked
         async with await Tcp.connect(rig.port) as other:
             for _ in range(20):
                 assert answers(await other.ask(packet("one.example"))) == ["10.0.0.1"]
         assert rig.plugin.asked == asked + 20
         assert asked < 20
-        assert rig.clients.held_bytes <= (1 << 16) + tcp.READ_BYTES
+        assert rig.clients.memory.held_bytes <= (1 << 16) + tcp.READ_BYTES
         unread.close()
-        await until(lambda: rig.clients.held_bytes == 0)
+        await until(lambda: rig.clients.memory.held_bytes == 0)
 
 
 async def test_who_reads_late_gets_every_answer_in_order() -> None:
     async with listening() as rig, await Tcp.connect(rig.port) as stream:
         questions = b"".join(framed(packet("many.example", number=number)) for number in range(100))
         asking = asyncio.create_task(stream.send(questions))
-        await until(lambda: rig.clients.held_bytes > 0)
+        await until(lambda: rig.clients.memory.held_bytes > 0)
         assert [(await stream.receive())[:2] for _ in range(100)] == [n.to_bytes(2, "big") for n in range(100)]
         await asking
 
 
-async def test_all_connections_together_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_HELD_BYTES", 1 << 18)
-    async with listening() as rig:
+async def test_all_connections_together_hold_no_more_than_the_budget() -> None:
+    async with listening(max_bytes=1 << 18) as rig:
         unread = [await rig.unread(questions=20) for _ in range(30)]
         await until(lambda: rig.requests.evicted > 0)
-        assert 0 < rig.clients.held_bytes <= 1 << 18
+        assert 0 < rig.clients.memory.held_bytes <= 1 << 18
         async with await Tcp.connect(rig.port) as other:
             assert answers(await other.ask(packet("one.example"))) == ["10.0.0.1"]
         for sock in unread:
             sock.close()
         await until(lambda: not len(rig.clients.connections))
-        assert rig.clients.held_bytes == 0
+        assert rig.clients.memory.held_bytes == 0
 
 
 async def test_clients_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,16 +144,15 @@ async def test_clients_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
             sock.close()
 
 
-async def test_incomplete_messages_count_as_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_HELD_BYTES", 100_000)
-    async with listening() as rig:
+async def test_incomplete_messages_count_as_held() -> None:
+    async with listening(max_bytes=100_000) as rig:
         async with await Tcp.connect(rig.port) as first, await Tcp.connect(rig.port) as second:
             await first.send(b"\xff\xff" + bytes(60_000))
-            await until(lambda: rig.clients.held_bytes == 60_002)
+            await until(lambda: rig.clients.memory.held_bytes == 60_002)
             await second.send(b"\xff\xff" + bytes(60_000))
             assert await first.is_closed()
-            await until(lambda: rig.clients.held_bytes == 60_002)
-        await until(lambda: rig.clients.held_bytes == 0)
+            await until(lambda: rig.clients.memory.held_bytes == 60_002)
+        await until(lambda: rig.clients.memory.held_bytes == 0)
 
 
 async def test_a_new_client_takes_the_place_of_the_one_that_is_idle_the_longest() -> None:

@@ -10,6 +10,7 @@ import ssl
 import struct
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import h2.connection
@@ -31,12 +32,11 @@ from fake_upstream import fake_server
 from kdns.corefile.parse import parse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.encrypted import quic
-from kdns.dnsserver.io.encrypted.https import AddressConnections
 from kdns.dnsserver.io.server import DnsServer
 from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.runtime.connections import ConnectionKind, Connections
+from kdns.runtime.connections import ConnectionKind, Connections, PartOfConnections
 
 QUERY = packet("a.test", number=0)
 
@@ -346,10 +346,10 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
 
 def test_one_connection_counts_in_two_places_or_in_none() -> None:
     process = Connections(ConnectionKind.DNS, 3)
-    first, second = AddressConnections(process, 2), AddressConnections(process, 2)
+    first, second = PartOfConnections(process, 2), PartOfConnections(process, 2)
     gone: list[str] = []
     for place, name in ((first, "a"), (first, "b"), (first, "c"), (second, "d"), (second, "e")):
-        assert place.add(name, "127.0.0.1", lambda name=name: gone.append(name))
+        assert place.add(name, "127.0.0.1", partial(gone.append, name))
     assert gone == ["a", "b"]
     assert (len(process), len(first), len(second)) == (3, 2, 2)
     for place, name in ((first, "b"), (first, "c"), (second, "d"), (second, "e")):

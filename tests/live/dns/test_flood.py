@@ -18,8 +18,8 @@ from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.io import udp
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.fair_queue import FairShares
 from kdns.runtime import tasks
+from kdns.runtime.client_memory import ClientMemory
 
 FLOOD = 200
 """Queries; as many as the smallest default buffer of a socket holds, and fewer than one burst."""
@@ -106,7 +106,7 @@ class Silent(Plugin):
 async def test_who_asks_for_names_that_do_not_come_leaves_room() -> None:
     silent, sock, loop = Silent(), socket.socket(type=socket.SOCK_DGRAM), asyncio.get_running_loop()
     sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.MissQueue(FairShares(20)))
+    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.MissQueue(ClientMemory(max_pending=20)))
     port = listener.address[1]
     with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
         for number in range(40):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Collection, Coroutine, Hashable, Iterable
+from collections import deque
+from collections.abc import Collection, Coroutine, Iterable
+from functools import partial
 from http import HTTPStatus
 from math import inf
 from typing import Any, Final
 
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange, Server, discard
 from kdns.dnsserver.doh.codec import HttpCodec, HttpError
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
 from kdns.dnsserver.doh.http1 import Http1
-from kdns.dnsserver.doh.http2 import Http2
+from kdns.dnsserver.doh.http2 import STREAM_COST_BYTES, Http2
+from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import (
     MAX_CONNECTION_PENDING,
@@ -22,44 +25,16 @@ from kdns.dnsserver.io.stream import (
     TcpClients,
     close_listener,
 )
-from kdns.runtime.connections import ConnectionKind, Connections, Listener, is_lost
+from kdns.runtime.connections import Listener, PartOfConnections, is_lost
 
 SLICE_BYTES: Final = 1024
 """The bytes of one connection that are parsed in a turn: some requests."""
+TURN: Final = 16
+"""Requests of one connection that are answered in a turn."""
+MAX_BLOCKED_BYTES: Final = 64 * 1024
+"""Responses of a connection that its client's flow control may block before further requests wait."""
 
 _OK: Final = HTTPStatus.OK  # in CPython 3.11 the attribute takes 0.5 µs
-
-
-class AddressConnections(Connections):
-    """The connections of one address, which are also counted for the process."""
-
-    def __init__(self, process: Connections, limit: int) -> None:
-        super().__init__(ConnectionKind.DNS, limit)
-        self._process = process
-
-    def add(self, connection: Hashable, address: str, abort: Any) -> bool:
-        """See Connections."""
-        if not super().add(connection, address, abort):
-            return False
-        if self._process.add(connection, address, abort):
-            return True
-        self.remove(connection)
-        return False
-
-    def touch(self, connection: Hashable) -> None:
-        """See Connections."""
-        self._process.touch(connection)
-        super().touch(connection)
-
-    def occupy(self, connection: Hashable) -> None:
-        """See Connections."""
-        self._process.occupy(connection)
-        super().occupy(connection)
-
-    def remove(self, connection: Hashable) -> None:
-        """See Connections."""
-        self._process.remove(connection)
-        super().remove(connection)
 
 
 class HttpsListener:
@@ -73,8 +48,9 @@ class HttpsListener:
         clients: TcpClients,
         tls: ssl.SSLContext | None,
     ) -> None:
+        limit_kernel_buffers(sock)
         self.server, self.requests, self.clients = server, requests, clients
-        self.pool = AddressConnections(clients.connections, clients.connections.maximum)
+        self.pool = PartOfConnections(clients.connections, clients.connections.maximum)
         self.connections: set[StreamConnection] = set()
         self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
 
@@ -90,7 +66,10 @@ class HttpsListener:
 
 
 class HttpsConnection(StreamConnection, asyncio.Protocol):
-    """One client. Received bytes are parsed in small pieces, one in each turn of the connection."""
+    """One client. Received bytes are parsed in small pieces, one in each turn of the connection.
+
+    Requests wait while too many responses do: frames are still read, because one of them opens the client's window.
+    """
 
     _is_behind_tls = True
 
@@ -98,6 +77,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         super().__init__(listener.server, listener.requests, listener.clients, listener.pool, listener.connections)
         self._codec: HttpCodec
         self._received = b""
+        self._waiting = deque[HttpRequest]()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._state = ""
         self._since_s = self._loop.time()
@@ -117,7 +97,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._go_on()
 
     def answer(self) -> None:
-        """Parses a piece of the received bytes, and answers the complete requests."""
+        """Parses a piece of the received bytes, and answers complete requests."""
         self._is_waiting = False
         piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
         try:
@@ -126,12 +106,14 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._flush()
             self._transport.close()
             return
-        for stream in self._codec.take_reset():
-            if task := self._tasks.pop(stream, None):
-                task.cancel()
+        if self._queries < self._server.options.max_queries:
+            self._waiting += requests
+        self._give_up(self._codec.take_reset())
         unsent = [self._codec.to_send()]
-        for request in requests:
-            self._take(request)
+        for _ in range(TURN):
+            if not (self._waiting and self._may_answer):
+                break
+            self._take(self._waiting.popleft())
             unsent.append(self._codec.to_send())
         self._write(unsent)
         if not self._transport.is_closing():
@@ -144,19 +126,31 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     @property
     def _is_full(self) -> bool:
-        return self._is_unread or self._codec.is_busy or len(self._tasks) >= MAX_CONNECTION_PENDING
+        return self._is_unread or self._codec.is_busy
+
+    @property
+    def _may_answer(self) -> bool:
+        return len(self._tasks) < MAX_CONNECTION_PENDING and self._codec.blocked_bytes < MAX_BLOCKED_BYTES
 
     @property
     def _is_answerable(self) -> bool:
-        return not self._is_full and (bool(self._received) or self._codec.has_more)
+        if self._is_full:
+            return False
+        return bool(self._received) or self._codec.has_more or (bool(self._waiting) and self._may_answer)
 
     @property
     def _is_answered(self) -> bool:
-        return (self._is_ending or self._codec.is_over) and not (self._tasks or self._is_waiting)
+        is_last = self._is_ending or self._codec.is_over
+        return is_last and not (self._tasks or self._is_waiting or self._waiting or self._codec.blocked_bytes)
+
+    @property
+    def _reads_on(self) -> bool:
+        return not self._is_ending or bool(self._codec.blocked_bytes)
 
     @property
     def _received_bytes(self) -> int:
-        return len(self._received) + self._codec.held_bytes
+        waiting_bytes = sum(len(request.body) + len(request.target) + STREAM_COST_BYTES for request in self._waiting)
+        return len(self._received) + self._codec.held_bytes + waiting_bytes
 
     def _begin(self) -> None:
         tls = self._transport.get_extra_info("ssl_object")
@@ -179,15 +173,26 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._refuse(request.stream, packet, has_body=request.method != "HEAD")
             return
         received_s = self._loop.time()
-        pending = self._clients.pending
         outcome = self._answering.answer(packet, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(request.stream, outcome)
             return
         task = self._loop.create_task(self._respond_later(request.stream, packet, outcome, received_s))
-        task.add_done_callback(lambda _task: pending.give_back(self._client[0]))
+        task.add_done_callback(partial(self._done, packet, outcome))
         self._tasks[request.stream] = task
         self._pool.occupy(self)
+
+    def _give_up(self, reset: list[int]) -> None:
+        """Cancels requests for which the client does not wait any more."""
+        for stream in reset:
+            if task := self._tasks.pop(stream, None):
+                task.cancel()
+        if reset and self._waiting:
+            self._waiting = deque(request for request in self._waiting if request.stream not in reset)
+
+    def _done(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], _task: asyncio.Task[None]) -> None:
+        discard(outcome)  # it has not begun if the request was reset at once
+        self._account.give_back(self._client[0], packet)
 
     async def _respond_later(
         self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float

@@ -25,7 +25,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import TCP_KEEPALIVE
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange, Server, discard
 from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
 from kdns.dnsserver.io.exchange import Answering, log_failure
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
@@ -33,6 +33,7 @@ from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
 from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import is_ipv6
+from kdns.runtime.client_memory import Account
 
 BURST: Final = 64
 """The most datagrams that are read in one iteration of the loop."""
@@ -215,7 +216,7 @@ class QuicListener:
             retry_source_connection_id=retry_source,
         )
         connection = QuicClient(self, quic, client)
-        if not endpoint.clients.connections.add(connection, client[0], connection.evict):
+        if not endpoint.clients.quic_connections.add(connection, client[0], connection.evict):
             return None
         connection.begin((header.destination_cid, quic.host_cid))
         return connection
@@ -243,11 +244,11 @@ class QuicClient:
 
     def __init__(self, listener: QuicListener, quic: QuicConnection, client: Any) -> None:
         self.listener, self.tasks = listener, dict[int, asyncio.Task[None]]()
-        self._endpoint = endpoint = listener.endpoint
+        self._endpoint = listener.endpoint
         self._quic, self._client = quic, client[:2]
         self._loop = asyncio.get_running_loop()
-        partition = endpoint.server.table.partition("quic", 6 if is_ipv6(client[0]) else 4, pads=True)
-        self._answering = Answering(endpoint.server, endpoint.requests, partition, endpoint.clients.pending)
+        self._account: Account
+        self._answering: Answering
         self._streams: dict[int, bytes] = {}
         self._waiting: dict[int, bytes] = {}
         """Complete requests by stream, which wait until their answers may be sent."""
@@ -262,10 +263,14 @@ class QuicClient:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, ids: tuple[bytes, ...]) -> None:
-        """Registers these connection ids."""
+        """Registers these connection ids, once the connection is accepted."""
+        endpoint = self._endpoint
+        self._account = endpoint.clients.memory.account(self._client[0], self)
+        partition = endpoint.server.table.partition("quic", 6 if is_ipv6(self._client[0]) else 4, pads=True)
+        self._answering = Answering(endpoint.server, endpoint.requests, partition, self._account)
         self._is_unverified = True
-        self._endpoint.unverified += 1
-        self._endpoint.connections[self] = None
+        endpoint.unverified += 1
+        endpoint.connections[self] = None
         for each in ids:
             self._issue(each)
 
@@ -305,6 +310,9 @@ class QuicClient:
         """Ends the connection at once, so that others get its place or memory."""
         self._endpoint.requests.evicted += 1
         self.end(DoqError.EXCESSIVE_LOAD)
+
+    def resume(self) -> None:
+        """Does nothing: a connection without room is read, and its requests are refused."""
 
     def end(self, code: DoqError) -> None:
         """Closes the connection and removes it."""
@@ -382,7 +390,7 @@ class QuicClient:
         self._streams.pop(stream, None)
         if len(received) > whole_bytes or not _is_allowed(received[2:]):
             self.end(DoqError.PROTOCOL_ERROR)
-        elif self._is_ending:
+        elif self._is_ending or not self._account.has_room:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
         else:
             self._queries += 1
@@ -400,13 +408,13 @@ class QuicClient:
         outcome = self._answering.answer(packet, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(stream, outcome)
-            endpoint.clients.connections.touch(self)
+            endpoint.clients.quic_connections.touch(self)
         else:
             endpoint.pending += 1
-            endpoint.clients.connections.occupy(self)
+            endpoint.clients.quic_connections.occupy(self)
             task = self._loop.create_task(self._respond_later(stream, packet, outcome, received_s))
             self.tasks[stream] = task
-            task.add_done_callback(partial(self._done, stream))
+            task.add_done_callback(partial(self._done, stream, packet, outcome))
 
     async def _respond_later(
         self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
@@ -416,12 +424,15 @@ class QuicClient:
             self._respond(stream, exchange)
             self._go_on()
 
-    def _done(self, stream: int, _task: asyncio.Task[None]) -> None:
+    def _done(
+        self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], _task: asyncio.Task[None]
+    ) -> None:
+        discard(outcome)  # it has not begun if the query was given up at once
         self._endpoint.pending -= 1
-        self._endpoint.clients.pending.give_back(self._client[0])
+        self._account.give_back(self._client[0], packet)
         self.tasks.pop(stream, None)
         if not (self.tasks or self._is_over):
-            self._endpoint.clients.connections.touch(self)
+            self._endpoint.clients.quic_connections.touch(self)
             self._wait_for_turn()
 
     def _respond(self, stream: int, exchange: Exchange) -> None:
@@ -467,7 +478,7 @@ class QuicClient:
         if received_bytes > MAX_HELD_BYTES or too_many:
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
-            self._endpoint.clients.hold(self, received_bytes + self._unsent_bytes)
+            self._account.hold(received_bytes + self._unsent_bytes)
 
     def _issue(self, connection_id: bytes) -> None:
         self._endpoint.by_id[connection_id] = self
@@ -498,8 +509,8 @@ class QuicClient:
         self._verify()
         endpoint = self._endpoint
         endpoint.connections.pop(self, None)
-        endpoint.clients.connections.remove(self)
-        endpoint.clients.hold(self, 0)
+        endpoint.clients.quic_connections.remove(self)
+        self._account.close()
         for each in self._ids:
             endpoint.by_id.pop(each, None)
         if self._timer:

@@ -28,7 +28,7 @@ from kdns.dnsserver.io.request_metrics import (
     listener_metrics,
     sent_metrics,
 )
-from kdns.fair_queue import FairShares
+from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies, Sample
 
 
@@ -142,7 +142,7 @@ def test_errors_are_counted_like_answers(case: str) -> None:
     packet, rcode, qtype, zone = ODD[case]
     server, requests = server_of(Failing(), zone="example."), Requests()
     partition, client = server.table.partition("udp", 4), ("192.0.2.1", 5353)
-    outcome = Answering(server, requests, partition, FairShares(1)).answer(packet, client, 0.0)
+    outcome = Answering(server, requests, partition, ClientMemory()).answer(packet, client, 0.0)
     assert isinstance(outcome, Exchange)
     (row,) = sent_by([server])
     assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)
@@ -156,7 +156,7 @@ def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
     packet = query("A.example.", 1, payload_bytes=payload_bytes)
     server = server_of(Failing(), zone=zone)
     partition = server.table.partition("udp", 4)
-    answering = Answering(server, Requests(), partition, FairShares(1))
+    answering = Answering(server, Requests(), partition, ClientMemory())
     failure = answering.failed(ZeroDivisionError(), packet, ("192.0.2.1", 5353), 0.0)
     for exchange in (failure, server.overloaded(packet, partition)):
         assert exchange.wire[3] & 15 == SERVFAIL
