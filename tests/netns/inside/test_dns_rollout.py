@@ -128,7 +128,7 @@ def test_every_query_is_answered_while_a_pod_of_kdns_is_replaced(
 
 async def replaced(world: World, leaving: Started) -> None:
     first, second = (ENDPOINTS[end][0] for end in PODS)
-    known = state(service(1, slices("p1", "p2")))
+    known = state(service(1, tuple(slices("p1", "p2"))))
     known.synced |= {Service, EndpointSlice}
     config = replace(CONFIG, mode=DATAPLANE.mode)
     dataplane = SyncRunner(known, DATAPLANE.proxier(), lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
