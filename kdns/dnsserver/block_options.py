@@ -44,20 +44,13 @@ class MetricsPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfilesPage:
-    """/debug/pprof: profiles of the process."""
-
-    address: HostPort
-
-
-@dataclass(frozen=True, slots=True)
 class StatusPage:
     """/status: what the server does, for people."""
 
     address: HostPort
 
 
-Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | ProfilesPage | StatusPage
+Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | StatusPage
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,33 @@
-"""pprof [ADDRESS] { block [RATE] }: /debug/pprof, stacks and a sampled profile of the process.
+"""pprof [ADDRESS] { block [RATE] }: accepted, and has no effect.
 
-Differs: profiles are folded stacks, because Python has no profiles in pprof's format, and no profile of blocked
-goroutines.
+Differs: Python has no profiles in pprof's format; py-spy shows the stacks of a running process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
 from kdns.corefile.address import host_port
+from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.block_options import BlockOptions, ProfilesPage
+from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.directive import Directive
 from kdns.dnsserver.stanza import Option, configured, count, integer
-from kdns.net import HostPort
+from kdns.errors import CorefileError, DoubtfulError
 
-DEFAULT_ADDRESS = HostPort("localhost", 6053)
+INSTEAD: Final = "`py-spy dump` and `py-spy top` show the stacks of the process"
 
 
-def _block(config: ProfilesPage, line: Line) -> ProfilesPage:
+@dataclass(frozen=True, slots=True)
+class PprofConfig:
+    """Where the directive stands."""
+
+    at: Token
+
+
+def _block(config: PprofConfig, line: Line) -> PprofConfig:
     for token in line.args:
         integer(token, 0)
     return config
@@ -25,11 +36,20 @@ def _block(config: ProfilesPage, line: Line) -> ProfilesPage:
 OPTIONS = {"block": Option("block [RATE]", _block)}
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ProfilesPage:
-    """Returns the configuration of a `pprof` stanza; raises CorefileError."""
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
     count(stanza, "pprof [ADDRESS]")
-    address = host_port(stanza.args[0]) if stanza.args else DEFAULT_ADDRESS
-    return configured(ProfilesPage(address), stanza, OPTIONS)
+    for token in stanza.args:
+        host_port(token)
+    return configured(PprofConfig(stanza.words[0]), stanza, OPTIONS)
 
 
-DIRECTIVE = Directive("pprof", parse, sets_up=BlockOptions.with_page, options=OPTIONS)
+def sets_up(options: BlockOptions, _config: PprofConfig) -> BlockOptions:
+    return replace(options, notes=(*options.notes, ("pprof has no effect", {"instead": INSTEAD})))
+
+
+def warnings(config: PprofConfig) -> Iterator[CorefileError]:
+    at = config.at
+    yield DoubtfulError(at.path, at.line, at.text, f"has no effect: {INSTEAD}")
+
+
+DIRECTIVE = Directive("pprof", parse, sets_up=sets_up, options=OPTIONS, warnings=warnings)

@@ -43,8 +43,6 @@ from kdns.dnsserver.patterns import MAX_REGEX_CHARS, Pattern, compiled
 from kdns.errors import CorefileError
 from kdns.spelling import closest
 
-_ELSEWHERE: Final = {"=": "; `==` compares", ".": "; strings stand in single quotes"}
-"""What is probably meant by a character."""
 SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
 COMMENT: Final = "; an expression with # stands in double quotes, # begins a comment outside of them"
 MAX_EXPRESSION_CHARS: Final = 10_000
@@ -180,7 +178,8 @@ class _Parser:
     def whole(self) -> _Node:
         node = self._sequence()
         if self._peek.kind != "end":
-            self._fail(self._peek, f"expected the end of the expression, got `{self._peek.text[:30]}`")
+            hint = "; `==` compares" if self._peek.text == "=" else ""
+            self._fail(self._peek, f"expected the end of the expression, got `{self._peek.text[:30]}`{hint}")
         return node
 
     def _lexed(self, text: str) -> list[_Lexeme]:
@@ -191,7 +190,7 @@ class _Parser:
                 what = (
                     "the string is not closed"
                     if text[at] in "'\"`"
-                    else f"unexpected character `{text[at]}` in the expression{_ELSEWHERE.get(text[at], '')}"
+                    else f"unexpected character `{text[at]}` in the expression"
                 )
                 self._fail(_Lexeme("", text[at], at), what)
             if match.lastgroup != "blank":
@@ -473,6 +472,8 @@ class _Parser:
         if name in self._lets:
             return self._lets[name]
         if name not in self._variables:
+            if self._peek.text == ".":
+                self._fail(lexeme, f"unknown name `{name[:50]}` in the expression; strings stand in single quotes")
             self._fail(lexeme, self._unknown(name, (*self._lets, *self._variables, *self._functions, *PREDICATES)))
         return _Node(self._variables[name], lambda scope: scope.environment.variables[name])
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.answers.table import Generations
-from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ProfilesPage, ReadyPage, StatusPage
+from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ReadyPage, StatusPage
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ListenAddress, ServerConfig, clashes, listen_addresses
 from kdns.dnsserver.io.burst.sampling import Sampling
@@ -308,10 +308,6 @@ class DnsServer:
                 return {READY_PATH: plain_page(readiness(self.unready, continuously=page.continuously))}
             case MetricsPage():
                 return {METRICS_PATH: exposition(self.metrics(runtime=page.runtime))}
-            case ProfilesPage():
-                from kdns.runtime.http.profiling import profiles  # noqa: PLC0415 - only where it is used
-
-                return profiles()
             case StatusPage():
                 return dict(self._status().pages(self)) if self._status else {}
 

@@ -53,7 +53,7 @@ FLAGS: Final = (
     Flag("healthz-bind-address", "ipport", "healthz_bind_address", "Where /healthz and /livez are served."),
     Flag("metrics-bind-address", "ipport", "metrics_bind_address", "Where /metrics is served; empty for nowhere."),
     Flag("bind-address-hard-fail", "bool", "bind_address_hard_fail", "Exit where an address cannot be listened on."),
-    Flag("profiling", "bool", "enable_profiling", "Serve /debug/pprof beside the metrics."),
+    Flag("profiling", "bool", "enable_profiling", "Accepted, without effect: py-spy shows stacks."),
     Flag("show-hidden-metrics-for-version", "string", "show_hidden_metrics_for_version", "The previous minor version."),
     Flag("proxy-mode", "ProxyMode", "mode", f"{', '.join(NAMES[:-1])} or {NAMES[-1]}."),
     Flag("masquerade-all", "bool", "masquerade_all", "Masquerade all packets to cluster IPs."),

@@ -276,6 +276,8 @@ def _remarks(settings: Settings) -> Iterator[Problem]:
     if settings.node_port_addresses and not mode.restricts_node_ports:
         yield Problem("nodePortAddresses", f"has no effect in mode {mode.name}: node ports are at all addresses")
     yield from _unserved_loopback(settings, mode)
+    if settings.enable_profiling:
+        yield Problem("enableProfiling", "has no effect: `py-spy dump` and `py-spy top` show the stacks of the process")
     knows_pods = settings.detect_local_mode != "ClusterCIDR" or settings.cluster_cidr
     if not (knows_pods or settings.masquerade_all or mode.treats_clients_alike):
         why = "is unset: Pods of this node cannot be told from others, so no packet to a cluster IP is masqueraded"

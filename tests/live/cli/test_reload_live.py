@@ -105,7 +105,7 @@ async def test_pages_come_move_and_go() -> None:
         assert await page("/health", port) == 200
         assert await page("/ready", server.site_addresses["/ready"][1]) == 200
         with pytest.raises(ListenError):
-            await server.swap(configure(parse(block("127.0.0.1", more="pprof 192.0.2.1:0"))))
+            await server.swap(configure(parse(block("127.0.0.1", more="prometheus 192.0.2.1:0"))))
         assert server.site_addresses.keys() == {"/health", "/ready"}
         await server.swap(configure(parse(block("127.0.0.1"))))
         assert server.site_addresses == {}

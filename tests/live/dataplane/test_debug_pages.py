@@ -1,13 +1,9 @@
-"""The pages of a node's dataplane for whoever looks after it: /statusz, /flagz, /metrics/slis and /debug/pprof."""
+"""The pages of a node's dataplane for whoever looks after it: /statusz, /flagz and /metrics/slis."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import sys
-import threading
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,8 +14,6 @@ import pytest
 import kdns
 from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
 from kdns.runtime.connections import ConnectionKind, Connections
-from kdns.runtime.http import profiling
-from kdns.runtime.http.profiling import profiles, sampled
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import slis, start_site
 from kdns.runtime.http.zpages import WARNING, HealthChecks, wanted, zpages
@@ -122,65 +116,3 @@ async def test_health_checks_are_counted() -> None:
         lines = (await get(f"{url}/metrics/slis")).text.splitlines()
     assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1.0' in lines
     assert 'kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2.0' in lines
-
-
-async def waiting_for_ever() -> None:
-    await asyncio.Event().wait()
-
-
-async def outer() -> None:
-    await waiting_for_ever()
-
-
-async def test_stacks_of_tasks_and_threads() -> None:
-    task = asyncio.create_task(outer(), name="a task that waits")
-    async with site(profiles()) as url:
-        told = (await get(f"{url}/debug/pprof/goroutine?debug=2")).text
-        index = await get(f"{url}/debug/pprof")
-        assert "goroutine" in index.text
-        assert (await get(f"{url}/debug/pprof/cmdline")).text == "\0".join(sys.argv)
-    task.cancel()
-    of_task = told.split("task a task that waits:\n")[1].split("\n\n")[0].splitlines()
-    assert [line.rpartition(".")[2] for line in of_task] == ["wait", "waiting_for_ever", "outer"]
-    assert "thread MainThread:" in told
-
-
-async def test_profiles_are_bounded_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on, asked = threading.Event(), threading.Event(), []
-
-    def sampled_slowly(seconds: float, _over: threading.Event) -> Counter[str]:
-        asked.append(seconds)
-        begun.set()
-        go_on.wait()
-        return Counter({"a.b;a.c": 3, "a.b": 7})
-
-    monkeypatch.setattr(profiling, "sampled", sampled_slowly)
-    async with site(profiles()) as url:
-        for text in ("0", "-1", "121", "9" * 5000, "x", ""):
-            assert (await get(f"{url}/debug/pprof/profile?seconds={text}")).status == 400
-        first = asyncio.create_task(get(f"{url}/debug/pprof/profile?seconds=2"))
-        try:
-            await asyncio.to_thread(begun.wait)
-            assert (await get(f"{url}/debug/pprof/profile")).status == 503
-        finally:
-            go_on.set()
-        assert (await first).text == "a.b 7\na.b;a.c 3\n"
-        assert (await get(f"{url}/debug/pprof/profile")).status == 200
-    assert asked == [2, 30]
-
-
-def test_a_sample_is_of_others_and_ends_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    over, waiting = threading.Event(), threading.Event()
-    other = threading.Thread(target=waiting.wait)
-    other.start()
-    try:
-        over.set()
-        found = sampled(1000, over)
-        assert any("threading.Event.wait" in stack for stack in found)
-        assert not any("sampled" in stack for stack in found)
-        assert sum(found.values()) < 1000
-        monkeypatch.setattr(profiling, "MAX_STACKS", 0)
-        assert list(sampled(1, over)) == [profiling.OTHER]
-    finally:
-        waiting.set()
-        other.join()

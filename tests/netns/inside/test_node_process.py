@@ -33,7 +33,6 @@ clusterCIDR: 10.1.0.0/24
 nodePortAddresses: [primary]
 clientConnection: {kubeconfig: kc}
 oomScoreAdj: 0
-enableProfiling: true
 conntrack: {maxPerCore: 0}
 nftables: {minSyncPeriod: 50ms}
 """
@@ -398,12 +397,9 @@ def test_health_metrics_and_configuration_are_served(
     assert fetched(f"{METRICS}/healthz")[1] == "ok"
     assert 'kubernetes_healthcheck{name="ping",type="healthz"} 1.0' in fetched(f"{METRICS}/metrics/slis")[1]
     assert (
-        "\nPaths: /configz /debug /flagz /healthz /metrics /proxyMode /status /statusz\n"
-        in fetched(f"{METRICS}/statusz")[1]
+        "\nPaths: /configz /flagz /healthz /metrics /proxyMode /status /statusz\n" in fetched(f"{METRICS}/statusz")[1]
     )
     assert "\nconfig=config.yaml\n" in fetched(f"{METRICS}/flagz")[1]
-    assert "task sync runner:" in fetched(f"{METRICS}/debug/pprof/goroutine")[1]
-    assert "BaseEventLoop._run_once" in fetched(f"{METRICS}/debug/pprof/profile?seconds=1")[1]
     assert 'rest_client_request_duration_seconds_count{host="127.0.0.1:' in metrics
     taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
     for spec, healthz in (({"taints": taints}, 503), ({"taints": None}, 200)):

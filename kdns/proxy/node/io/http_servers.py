@@ -16,7 +16,6 @@ from kdns.proxy.node.io.metrics import MetricSources, metrics
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.settings import Settings
 from kdns.runtime.connections import Connections
-from kdns.runtime.http.profiling import profiles
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import slis, start_site
 from kdns.runtime.http.zpages import HealthChecks, zpages
@@ -53,8 +52,6 @@ def http_servers(
     pages = zpages(flags, lambda: metrics_paths)
     gates = {"/flagz": "ComponentFlagz", "/statusz": "ComponentStatusz"}
     metrics_paths |= {path: page for path, page in pages.items() if settings.feature_gates.get(gates[path], True)}
-    if settings.enable_profiling:
-        metrics_paths |= profiles()
     health_paths: dict[str, Handler] = {"/healthz": health.answer_healthz, "/livez": health.answer_livez}
     return {
         "healthz": (settings.healthz_bind_address, health_paths),
