@@ -84,6 +84,20 @@ class FakeServer:
     def spec(self) -> UpstreamSpec:
         return UpstreamSpec(HostPort("127.0.0.1", self.port))
 
+    async def bind(self, tls: ssl.SSLContext | None) -> asyncio.Server:
+        """Binds both sockets to a port that is free for UDP and TCP; returns the server over TCP."""
+        while True:
+            listener = await asyncio.start_server(self.serve_stream, "127.0.0.1", 0, ssl=tls)
+            self.port = listener.sockets[0].getsockname()[1]
+            try:
+                self.sock.bind(("127.0.0.1", self.port))
+            except OSError:
+                listener.close()
+                await listener.wait_closed()
+            else:
+                self.sock.setblocking(False)
+                return listener
+
     def read_datagrams(self) -> None:
         while True:
             try:
@@ -120,10 +134,7 @@ async def fake_server(
     server = FakeServer(udp, tcp, closes)
     loop = asyncio.get_running_loop()
     with server.sock as sock:
-        listener = await asyncio.start_server(server.serve_stream, "127.0.0.1", 0, ssl=tls)
-        server.port = listener.sockets[0].getsockname()[1]
-        sock.setblocking(False)
-        sock.bind(("127.0.0.1", server.port))
+        listener = await server.bind(tls)
         loop.add_reader(sock, server.read_datagrams)
         try:
             yield server

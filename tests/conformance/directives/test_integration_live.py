@@ -106,7 +106,10 @@ async def exchanged(port: int, packet: bytes, proto: str, client: str) -> list[b
         async with asyncio.timeout(PATIENCE_S):
             while sum(one.rtype == SOA for message in messages for one in records(message)) < 2:
                 messages.append(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
-                if not is_transfer or messages[0][6:8] == b"\0\1":  # nothing but the SOA: up to date
+                is_whole = (
+                    messages[0][3] & 15 or messages[0][6:8] == b"\0\1"
+                )  # an error, or the SOA of what is up to date
+                if not is_transfer or is_whole:
                     break
     finally:
         writer.close()
