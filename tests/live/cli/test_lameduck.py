@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,23 +12,24 @@ import pytest
 from dns_client import Tcp, Udp, answers, packet
 from fake_api_certs import authority, issue
 from kdns_process import DEADLINE_S
+from real_servers import free_ports
 
 LAMEDUCK_S = 4
 ROUNDS = 5
 COREFILE = """
-.:0 {{
+.:{dns} {{
     bind 127.0.0.1
-    health 127.0.0.1:0 {{
+    health 127.0.0.1:{health} {{
         lameduck {lameduck}s
     }}
-    ready 127.0.0.1:0 {{
+    ready 127.0.0.1:{ready} {{
         monitor {monitor}
     }}
     hosts {{
         192.0.2.1 a.test
     }}
 }}
-tls://.:0 {{
+tls://.:{tls} {{
     bind 127.0.0.1
     tls {cert} {key}
     hosts {{
@@ -48,25 +48,23 @@ async def status(port: int, path: str) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.parametrize("monitor", ["until-ready", "continuously"])
-async def test_ready_ends_at_once_and_answers_do_not(tmp_path: Path, monitor: str) -> None:
+@pytest.mark.parametrize(("monitor", "workers"), [("until-ready", 1), ("continuously", 1), ("until-ready", 2)])
+async def test_ready_ends_at_once_and_answers_do_not(tmp_path: Path, monitor: str, workers: int) -> None:
     ca = authority("ca")
     (tmp_path / "ca.crt").write_bytes(ca.pem)
     cert, key = issue(ca, "server", tmp_path, ("localhost", "127.0.0.1"))
     corefile = tmp_path / "Corefile"
-    corefile.write_text(COREFILE.format(lameduck=LAMEDUCK_S, monitor=monitor, cert=cert, key=key))
+    ports = dict(zip(("dns", "tls", "health", "ready"), free_ports(), strict=False))  # several processes share them
+    corefile.write_text(COREFILE.format(lameduck=LAMEDUCK_S, monitor=monitor, cert=cert, key=key, **ports))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kdns", "serve", "--conf", str(corefile)), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "kdns", "serve", "--conf", str(corefile), "--workers", str(workers)),
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout
     try:
         async with asyncio.timeout(DEADLINE_S):
-            said = ""
-            while "\nready\n" not in said:
-                said += (await process.stdout.readline()).decode()
-        ports = {name: int(port) for name, port in re.findall(r"^(dns|tls) +127\.0\.0\.1:(\d+)", said, re.MULTILINE)}
-        ports |= {path: int(port) for port, path in re.findall(r"http://127\.0\.0\.1:(\d+)(/\w+)", said)}
-        assert await status(ports["/ready"], "/ready") == 200
+            assert b"\nready\n" in await process.stdout.readuntil(b"\nready\n")
+        assert await status(ports["ready"], "/ready") == 200
         async with asyncio.timeout(DEADLINE_S):
             await stopped(process, ports, ssl.create_default_context(cafile=str(tmp_path / "ca.crt")))
             assert await process.wait() == 0
@@ -102,11 +100,11 @@ async def stopped(process: asyncio.subprocess.Process, ports: dict[str, int], tl
             for ask in asked:
                 assert answers(await ask()) == ["192.0.2.1"]
             process.terminate()
-            while await status(ports["/ready"], "/ready") != 503:  # noqa: ASYNC110 - nobody tells of it
+            while await status(ports["ready"], "/ready") != 503:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0.01)
             for _ in range(ROUNDS):
                 for ask in asked:
                     assert answers(await ask()) == ["192.0.2.1"]
-                assert await status(ports["/health"], "/health") == 200
-                assert await status(ports["/ready"], "/ready") == 503
+                assert await status(ports["health"], "/health") == 200
+                assert await status(ports["ready"], "/ready") == 503
             assert process.returncode is None
