@@ -214,7 +214,7 @@ class FakeApi:
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     refuse: dict[tuple[str, str], deque[RefusedError | bytes]] = field(default_factory=lambda: defaultdict(deque))
-    refuse_always: dict[tuple[str, str], RefusedError] = field(default_factory=dict)
+    refuse_always: dict[tuple[str, str], RefusedError | bytes] = field(default_factory=dict)
     watching: dict[str, set[web.StreamResponse]] = field(default_factory=lambda: defaultdict(set))
     wait_for: int = 0  # lists are answered when so many are asked at once
     at_once: int = 0

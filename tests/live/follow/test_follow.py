@@ -121,6 +121,23 @@ async def test_a_server_that_refuses_streams_is_asked_once(api: FakeApi, cluster
     assert [verb for verb, _, _ in api.requests].count("stream") == 1
 
 
+@pytest.mark.parametrize("begun", [b"", line({"type": "ADDED", "object": TYPES["services"] | service("s01")})])
+async def test_where_a_server_closes_streams_changes_arrive_by_list_and_watch(
+    api: FakeApi, cluster: Cluster, begun: bytes
+) -> None:
+    """Also after the watch is lost: a proxy between may end every stream that begins with objects."""
+    api.refuse_always["stream", "services"] = begun  # the whole response
+    async with following(api, scope=Scope(kinds=(Service,))) as follower:
+        for number in (1, 2):
+            await until(lambda: bool(api.watching["services"]))
+            cluster.put("services", service(f"new{number}", f"10.96.1.{number}"))
+            await until(lambda: cluster.holds(follower.state))
+            api.drop()
+        assert follower.removed == []
+    assert api.lists("services") == 1
+    assert api.watches("services") >= 2
+
+
 async def test_selectors_reach_the_server(api: FakeApi) -> None:
     scope = Scope(labels="app in (a,b)", namespace_labels="team=x")
     async with following(api, scope=scope):
