@@ -1,4 +1,4 @@
-"""What looked-at queries tell: frequent names and clients, and names that a search list multiplies."""
+"""What sampled queries tell: frequent names and clients, and names that a search list multiplies."""
 
 from __future__ import annotations
 

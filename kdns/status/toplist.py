@@ -7,6 +7,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
+FORGOTTEN: Final = 0.01
+"""The weight below which a value is forgotten: a query of half an hour ago, if weights lose a third each minute."""
 PLACES: Final = 128
 """Values that are counted at a time: whatever has more than 1/128 of the weight is among them."""
 
@@ -44,9 +46,11 @@ class TopList(Generic[T]):
         self._weights[value] = (known or 0.0) + weight
 
     def fade(self, factor: float) -> None:
-        """Multiplies all weights, so that what is recent counts more. A value of less than a query is forgotten."""
+        """Multiplies all weights, so that what is recent counts more. See FORGOTTEN."""
         self.total *= factor
-        self._weights = {value: weight * factor for value, weight in self._weights.items() if weight * factor >= 1.0}
+        self._weights = {
+            value: weight * factor for value, weight in self._weights.items() if weight * factor >= FORGOTTEN
+        }
         self._errors = {value: error * factor for value, error in self._errors.items() if value in self._weights}
 
     def most(self, count: int) -> list[Entry[T]]:

@@ -30,7 +30,7 @@ from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block, Chain, Plugin
 from kdns.dnsserver.directive import Answers
 from kdns.dnsserver.io.burst.event_loop import Miss
-from kdns.dnsserver.io.burst.sampling import Look, Sampling
+from kdns.dnsserver.io.burst.sampling import MOST, Look, Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.plugins.kubernetes.options import Options
@@ -84,8 +84,8 @@ class Side:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int) -> None:
         self.loop = loop
-        self.looks: list[tuple[bytes, str, bytes]] = []
         self._sampling = Sampling()
+        self._sampling.most = MOST
         self.listeners: list[Listener] = loop.run_until_complete(self._opened(max_bytes))
         self.clients = [
             [_client(listener, host) for _ in range(CLIENTS)]
@@ -124,22 +124,18 @@ class Side:
 
         self.loop.run_until_complete(called())
 
-    def look_at_next(self) -> None:
-        """Looks at the queries of the next burst, which compiled code leaves to Python."""
-        self.run(self._sampling.look_at_next, lambda *query: self.looks.append(query))
-
     def take_received(self) -> dict[str, Any]:
-        """Returns what the clients received, which packets missed, what was looked at and what was counted."""
+        """Returns what the clients received, which packets missed, what was sampled and what was counted."""
+        seen, sample = self._sampling.take()
         received = {
             "misses": [[miss[0] for miss in listener.missed] for listener in self.listeners],
             "responses": [[_received(sock) for sock in socks] for socks in self.clients],
-            "looks": [(packet, wire) for packet, _, wire in self.looks],
+            "sampled": (seen, sorted(sample)),
             "answered": [sum(listener.requests.durations.counts) for listener in self.listeners],
             "unsent": [(listener.requests.unsent, listener.requests.shed) for listener in self.listeners],
         }
         for listener in self.listeners:
             listener.missed = []
-        self.looks = []
         return received
 
     def tables_now(self) -> dict[str, Any]:

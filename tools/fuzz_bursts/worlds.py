@@ -18,6 +18,7 @@ from kdns.dnsserver.answers.response import Reuse
 from kdns.dnsserver.answers.table import AnswerTable, packet_key
 from kdns.dnsserver.io.burst import _burst
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 from tools.fuzz_bursts.answers import answer_to, defective_answers
 from tools.fuzz_bursts.packets import Packets
@@ -122,14 +123,9 @@ class World:
         chance = self._chance
         listeners = chance.sample(range(len(LISTENERS)), k=chance.randint(1, len(LISTENERS)))
         left = [number for number in range(len(LISTENERS)) if chance.random() < 0.1]
-        is_looked_at = chance.random() < 0.05
-        if is_looked_at:
-            listeners = listeners[:1]  # with more it would be by chance whose burst is the next
         for side in self._sides:
             for number in left:
                 side.run(side.listeners[number].end)
-            if is_looked_at:
-                side.look_at_next()
         count = chance.choice(PACKETS)
         for _ in range(count):
             packet, listener, client = self._packets.next(), chance.choice(listeners), chance.randrange(CLIENTS)
@@ -198,7 +194,7 @@ def read_closed_descriptors() -> None:
         listener.sendto(b"packet", listener.getsockname())
         fd = listener.fileno()
         epoll.register(fd, select.EPOLLIN)
-        listeners: dict[int, Any] = {fd: (AnswerTable().partition("udp", 4), Requests(), [])}
+        listeners: dict[int, Any] = {fd: (AnswerTable().partition("udp", 4), Requests(), [], Sampling())}
         with listener.dup():  # epoll reports the socket until all of its descriptors are closed
             listener.close()
             _burst.wait(epoll.fileno(), 0.0, listeners, BURST)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
@@ -12,10 +12,12 @@ from typing import Final
 
 from aiohttp import web
 
+from kdns.dnsserver.io.burst.sampling import MOST
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.runtime.http.server import Handler
+from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.pages import asked, page, site
 from kdns.status.io.view import view_of
@@ -25,11 +27,10 @@ from kdns.status.page import Form, View
 from kdns.status.paths import ANSWERED, EXPLAIN, STATUS
 from kdns.status.samples import Samples, sample_of
 
-LOOK_S: Final = 0.05, 0.15
-"""The least and the most time between two bursts that are looked at: chance decides, as clients may have a rhythm."""
+ID_BYTES: Final = 2
+SAMPLE_S: Final = 1.0
+"""The time in which a sample is drawn."""
 WHY: Final = "kdns.status.why"
-LOOKED_AT: Final = 256
-"""The most queries of one burst that are looked at."""
 FADE_S: Final = 60.0
 FADE: Final = 0.7
 """Each minute older queries count for so much."""
@@ -43,7 +44,6 @@ class DnsStatus:
         self.history = History()
         self._before: Numbers | None = None
         self._last: Numbers | None = None
-        self._looked: list[tuple[bytes, str, bytes]] = []
         self._explaining = asyncio.Lock()
 
     def pages(self, server: DnsServer) -> Mapping[str, Handler]:
@@ -52,29 +52,25 @@ class DnsStatus:
 
     async def run(self, server: DnsServer) -> None:
         """Gathers until cancelled."""
-        queries, read_s, fade_s = 0, -EVERY_S, time.monotonic() + FADE_S
-        while True:
-            now_s = time.monotonic()
-            total = sum(sum(one.durations.counts) for listeners in server.requests.values() for one in listeners)
-            if self._looked:
-                self._take(server, max((total - queries) / len(self._looked), 1.0))
-                queries = total
-            server.sampling.look_at_next(self._look)
-            if now_s >= fade_s:
-                fade_s = now_s + FADE_S
-                self.samples.fade(FADE)
-            if now_s >= read_s + EVERY_S:
-                read_s = now_s
-                self._read(server, now_s)
-            await asyncio.sleep(random.uniform(*LOOK_S))
+        read_s, fade_s = -EVERY_S, time.monotonic() + FADE_S
+        server.sampling.most = MOST
+        try:
+            while True:
+                now_s = time.monotonic()
+                await self._take(server)
+                if now_s >= fade_s:
+                    fade_s = now_s + FADE_S
+                    self.samples.fade(FADE)
+                if now_s >= read_s + EVERY_S:
+                    read_s = now_s
+                    self._read(server, now_s)
+                await asyncio.sleep(SAMPLE_S)
+        finally:
+            server.sampling.most = 0
 
-    def _look(self, packet: bytes, client: str, wire: bytes) -> None:
-        if len(self._looked) < LOOKED_AT:
-            self._looked.append((packet, client, wire))
-
-    def _take(self, server: DnsServer, weight: float) -> None:
-        """Counts the queries that were looked at, each for as many as came in the meantime."""
-        looked, self._looked = self._looked, []
+    async def _take(self, server: DnsServer) -> None:
+        """Counts the queries of the sample, each for as many as were seen."""
+        seen, sampled = server.sampling.take()
         zones = {
             plugin.zones.options.primary_zone.rstrip(".")
             for each in server.servers
@@ -86,14 +82,17 @@ class DnsStatus:
         def is_namespace(name: str) -> bool:
             return any(("", name) in cluster.state.namespaces for cluster in server.clusters)
 
-        samples = (sample for each in looked if (sample := sample_of(*each)))
-        self.samples.add(samples, weight, zones, is_namespace)
+        equal = Counter((packet[ID_BYTES:], client, wire[ID_BYTES:]) for packet, client, wire in sampled)
+        async for (rest, client, flags), count in in_slices(equal.items()):
+            if sample := sample_of(bytes(ID_BYTES) + rest, client, flags and bytes(ID_BYTES) + flags):
+                self.samples.add([sample], count * seen / len(sampled), zones, is_namespace)
 
     def _read(self, server: DnsServer, now_s: float) -> None:
         self._before, self._last = self._last, Numbers.of(server.metrics().collect())
         self.history.add(now_s, dict(counted(self._last)))
 
     async def _status(self, server: DnsServer, _request: web.BaseRequest) -> web.Response:
+        await self._take(server)
         numbers = Numbers.of(server.metrics().collect())
         view = view_of(server, self.samples, self.history, numbers, self._before, (form(),))
         return await page(view)

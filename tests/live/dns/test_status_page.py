@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from kdns.cli.explain import explain
 from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import A
+from kdns.dnsserver.io.burst.sampling import MOST
 from kdns.dnsserver.io.server import DnsServer
 from kdns.status.io import site
 
@@ -32,7 +34,7 @@ DEADLINE_S = 60.0
 
 @asynccontextmanager
 async def served(monkeypatch: pytest.MonkeyPatch, more: str = STATUS) -> AsyncIterator[tuple[Cluster, DnsServer]]:
-    monkeypatch.setattr(site, "LOOK_S", (0.005, 0.015))
+    monkeypatch.setattr(site, "SAMPLE_S", 0.01)
     monkeypatch.setattr(site, "EVERY_S", 0.2)
     known = cluster()
     async with api_of(known) as api, serving(api.url, monkeypatch, more=more) as server:
@@ -88,6 +90,48 @@ async def test_it_shows_who_asks_for_what(monkeypatch: pytest.MonkeyPatch) -> No
             if line.startswith("coredns_dns_requests_total{") and 'type="A"' in line
         )
         assert counted == 600  # what is looked at is counted once
+
+
+PEERS = ("s1.default.svc.cluster.local.", "s2.default.svc.cluster.local.", "example.org.")
+
+
+async def test_names_that_are_asked_equally_have_equal_parts_also_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is asked at its own place after a pause; a miss of the table is a query like any other."""
+    async with served(monkeypatch) as (_, server):
+        await asked_in_bursts(server, PEERS, 40)
+        await shows(server, "".join(rf".*{re.escape(name)}</th>(<td>\w*</td>){{2}}<td>33%" for name in PEERS))
+
+
+async def test_of_more_queries_a_fair_sample_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4 times as many as are in a sample, which begins and ends anywhere between the bursts."""
+    times = 4 * MOST // len(PEERS)
+    async with served(monkeypatch) as (_, server):
+        monkeypatch.setattr(site, "SAMPLE_S", 60.0)
+        await until(lambda: server.sampling.most == MOST)
+        await asyncio.sleep(0.1)  # the last short sample has ended
+        server.sampling.take()
+        await asked_in_bursts(server, PEERS, times)
+        seen, sample = server.sampling.take()
+    assert (seen, len(sample)) == (3 * times, MOST)
+    parts = Counter(packet[12:20] for packet, _, _ in sample).values()
+    assert all(part / MOST == pytest.approx(1 / 3, rel=0.1) for part in parts), parts
+
+
+async def asked_in_bursts(server: DnsServer, names: tuple[str, ...], times: int) -> None:
+    """Asks for all names at once, and waits for their answers and a while longer, again and again."""
+    loop = asyncio.get_running_loop()
+    packets = [query_for(labels_of(name), A).packet for name in names]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.setblocking(False)
+        client.connect(("127.0.0.1", port_of(server)))
+        async with asyncio.timeout(DEADLINE_S):
+            for number in range(times):
+                for packet in packets:
+                    await loop.sock_sendall(client, packet)
+                for _ in packets:
+                    await loop.sock_recv(client, 4096)
+                if number % 100 < 40:
+                    await asyncio.sleep(0.001)
 
 
 async def test_text_of_clients_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,12 @@ def test_what_fades_is_forgotten() -> None:
     top.add("often", 100)
     top.add("once", 1)
     top.fade(0.5)
-    assert [(entry.value, entry.weight) for entry in top.most(5)] == [("often", 50)]
+    assert [(entry.value, entry.weight) for entry in top.most(5)] == [("often", 50), ("once", 0.5)]
     assert top.total == 50.5
-    for _ in range(20):
+    for _ in range(6):
+        top.fade(0.5)
+    assert [entry.value for entry in top.most(5)] == ["often"]
+    for _ in range(14):
         top.fade(0.5)
     assert len(top) == 0
 

@@ -10,6 +10,7 @@
 #include <Python.h>
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -41,11 +42,14 @@ typedef struct {
     PyObject *requests; /* of the listener whose last bursts have not been counted */
     Py_ssize_t hits;
     double took_s;
+    PyObject *sampling; /* of the listener whose burst is read, and its numbers */
+    Py_ssize_t most, seen;
 } Buffers;
 
 static Buffers *spare;
 static const double SHORT_S = 0.00025; /* the first of DURATION_BUCKETS_S: shorter bursts are counted together */
-static PyObject *s_answers, *s_bodies, *s_head, *s_hits, *s_observe, *s_question_end, *s_renew, *s_unsent, *s_until_s;
+static uint64_t chance;              /* of xorshift64; never 0 */
+static PyObject *s_answers, *s_bodies, *s_head, *s_hits, *s_keep, *s_most, *s_observe, *s_question_end, *s_renew, *s_seen, *s_unsent, *s_until_s;
 
 static double monotonic_s(void) {
     struct timespec now;
@@ -173,6 +177,35 @@ static int add_miss(PyObject *misses, const unsigned char *packet, Py_ssize_t si
     return failed ? -1 : 0;
 }
 
+/* As Sampling: whether the next answered query is in the sample. */
+static int is_drawn(Buffers *b) {
+    if (!b->most || b->seen++ < b->most) return b->most > 0;
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return chance % (uint64_t)b->seen < (uint64_t)b->most;
+}
+
+/* Hands a drawn query over, whose buffer has the head of the answer; -1 with an exception. */
+static int keep(Buffers *b, PyObject *packet, int query) {
+    PyObject *address = address_of(&b->clients[query]), *host = address ? PyTuple_GetItem(address, 0) : NULL;
+    PyObject *head = host ? PyBytes_FromStringAndSize((const char *)b->packets[query], ID + 2) : NULL;
+    PyObject *done = head ? PyObject_CallMethodObjArgs(b->sampling, s_keep, packet, host, head, NULL) : NULL;
+    Py_XDECREF(address);
+    Py_XDECREF(head);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* Writes an answer, and samples its query; -1 with an exception. */
+static int answer_query(Buffers *b, PyObject *answer, int query, Py_ssize_t size, int out) {
+    PyObject *packet = is_drawn(b) ? PyBytes_FromStringAndSize((const char *)b->packets[query], size) : NULL;
+    int failed = PyErr_Occurred() || write_answer(b, answer, query, size, out) < 0 ? -1 : 0;
+    if (!failed && packet && (failed = keep(b, packet, query)) < 0) Py_DECREF(b->bodies[out]);
+    Py_XDECREF(packet);
+    return failed;
+}
+
 /* Answers one received packet, or appends it to the misses: 1, 0, or -1 with an exception. */
 static int take(Buffers *b, PyObject *answers, PyObject *misses, int query, int out, double now_s) {
     Py_ssize_t size = b->queries[query].msg_len;
@@ -180,7 +213,7 @@ static int take(Buffers *b, PyObject *answers, PyObject *misses, int query, int 
     PyObject *answer = key && size > HEADER ? PyDict_GetItemWithError(answers, key) : NULL;
     Py_XINCREF(answer);
     int result = !key || PyErr_Occurred() ? -1 : answer ? is_valid(answer, now_s) : 0;
-    if (result == 1) result = write_answer(b, answer, query, size, out) < 0 ? -1 : 1;
+    if (result == 1) result = answer_query(b, answer, query, size, out) < 0 ? -1 : 1;
     else if (result == 0 && add_miss(misses, b->packets[query], size, key, &b->clients[query], now_s) < 0) result = -1;
     Py_XDECREF(answer);
     Py_XDECREF(key);
@@ -229,10 +262,14 @@ static int add_burst(Buffers *b, PyObject *requests, Py_ssize_t hits, double too
     return is_short ? 0 : count_bursts(b);
 }
 
-/* Takes up to `most` packets of a socket, given as (partition, requests, misses); -1 with an exception. */
+/* Takes up to `most` packets of a socket, given as (partition, requests, misses, sampling); -1 with an exception. */
 static int burst(Buffers *b, int fd, PyObject *listener, long most) {
     PyObject *partition = PyTuple_GetItem(listener, 0), *requests = PyTuple_GetItem(listener, 1),
              *misses = PyTuple_GetItem(listener, 2);
+    b->sampling = PyTuple_GetItem(listener, 3);
+    b->most = b->sampling ? number_of(b->sampling, s_most) : -1;
+    b->seen = b->most > 0 ? number_of(b->sampling, s_seen) : 0;
+    if (b->most < 0 || b->seen < 0) return -1;
     PyObject *answers = partition && requests && misses ? PyObject_GetAttr(partition, s_answers) : NULL;
     double began_s = monotonic_s();
     Py_ssize_t hits = 0, unsent = 0;
@@ -253,6 +290,9 @@ static int burst(Buffers *b, int fd, PyObject *listener, long most) {
         if (got >= 0 && got < BATCH) break;
     }
     Py_XDECREF(answers);
+    PyObject *seen = result == 0 && b->most ? PyLong_FromSsize_t(b->seen) : NULL;
+    if (result == 0 && b->most && (!seen || PyObject_SetAttr(b->sampling, s_seen, seen) < 0)) result = -1;
+    Py_XDECREF(seen);
     if (result == 0 && unsent) result = add_to(requests, s_unsent, unsent);
     return result == 0 && hits ? add_burst(b, requests, hits, monotonic_s() - began_s) : result;
 }
@@ -298,7 +338,7 @@ static Buffers *new_buffers(void) {
 
 PyDoc_STRVAR(wait_doc, "wait(epoll_fd, timeout_s, listeners, most) -> [(fd, events), ...]\n\nEvents of epoll_wait(2), "
                        "without those of listeners whose packets were all answered.\nA timeout below 0 is none. "
-                       "`listeners`: fd -> (partition, requests, misses).");
+                       "`listeners`: fd -> (partition, requests, misses, sampling).");
 
 static PyObject *wait_(PyObject *module, PyObject *arguments) {
     (void)module;
@@ -348,8 +388,11 @@ PyMODINIT_FUNC PyInit__burst(void) {
         PyObject **name;
         const char *text;
     } names[] = {{&s_answers, "answers"}, {&s_bodies, "bodies"},   {&s_head, "head"},
-                 {&s_hits, "hits"},       {&s_observe, "observe"}, {&s_question_end, "question_end"},
-                 {&s_renew, "renew"},     {&s_unsent, "unsent"},   {&s_until_s, "until_s"}};
+                 {&s_hits, "hits"},       {&s_keep, "keep"},       {&s_most, "most"},
+                 {&s_observe, "observe"}, {&s_question_end, "question_end"},
+                 {&s_renew, "renew"},     {&s_seen, "seen"},       {&s_unsent, "unsent"},
+                 {&s_until_s, "until_s"}};
+    chance = (uint64_t)(monotonic_s() * 1e9) | 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(*names[i].name = PyUnicode_InternFromString(names[i].text))) return NULL;
     return PyModule_Create(&definition);

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from kdns import logs
 from kdns.dnsserver.answers.table import Partition
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 
 try:
@@ -35,8 +36,8 @@ INTERPRETED: Final = "KDNS_INTERPRETED"
 
 Miss: TypeAlias = tuple[bytes, bytes, Any, float]
 """A packet that the table does not answer, its key, its client's address, and when it was received."""
-Listener: TypeAlias = tuple[Partition, Requests, list[Miss]]
-"""Where a socket's answers are, what counts them, and where its misses go."""
+Listener: TypeAlias = tuple[Partition, Requests, list[Miss], Sampling]
+"""Where a socket's answers are, what counts them, where its misses go, and who wants a sample of its queries."""
 
 
 class BurstSelector(selectors.EpollSelector):
@@ -46,16 +47,14 @@ class BurstSelector(selectors.EpollSelector):
         super().__init__()
         self._listeners: dict[int, Listener] = {}
         self._keys = self.get_map()
-        self.is_paused = False
-        """Whether the listeners answer in Python for now, each when it is readable."""
 
-    def follow(self, fd: int, partition: Partition, requests: Requests) -> list[Miss]:
+    def follow(self, fd: int, partition: Partition, requests: Requests, sampling: Sampling | None = None) -> list[Miss]:
         """Answers a socket, which is also registered for reading; returns the list that gets its misses.
 
         The socket is reported as readable when the list is not empty.
         """
         misses: list[Miss] = []
-        self._listeners[fd] = partition, requests, misses
+        self._listeners[fd] = partition, requests, misses, sampling or Sampling()
         return misses
 
     def follows(self, fd: int) -> bool:
@@ -68,7 +67,7 @@ class BurstSelector(selectors.EpollSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Waits as EpollSelector does, and answers meanwhile. After a failure it leaves all sockets to others."""
-        if not self._listeners or self.is_paused:
+        if not self._listeners:
             return super().select(timeout)
         try:
             events = _burst.wait(self.fileno(), -1.0 if timeout is None else max(timeout, 0.0), self._listeners, BURST)

@@ -42,7 +42,7 @@ class UdpReader(ABC):
             return
         self.is_reading = True
         if isinstance(self._loop, BurstEventLoop):
-            self._missed = self._loop.bursts.follow(self.socket.fileno(), self.partition, self.requests)
+            self._missed = self._loop.bursts.follow(self.socket.fileno(), self.partition, self.requests, self._sampling)
             self._loop.add_reader(self.socket, self._take_missed)
         else:
             self._loop.add_reader(self.socket, self.drain)
@@ -62,7 +62,7 @@ class UdpReader(ABC):
         receive, send = self.socket.recvfrom, self.socket.sendto
         held = self.partition.answers.get
         started_s = self._loop.time()
-        hits, look = 0, self._sampling.look and self._sampling.begin()
+        hits, look = 0, self._sampling.look
         missed: list[Miss] = []
         for _ in range(BURST):
             try:
@@ -97,8 +97,6 @@ class UdpReader(ABC):
         missed = self._missed[:]
         self._missed.clear()
         if missed:
-            self.take(missed)
-        if isinstance(self._loop, BurstEventLoop):
-            bursts = self._loop.bursts
-            if bursts.is_paused or not bursts.follows(self.socket.fileno()):
-                self.drain()
+            self.take(missed, self._sampling.look)
+        if isinstance(self._loop, BurstEventLoop) and not self._loop.bursts.follows(self.socket.fileno()):
+            self.drain()

@@ -1,39 +1,58 @@
-"""A look at the queries of one burst in a while: who asks for what, without a cost for the others."""
+"""A fair sample of the queries over UDP: who asks for what.
+
+Each query is as likely to be in it as any other, whatever came before or after (reservoir sampling, Vitter 1985,
+algorithm R). A sample that begins with what comes next would prefer what comes after a pause.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import random
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from kdns.dnsserver.io.burst.event_loop import BurstEventLoop
+MOST: Final = 4096
+"""The queries of a sample: with fewer, all are in it."""
 
+Sampled: TypeAlias = tuple[bytes, str, bytes]
+"""A query's packet, its client's address, and the beginning of its response with the code, b"" if none was sent."""
 Look: TypeAlias = Callable[[bytes, str, bytes], None]
-"""Gets a query's packet, its client's address, and the response, b"" if none is sent."""
+"""Gets the same with the whole response."""
+
+_HEAD_BYTES: Final = 4
 
 
 class Sampling:
-    """Says who looks at the queries of the next burst over UDP, if anybody."""
+    """The queries since the last `take`: `seen` of them, at most `most` in the sample. Nothing is sampled if it is 0.
 
-    __slots__ = ("look",)
+    Compiled code draws from the answers that it gives, with the same counts.
+    """
+
+    __slots__ = ("_sample", "most", "seen")
 
     def __init__(self) -> None:
-        self.look: Look | None = None
+        self.most = self.seen = 0
+        self._sample: list[Sampled] = []
 
-    def look_at_next(self, look: Look) -> None:
-        """Shows the queries of the next burst to `look`. In between, compiled code leaves them to Python."""
-        self.look = look
-        _pause(is_paused=True)
+    @property
+    def look(self) -> Look | None:
+        """What has to see each answered query, if anybody wants a sample."""
+        return self._look if self.most else None
 
-    def begin(self) -> Look | None:
-        """Returns who looks at the burst that begins now, if somebody does."""
-        look, self.look = self.look, None
-        if look:
-            _pause(is_paused=False)
-        return look
+    def keep(self, packet: bytes, client: str, wire: bytes) -> None:
+        """Takes a query that was drawn into the sample."""
+        sampled = packet, client, wire[:_HEAD_BYTES]
+        if len(self._sample) < self.most:
+            self._sample.append(sampled)
+        elif self._sample:
+            self._sample[random.randrange(len(self._sample))] = sampled
 
+    def take(self) -> tuple[int, list[Sampled]]:
+        """Returns how many queries there were, and the sample; the next one begins."""
+        seen, sample = self.seen, self._sample
+        self.seen, self._sample = 0, []
+        return seen, sample
 
-def _pause(*, is_paused: bool) -> None:
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, BurstEventLoop):
-        loop.bursts.is_paused = is_paused
+    def _look(self, packet: bytes, client: str, wire: bytes) -> None:
+        self.seen += 1
+        if self.seen <= self.most or random.random() * self.seen < self.most:
+            self.keep(packet, client, wire)
