@@ -25,7 +25,7 @@ from kdns.dns.types import (
     STALE_NXDOMAIN_ANSWER,
     TCP_KEEPALIVE,
 )
-from kdns.named_tuples import quick_replace
+from kdns.values import Value
 
 HEADER_BYTES: Final = 12
 MAX_MESSAGE_BYTES: Final = 65535
@@ -68,8 +68,7 @@ class Edns(NamedTuple):
     options: tuple[tuple[int, bytes], ...] = ()
 
 
-@quick_replace
-class Query(NamedTuple):
+class Query(Value, frozen=True):
     """One question.
 
     `labels` are folded; `question_end` is the position behind the question in `packet`. `is_plain` says that nothing
@@ -196,7 +195,7 @@ def read_query(packet: bytes) -> Query | Malformed:
     if qtype == OPT:
         return Malformed(FORMERR, end, edns)
     bare = size == last and (size == end + BARE_OPT_BYTES if edns else size == end)
-    return Query._make((packet, flags, labels, qtype, qclass, end, edns, bare))
+    return Query(packet, flags, labels, qtype, qclass, end, edns, bare)
 
 
 @lru_cache(1024)

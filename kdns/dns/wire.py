@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from struct import Struct, pack, unpack_from
-from typing import Final, NamedTuple
+from typing import Final
 
 from kdns.dns.names import Labels, skip_name
 from kdns.dns.query import AA, AD, HEADER_BYTES, RA, TC, options_of
 from kdns.dns.rdata import name_at
 from kdns.dns.types import AAAA, OPT, A
-from kdns.named_tuples import quick_replace
+from kdns.values import Value
 
 ANSWER: Final = 1
 AUTHORITY: Final = 2
@@ -34,8 +34,7 @@ _ADDRESSES: Final = re.compile(
 _ADDRESS_RECORD_BYTES: Final = {A: 16, AAAA: 28}
 
 
-@quick_replace
-class Record(NamedTuple):
+class Record(Value, frozen=True):
     """The position of a record in a message, with its section, type, class and TTL."""
 
     section: int
@@ -104,7 +103,7 @@ def _scanned(packet: bytes) -> tuple[Record, ...]:
             end = rdata_at + rdata_bytes
             if end > size:
                 raise ValueError("rdata runs out of the packet")
-            found.append(Record._make((section, owner_at, rtype, rclass, ttl, position + 4, rdata_at, end)))
+            found.append(Record(section, owner_at, rtype, rclass, ttl, position + 4, rdata_at, end))
             position = end
     return tuple(found)
 
@@ -149,11 +148,11 @@ def without_opt(packet: bytes, found: Sequence[Record]) -> tuple[bytes, tuple[tu
     """
     if not found:
         return packet, (), 0
-    section, owner_at, rtype, _, ttl, _, rdata_at, end = found[-1]
-    if rtype != OPT or section != ADDITIONAL:
+    last = found[-1]
+    if last.rtype != OPT or last.section != ADDITIONAL:
         return packet, (), 0
     additionals = int.from_bytes(packet[10:HEADER_BYTES], "big")
-    bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES:owner_at]
-    if end == len(packet):  # bytes after it are not part of the message, and are dropped
+    bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : last.owner_at]
+    if last.end == len(packet):  # bytes after it are not part of the message, and are dropped
         _known[bare] = tuple(found[:-1])
-    return bare, options_of(packet[rdata_at:end]) if end > rdata_at else (), ttl >> 24 << 4
+    return bare, options_of(packet[last.rdata_at : last.end]), last.ttl >> 24 << 4

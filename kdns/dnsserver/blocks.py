@@ -29,6 +29,7 @@ from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, 
 from kdns.dnsserver.exact import exact_answer, exact_zones, plain_question
 from kdns.dnsserver.forwarding import Arrival, Delivery, Forwarding, is_forwarded, routes_of
 from kdns.dnsserver.listener_options import DEFAULTS
+from kdns.values import evolve
 
 MAX_DEPTH: Final = 10
 """The longest chain of internal queries, each caused by the previous one."""
@@ -117,7 +118,7 @@ class Server:
                 if only is None:
                     return block, is_of_packet
                 is_of_packet = is_of_packet and only.is_of_packet
-                if only.accepts(request._replace(zone=block.zone, view=only.view_name)):
+                if only.accepts(evolve(request, zone=block.zone, view=only.view_name)):
                     return block, is_of_packet
         return None, is_of_packet
 
@@ -131,7 +132,7 @@ class Server:
                 continue
             if only := block.chain.view:
                 is_of_packet = is_of_packet and only.is_of_packet
-                if not only.accepts(request._replace(zone=block.zone, view=only.view_name)):
+                if not only.accepts(evolve(request, zone=block.zone, view=only.view_name)):
                     continue
             if any(plugin.parent_zone(labels) for plugin in block.chain.parents):
                 return block, is_of_packet
@@ -217,7 +218,7 @@ class Server:
         if request.depth >= MAX_DEPTH:
             return UNHANDLED
         chain = block.chain
-        reply = chain.serve(request._replace(zone=block.zone, view=chain.view_name, depth=request.depth + 1))
+        reply = chain.serve(evolve(request, zone=block.zone, view=chain.view_name, depth=request.depth + 1))
         reply = then(reply, chain.ordered)
         if not is_of_packet:
             return then(reply, for_one_client)
@@ -230,7 +231,7 @@ class Server:
         request = self._request(query, client, partition, received_s)
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):
-            request = request._replace(zone=block.zone, view=block.chain.view_name)
+            request = evolve(request, zone=block.zone, view=block.chain.view_name)
         return request, block, is_of_packet
 
     def _request(
@@ -243,9 +244,7 @@ class Server:
         begun: object = None,
     ) -> Request:
         local, port, label, transport = self.local, self.port, self.label, partition.transport
-        return Request._make(
-            (query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port, 0, begun, False)
-        )
+        return Request(query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port, 0, begun)
 
     def failed(
         self, packet: bytes, partition: Partition, client: Client = ("", 0), received_s: float = 0.0
@@ -371,7 +370,7 @@ class Server:
 
 def _for_once(reply: Reply) -> Reply:
     """Returns the reply of a block whose directives see every query: it is for this query only."""
-    return reply and reply._replace(reuse=NEVER.and_then(reply.reuse))
+    return reply and evolve(reply, reuse=NEVER.and_then(reply.reuse))
 
 
 def discard(outcome: Coroutine[Any, Any, object]) -> None:

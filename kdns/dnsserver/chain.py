@@ -19,16 +19,15 @@ from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.order import AS_IS, Order
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
-from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
+from kdns.values import Value, evolve
 
 MAX_CNAMES: Final = 11
 """CNAMEs of one answer that are followed, as in CoreDNS."""
 
 
-@quick_replace
-class Request(NamedTuple):
-    """One query as plugins see it; immutable, `_replace` makes another one.
+class Request(Value, frozen=True):
+    """One query as plugins see it; immutable, `evolve` makes another one.
 
     `client` is its address and port, `local` and `local_port` are its destination as the listener knows it, `transport`
     is "udp", "tcp" (also below TLS and HTTPS) or "quic". `zone` and `view` are the server block's, `server` is the
@@ -60,7 +59,7 @@ class Request(NamedTuple):
 
     def about(self, labels: Labels, qtype: int | None = None) -> Request:
         """Returns the same request with another question; raises ValueError for a name that is too long."""
-        return self._replace(query=self.query.changed(labels, qtype))
+        return evolve(self, query=self.query.changed(labels, qtype))
 
 
 class WouldAskError(Exception):
@@ -261,7 +260,7 @@ class Chain:
             return reply
         if reply.wire and reply.wire[6:8] <= _ONE_ANSWER:  # of a message, only the answer section changes
             return reply
-        return reply._replace(order=self._orderer.order)
+        return evolve(reply, order=self._orderer.order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -330,7 +329,7 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
 
 def for_one_client(reply: Reply) -> Reply:
     """Returns the reply for its client only; it is not kept."""
-    return reply and reply._replace(reuse=PRIVATE)
+    return reply and evolve(reply, reuse=PRIVATE)
 
 
 def is_end(reply: Reply) -> bool:
@@ -351,11 +350,11 @@ def _owners(response: Response) -> set[Labels]:
 
 def _followed(response: Response, found: Reply) -> Reply:
     if found is None:  # a client that a directive dropped: others may get more
-        return response._replace(reuse=PRIVATE)
+        return evolve(response, reuse=PRIVATE)
     if is_end(found):
         return response
     if is_unanswered(found):
-        return response._replace(reuse=NEVER.and_then(response.reuse).and_then(found.reuse))
+        return evolve(response, reuse=NEVER.and_then(response.reuse).and_then(found.reuse))
     return joined(response, found, TC)
 
 
@@ -369,7 +368,8 @@ def joined(response: Response, found: Response, flags: int) -> Response:
     is_steady = found.aged_from_s is None and found.soa is None
     reuse = response.reuse.and_then(found.reuse)
     negative = (found.soa.rrset,) if found.soa is not None else found.authority
-    return response._replace(
+    return evolve(
+        response,
         rcode=found.rcode,
         flags=response.flags | (found.flags & flags),
         answer=(*response.answer, *found.answer),

@@ -19,7 +19,6 @@ from kdns.dnsserver.answers.answer import Answer, encode_head, fitting, limit_of
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Subject, ZoneSoa
 from kdns.dnsserver.chain import Block, Effect, Plugin, is_linked
-from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
 
 KEY_HEADER_BYTES: Final = HEADER_BYTES - 2
@@ -126,7 +125,6 @@ def _has_all_names(block: Block, zone: Labels, blocks: Iterable[Block]) -> bool:
     return is_below(zone, own) and is_closest and not any(is_below(other, zone) for other in others)
 
 
-@quick_replace
 class PlainQuestion(NamedTuple):
     """A query that is nothing but a question of class IN, and an OPT.
 

@@ -22,7 +22,6 @@ from kdns.dnsserver.answers.response import Reuse
 from kdns.dnsserver.answers.table import AnswerTable, Partition
 from kdns.dnsserver.chain import Block, is_linked
 from kdns.dnsserver.exact import KEY_HEADER_BYTES, PlainQuestion, in_turns, labels_before
-from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
 
 _CHAINED_TYPES: Final = frozenset((DS, HINFO))
@@ -71,7 +70,6 @@ class Sender(Protocol):
         ...
 
 
-@quick_replace
 class Kept(NamedTuple):
     """An answer as a cache keeps it: `records` with their TTLs, and the counters of this use and of the later ones.
 
@@ -173,7 +171,6 @@ class Host(Protocol):
         ...
 
 
-@quick_replace
 class Arrival(NamedTuple):
     """A packet with its key in the table, the client that it came from, and the listener that has the outcome."""
 
@@ -257,7 +254,7 @@ class Forwarding(msgspec.Struct, eq=False):
         flags, qtype, name_end, edns, _ = self.question
         packet, key, _, _, _, _ = self.arrival
         end = name_end + 4 + HEADER_BYTES - KEY_HEADER_BYTES
-        return Query._make((packet, flags | key[1] & _AD, self.labels, qtype, IN, end, edns, True))
+        return Query(packet, flags | key[1] & _AD, self.labels, qtype, IN, end, edns, is_plain=True)
 
     def leave(self) -> Callable[[], None]:
         """Leaves the short way; call the result when the chain has begun with the question."""

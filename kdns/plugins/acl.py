@@ -23,6 +23,7 @@ from kdns.dnsserver.directive import Directive, Metrics, Repeat
 from kdns.dnsserver.stanza import Option, configured, folded
 from kdns.net import Network, client_address
 from kdns.tally import Tally
+from kdns.values import evolve
 
 Action: TypeAlias = Literal["allow", "block", "filter", "drop"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
@@ -128,7 +129,7 @@ def _tallied(tally: Tally, reply: Reply) -> Reply:
     if reply is None:
         tally.count += 1
         return None
-    return reply._replace(tallies=(*reply.tallies, tally))
+    return evolve(reply, tallies=(*reply.tallies, tally))
 
 
 def _rule(config: AclConfig, line: Line) -> AclConfig:

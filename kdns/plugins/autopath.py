@@ -33,6 +33,7 @@ from kdns.plugins.acl import Acl
 from kdns.plugins.cache.plugin import Cache
 from kdns.plugins.kubernetes.options import PodMode
 from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.values import evolve
 
 NAME: Final = "autopath"
 USAGE: Final = "autopath [ZONES...] RESOLV-CONF|@kubernetes"
@@ -169,7 +170,7 @@ class Autopath(Plugin):
         if reply is None or not _is_missing(reply):
             return reply
         if not path:
-            return reply._replace(reuse=PRIVATE)
+            return evolve(reply, reuse=PRIVATE)
         return self._walk(request, reply, path, next)
 
     async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
@@ -189,7 +190,7 @@ class Autopath(Plugin):
             reuse = reuse.and_then(reply.reuse)
             if not _is_missing(reply):
                 return self._answer(request, reply, (*base, *element), reuse)
-        return first._replace(reuse=self._reuse(reuse))
+        return evolve(first, reuse=self._reuse(reuse))
 
     def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
         """Returns the reply for another name as the reply for the queried one: after a CNAME."""
@@ -201,7 +202,8 @@ class Autopath(Plugin):
             answer = (alias, *(rrset for rrset in answer if rrset.rtype != CNAME or rrset.owner != alias.owner))
         authority = (reply.soa.rrset, *reply.authority) if reply.soa else reply.authority
         tally = self._successes.tally(request.server)
-        return reply._replace(
+        return evolve(
+            reply,
             answer=answer,
             authority=authority,
             soa=None,

@@ -17,6 +17,7 @@ from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count, integer
+from kdns.values import evolve
 
 MOST_BYTES: Final = 4096
 
@@ -42,7 +43,7 @@ class Bufsize(Plugin):
         if edns is None or edns.payload_bytes <= self._size_bytes:
             return next(request)
         limited = edns._replace(payload_bytes=self._size_bytes)
-        return next(request._replace(query=request.query.changed(edns=limited)))
+        return next(evolve(request, query=request.query.changed(edns=limited)))
 
     def own_zones(self, zone: Labels) -> None:
         """See Plugin: it changes the OPT of the queries that are forwarded."""

@@ -25,6 +25,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.dnsserver.directive import Directive, Metrics
 from kdns.dnsserver.stanza import Option, configured, count, flag, sets
+from kdns.values import evolve
 
 NAME: Final = "dns64"
 WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
@@ -132,10 +133,10 @@ class Dns64(Plugin):
         reuse = first.reuse.and_then(found.reuse)
         if not any(rrset.rtype == A for rrset in found.answer):
             empty = first if first.rcode == NOERROR else found
-            return empty._replace(reuse=reuse, tallies=tallies)
+            return evolve(empty, reuse=reuse, tallies=tallies)
         longest_s = _negative_ttl_s(first)
         answer = tuple(self._rrset(rrset, longest_s) for rrset in found.answer if rrset.rtype != RRSIG)
-        return found._replace(answer=answer, flags=found.flags & ~AD, reuse=reuse, tallies=tallies)
+        return evolve(found, answer=answer, flags=found.flags & ~AD, reuse=reuse, tallies=tallies)
 
     def _rrset(self, rrset: RRset, longest_s: int) -> RRset:
         if rrset.rtype != A:

@@ -12,6 +12,7 @@ from kdns.dns.query import AA, RA, RD
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import Option, choice, configured, count, folded
+from kdns.values import evolve
 
 FLAGS = {"aa": AA, "ra": RA, "rd": RD}
 USAGE = "set|clear aa|ra|rd..."
@@ -59,14 +60,14 @@ class Header(Plugin):
         query = request.query
         flags = self._config.query.of(query.flags)
         if flags != query.flags:
-            request = request._replace(query=query.changed(flags=flags))
+            request = evolve(request, query=query.changed(flags=flags))
         return then(next(request), self._changed)
 
     def _changed(self, reply: Reply) -> Reply:
         if reply is None:
             return None
         flags = Flags(*reply.header).then(self._response)
-        return reply._replace(header=(flags.set, flags.clear))
+        return evolve(reply, header=(flags.set, flags.clear))
 
 
 def _rule(config: HeaderConfig, line: Line) -> HeaderConfig:

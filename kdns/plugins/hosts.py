@@ -37,6 +37,7 @@ from kdns.dnsserver.stanza import (
 from kdns.errors import DoubtfulError
 from kdns.plugins.directives import NAMES
 from kdns.spelling import closest
+from kdns.values import evolve
 
 NAME: Final = "hosts"
 USAGE: Final = "hosts [FILE [ZONES...]]"
@@ -330,7 +331,7 @@ class Hosts(Plugin):
         ttl_s = self._config.ttl_s
         response = self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in selected.items()))
         return (
-            response if labels in self.table.addresses else response._replace(wildcard=text_of((WILDCARD, *labels[1:])))
+            response if labels in self.table.addresses else evolve(response, wildcard=text_of((WILDCARD, *labels[1:])))
         )
 
     def _response(self, answer: tuple[RRset, ...]) -> Response:

@@ -15,6 +15,7 @@ from kdns.dnsserver.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Directive, Metrics, Repeat
 from kdns.dnsserver.stanza import Option, choice, configured, count, sets
 from kdns.net import packed
+from kdns.values import evolve
 
 TTL_S: Final = 604_800
 SOA_RDATA: Final = Soa("localhost.", "root.localhost.", 1, 0, 0, 0, TTL_S)
@@ -62,7 +63,7 @@ class Local(Plugin):
 
     def _answer(self, labels: Labels, qtype: int) -> Response | None:
         if self._has_prefix and len(labels) > 1 and labels[:1] == LOCALHOST:
-            return local_answer(labels, qtype, ADDRESSES, labels)._replace(tallies=(self._tally,))
+            return evolve(local_answer(labels, qtype, ADDRESSES, labels), tallies=(self._tally,))
         if is_below(labels, LOCALHOST):
             records = APEX | ADDRESSES if labels == LOCALHOST else ADDRESSES
             return local_answer(labels, qtype, records, labels)
@@ -74,7 +75,7 @@ class Local(Plugin):
         if labels == LOOPBACK_POINTER:
             return local_answer(labels, qtype, POINTER, zone)
         absent = local_answer(labels, qtype, {}, zone)
-        return absent if is_below(LOOPBACK_POINTER, labels) else absent._replace(rcode=NXDOMAIN)
+        return absent if is_below(LOOPBACK_POINTER, labels) else evolve(absent, rcode=NXDOMAIN)
 
 
 def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: Labels) -> Response:

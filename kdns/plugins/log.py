@@ -23,6 +23,7 @@ from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Clock, Directive, EventLog, Repeat
 from kdns.dnsserver.stanza import Option, configured
 from kdns.net import bracketed
+from kdns.values import evolve
 
 Class: TypeAlias = Literal["all", "success", "denial", "error"]
 CLASSES: dict[str, Class] = {name: name for name in get_args(Class)}
@@ -151,11 +152,11 @@ class Log(Plugin):
         if reply is None:
             self._write(request, None, b"", max(0.0, self._setup.now_s() - request.received_s))
             return None
-        return reply._replace(metadata=request.metadata)
+        return evolve(reply, metadata=request.metadata)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """Writes the line that the rules have for this query."""
-        self._write(request._replace(metadata=response.metadata), response, wire, took_s)
+        self._write(evolve(request, metadata=response.metadata), response, wire, took_s)
 
     def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
         for zones, config in self._rules:

@@ -15,6 +15,7 @@ from kdns.dns.names import ZoneSet
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.stanza import Option, configured
+from kdns.values import evolve
 
 OPTIONS: Final[dict[str, Option]] = {}
 
@@ -109,7 +110,7 @@ class Metadata(Plugin):
             return request
         if self._providers is None:
             self._providers = tuple(plugin for plugin in self._block.plugins() if isinstance(plugin, Provider))
-        return request._replace(metadata=Facts(request, self._providers))
+        return evolve(request, metadata=Facts(request, self._providers))
 
 
 def build(config: MetadataConfig, block: Answers) -> Metadata:

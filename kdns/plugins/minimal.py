@@ -15,6 +15,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count
+from kdns.values import evolve
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
 
@@ -46,9 +47,9 @@ def shortened(reply: Reply) -> Reply:
     if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
         return reply
     if reply.wire:
-        return reply._replace(wire=shortened_wire(reply.wire))
+        return evolve(reply, wire=shortened_wire(reply.wire))
     has_proof = any(rrset.rtype in PROOFS for rrset in reply.authority)
-    return reply._replace(authority=reply.authority if has_proof else (), additional=())
+    return evolve(reply, authority=reply.authority if has_proof else (), additional=())
 
 
 def shortened_wire(wire: bytes) -> bytes:

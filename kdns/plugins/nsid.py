@@ -12,6 +12,7 @@ from kdns.dns.types import NSID
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Answers, Directive
 from kdns.dnsserver.stanza import configured
+from kdns.values import evolve
 
 MAX_BYTES: Final = 255
 
@@ -41,7 +42,7 @@ class Nsid(Plugin):
 
 def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
     """Returns the reply with an option of this code in the place of any other."""
-    return reply and reply._replace(options=(*(one for one in reply.options if one[0] != option[0]), option))
+    return reply and evolve(reply, options=(*(one for one in reply.options if one[0] != option[0]), option))
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:

@@ -27,6 +27,7 @@ from kdns.dnsserver.directive import Answers, Directive, EventLog, Peers, Repeat
 from kdns.dnsserver.stanza import Option, configured, ip
 from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
 from kdns.upstream.upstream import UpstreamError
+from kdns.values import evolve
 
 NAME: Final = "transfer"
 ANYBODY: Final = "*"
@@ -271,7 +272,7 @@ def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> R
         return Response(flags=AA, answer=(soa,), plugin=NAME)
     content = transfer.records if transfer.changes is None else transfer.changes
     messages = _messages(_enclosed(soa, content))
-    return next(messages)._replace(more_messages=messages)
+    return evolve(next(messages), more_messages=messages)
 
 
 def _enclosed(soa: RRset, content: Iterable[RRset]) -> Iterator[RRset]:

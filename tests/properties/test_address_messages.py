@@ -17,6 +17,7 @@ from kdns.plugins.cache import kinds
 from kdns.plugins.cache.kinds import Contents, contents
 from kdns.plugins.forward import bailiwick
 from kdns.plugins.forward.bailiwick import checked
+from kdns.values import evolve
 
 OPTS = (b"", bytes.fromhex("000029 04d0 0000 8000 0000"), bytes.fromhex("000029 04d0 0100 0000 0000"))
 """None, one with DNSSEC OK, and one with upper bits of the rcode."""
@@ -36,7 +37,7 @@ def reading(wire: bytes, query: Query) -> tuple[Response, Contents] | str:
     try:
         response = checked(wire, query, "forward")
         found = contents(query, response, 0.0)
-        return response, found._replace(ttls_at=list(found.ttls_at))
+        return response, evolve(found, ttls_at=list(found.ttls_at))
     except ValueError as error:
         return str(error)
 

@@ -23,6 +23,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 CACHES = (
     "cache",
@@ -88,7 +89,7 @@ class Upstream(Plugin):
         del next
         asked = request.query
         made = self.shape.response(asked.name, asked.qtype)
-        wire = compile_answer(asked._replace(edns=None), made, 65535, ".", once=True).wire(asked.packet)
+        wire = compile_answer(evolve(asked, edns=None), made, 65535, ".", once=True).wire(asked.packet)
         return Response(self.shape.rcode, wire=wire, options=self.shape.options, plugin="forward")
 
 

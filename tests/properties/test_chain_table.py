@@ -22,6 +22,7 @@ from kdns.dnsserver.blocks import Client, Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 NAMES = ("a.", "b.", "c.")
 CLIENTS: tuple[Client, ...] = (("192.0.2.1", 1), ("192.0.2.2", 2))
@@ -79,7 +80,7 @@ class Records(Part):
         return absent if value else then(next(request), lambda reply: self.depends(reply, reuse))
 
     def depends(self, reply: Reply, reuse: Reuse) -> Reply:
-        return reply and reply._replace(reuse=reply.reuse.and_then(reuse))
+        return reply and evolve(reply, reuse=reply.reuse.and_then(reuse))
 
 
 class Waiting(Records):
@@ -112,7 +113,7 @@ class Flags(Part):
 
     def flagged(self, reply: Reply) -> Reply:
         flags, reuse = (AD if self.values.get("a.", 0) % 2 else 0), Reuse((self.subject("a."),))
-        return reply and reply._replace(flags=reply.flags | flags, reuse=reply.reuse.and_then(reuse))
+        return reply and evolve(reply, flags=reply.flags | flags, reuse=reply.reuse.and_then(reuse))
 
 
 class Cached(Part):
@@ -132,7 +133,7 @@ class Cached(Part):
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """What the cache says, without AA, which only the first of equal replies has."""
         reply = self.cache.serve(request, partial(self.behind, next=next))
-        return then(reply, lambda reply: reply and reply._replace(flags=reply.flags & ~AA))
+        return then(reply, lambda reply: reply and evolve(reply, flags=reply.flags & ~AA))
 
     def behind(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         name = request.query.name
@@ -141,7 +142,7 @@ class Cached(Part):
             return paused(Response(SERVFAIL))
         if value > 0:
             return Response(NOERROR, AD, (address(name, value, 4 * value), address("c.", value, 9)))
-        return then(next(request), lambda reply: reply and reply._replace(reuse=NEVER) if value else reply)
+        return then(next(request), lambda reply: reply and evolve(reply, reuse=NEVER) if value else reply)
 
 
 class Verified(Cached):

@@ -27,6 +27,7 @@ from kdns.plugins.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.upstream.message import in_random_case, question_of, response_to
 from kdns.upstream.upstream import SentQuery, Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
+from kdns.values import evolve
 
 FORWARDS = (
     "forward . 192.0.2.53",
@@ -58,7 +59,7 @@ class Reply:
         if self.is_wrong:
             return b""
         response = self.shape.response(asked.name, asked.qtype)
-        wire = bytearray(compile_answer(asked._replace(edns=None), response, 65535, ".", once=True).wire(asked.packet))
+        wire = bytearray(compile_answer(evolve(asked, edns=None), response, 65535, ".", once=True).wire(asked.packet))
         wire[2] |= self.flags >> 8
         if self.upper_rcode is not None:
             wire[11] += 1
@@ -234,7 +235,7 @@ class World:
         for cache in (plugin for plugin in self.setup.built if isinstance(plugin, Cache)):
             for store in (cache.success, cache.denial):
                 for item in store._items.values():  # noqa: SLF001 - nothing else asks for all items
-                    text = item.response._replace(wire=item.response.wire.lower())
+                    text = evolve(item.response, wire=item.response.wire.lower())
                     found[item.key] = item.kind, text, item.stored_s, item.ttl_s, item.uses.count, item.reused_until_s
         for (transport, _), partition in self.server.table.partitions.items():
             for key, answer in partition.answers.items():

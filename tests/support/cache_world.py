@@ -19,6 +19,7 @@ from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.cache import plugin as cache
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 NO_NAME = Response(NXDOMAIN, RA, (), (RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),))
 FAILURE = Response(SERVFAIL)
@@ -54,7 +55,7 @@ class Upstream(Plugin):
         if self.reply:
             return self.reply()
         address = RRset(asked.name, A, self.ttl_s, (bytes((192, 0, 2, self.value)),))
-        made = compile_answer(asked._replace(edns=None), Response(NOERROR, AA | RA | AD, (address,)), 65535, ".")
+        made = compile_answer(evolve(asked, edns=None), Response(NOERROR, AA | RA | AD, (address,)), 65535, ".")
         return Response(NOERROR, wire=made.wire(asked.packet))
 
 

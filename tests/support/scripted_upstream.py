@@ -22,6 +22,7 @@ from kdns.dnsserver.config import ServerConfig
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.forward.plugin import Forward, build
 from kdns.upstream.upstream import SentQuery, Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
+from kdns.values import evolve
 
 Says: TypeAlias = Response | bytes | UpstreamError
 Script: TypeAlias = Callable[[Query, Transport], Says]
@@ -29,7 +30,7 @@ Script: TypeAlias = Callable[[Query, Transport], Says]
 
 def wire_of(query: Query, response: Response) -> bytes:
     """A message of these records, without an OPT."""
-    answer = compile_answer(query._replace(edns=None), response, MAX_MESSAGE_BYTES, ".")
+    answer = compile_answer(evolve(query, edns=None), response, MAX_MESSAGE_BYTES, ".")
     return answer.wire(query.packet)
 
 

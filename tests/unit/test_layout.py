@@ -29,7 +29,7 @@ MODULES = {
 # longest prefix in the table; modules of one room, its folder io/ included, may import each other.
 # fmt: off
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("durations", "errors", "fair_queue", "named_tuples", "net", "logs", "spelling", "tally"),
+    ("durations", "errors", "fair_queue", "net", "logs", "spelling", "tally", "values"),
     ("watch",),
     ("runtime",),
     ("netlink",),
@@ -138,6 +138,7 @@ DOORS = {
         "kdns.proxy.plan",
         "kdns.testing",
         "kdns.upstream.io.exchanges",
+        "kdns.values",
     ),
     "prometheus_client": (
         "kdns.runtime.metrics",

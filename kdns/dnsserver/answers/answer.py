@@ -36,6 +36,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.order import AS_IS, MOVING
 from kdns.dnsserver.answers.response import Repeat, Response, Subject
 from kdns.tally import Tally
+from kdns.values import evolve
 
 MAX_UDP_BYTES: Final = 1232
 """The largest UDP answer without a configured limit, also if the client accepts more.
@@ -208,8 +209,8 @@ def _compiled_mixed(
     Where something is cut off it is the same number of records in all of them.
     """
     orders = response.order.arrangements(response.answer, turn, once=once)
-    plain = response._replace(order=AS_IS, additional=response.order.arranged(response.additional))
-    answers = [_compiled(query, plain._replace(answer=order), limit_bytes, place, 0, once=True) for order in orders]
+    plain = evolve(response, order=AS_IS, additional=response.order.arranged(response.additional))
+    answers = [_compiled(query, evolve(plain, answer=order), limit_bytes, place, 0, once=True) for order in orders]
     first = answers[0]
     bodies = tuple(answer.bodies[0] for answer in answers if answer.head == first.head)
     return Answer(first.head, first.question_end, bodies, first.kind)
@@ -378,7 +379,7 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     options = response.options
     if options and sum(4 + len(data) for _, data in options) > limit_bytes // OPTIONS_SHARE:
         options = ()
-        response = response._replace(options=options)
+        response = evolve(response, options=options)
     wire = response.wire
     if not wire:
         return response
@@ -390,7 +391,7 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     room_bytes = limit_bytes
     if query.edns:
         room_bytes -= BARE_OPT_BYTES + (sum(4 + len(data) for _, data in options) if options else 0)
-    return response if len(wire) <= room_bytes else response._replace(wire=cut(wire, room_bytes))
+    return response if len(wire) <= room_bytes else evolve(response, wire=cut(wire, room_bytes))
 
 
 def _bodies(

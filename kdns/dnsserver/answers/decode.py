@@ -13,6 +13,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import OPT
 from kdns.dns.wire import ANSWER, Record, owner_of, records
 from kdns.dnsserver.answers.response import Response
+from kdns.values import evolve
 
 _SETTABLE: Final = AA | TC | RA | AD
 
@@ -51,7 +52,8 @@ def with_records(response: Response, chosen: Iterable[Record]) -> Response:
         else:
             section.append(RRset(owner, record.rtype, record.ttl, (rdata,), record.rclass))
     answer, authority, additional = map(tuple, sections)
-    return response._replace(
+    return evolve(
+        response,
         rcode=response.rcode & ~15 | rcode,
         flags=flags & _SETTABLE,
         answer=answer,

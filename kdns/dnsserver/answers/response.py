@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.names import Labels, encode_name, labels_of
@@ -12,8 +12,8 @@ from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
 from kdns.dnsserver.answers.order import AS_IS, Order
-from kdns.named_tuples import quick_replace
 from kdns.tally import Tally
+from kdns.values import Value
 
 Subject: TypeAlias = Hashable
 """Something that answers depend on; only the code that names it and the code that touches it know its meaning."""
@@ -22,8 +22,7 @@ EVERYTHING: Final[Subject] = "everything"
 """The subject of all answers: touching it drops all of them."""
 
 
-@quick_replace
-class Repeat(NamedTuple):
+class Repeat(Value, frozen=True):
     """The difference between a response that a cache has just stored and the later responses to the same packet.
 
     Later ones are from `plugin` and have no AA. `tallies` replace the first `replaced` tallies of the response. TTLs
@@ -36,8 +35,7 @@ class Repeat(NamedTuple):
     aged_from_s: float | None
 
 
-@quick_replace
-class Reuse(NamedTuple):
+class Reuse(Value, frozen=True):
     """How long a response may be reused for the same packet: until a subject is touched, or until `expires_s`.
 
     `expires_s` is on the clock of `Request.received_s`; None for no end. With `repeat` the response itself is for this
@@ -116,9 +114,8 @@ class MessageSigner(Protocol):
         ...
 
 
-@quick_replace
-class Response(NamedTuple):
-    """A response to one query; immutable, `_replace` makes another one.
+class Response(Value, frozen=True):
+    """A response to one query; immutable, `evolve` makes another one.
 
     `flags` are AA, RA, AD and TC (kdns.dns.query). `soa` is the authority section of a negative answer from a zone that
     changes. `options` are written into the OPT, if the client sent one. `wire` is an upstream's own message without its

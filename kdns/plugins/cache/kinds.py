@@ -19,7 +19,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, IN, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, Record, addresses, records
 from kdns.dnsserver.answers.response import PRIVATE, Response
-from kdns.named_tuples import quick_replace
+from kdns.values import Value, evolve
 
 MAX_CNAMES: Final = 32
 """CNAMEs of one answer that are followed to its records."""
@@ -52,8 +52,7 @@ class AnswerKind(Enum):
     __hash__ = object.__hash__  # that of Enum is a function in Python, and each query looks up a few
 
 
-@quick_replace
-class Contents(NamedTuple):
+class Contents(Value, frozen=True):
     """The kind of a reply and its lifetime in seconds: the smallest TTL of its records, 0 without any.
 
     `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `ttls_at` are the
@@ -93,13 +92,13 @@ def contents(query: Query, response: Response, unix_s: float) -> Contents:
     plain = addresses(wire, query.question_end)
     if plain and is_complete and query.qclass == IN and wire[plain.start + _TYPE_AT] == query.qtype:
         places = range(plain.start + _TTL_AT, plain.stop, plain.step)
-        return Contents._make((AnswerKind.SUCCESS, least_ttl(wire, places), True, places))
+        return Contents(AnswerKind.SUCCESS, least_ttl(wire, places), True, places)
     found = records(wire)
     kind = _answered(query, wire, found) if is_complete else None
     if kind is None:
         (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
         kind = _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)
-    return kind._replace(ttls_at=ttls_at(found))
+    return evolve(kind, ttls_at=ttls_at(found))
 
 
 def ttls_at(found: Iterable[Record]) -> Sequence[int]:
@@ -111,12 +110,12 @@ def _answered(query: Query, packet: bytes, found: Iterable[Record]) -> Contents 
     """Returns the contents of a message with records of the question's name and type; None if its kind needs facts."""
     is_answered = False
     least = 1 << 32
-    for section, owner_at, rtype, rclass, ttl, _, _, _ in found:
-        if rtype in _PARSED:
+    for record in found:
+        if record.rtype in _PARSED:
             return None
-        least = min(least, ttl)
-        if section == ANSWER and rtype == query.qtype and rclass == query.qclass:
-            is_answered = is_answered or packet.startswith(QUESTION_POINTER, owner_at)
+        least = min(least, record.ttl)
+        if record.section == ANSWER and record.rtype == query.qtype and record.rclass == query.qclass:
+            is_answered = is_answered or packet.startswith(QUESTION_POINTER, record.owner_at)
     return Contents(AnswerKind.SUCCESS, least, is_valid=True) if is_answered else None
 
 
@@ -174,12 +173,14 @@ def _counts(fact: Fact, unix_s: float) -> bool:
 
 def _of_wire(query: Query, packet: bytes, found: Iterable[Record]) -> Iterator[Fact]:
     name, names = query.labels, NamesAt(packet)
-    for section, owner_at, rtype, rclass, ttl, _, rdata_at, end in found:
+    for record in found:
+        section, rtype, rdata_at, end = record.section, record.rtype, record.rdata_at, record.end
         if rtype == OPT:
             continue
         owner: Labels = ()
         if section == ANSWER:
-            owner = name if packet.startswith(QUESTION_POINTER, owner_at) else names.at(owner_at)
+            is_own = packet.startswith(QUESTION_POINTER, record.owner_at)
+            owner = name if is_own else names.at(record.owner_at)
         rdata: Labels | tuple[int, int] | int | None = None
         if rtype == CNAME:
             rdata = names.at(rdata_at)
@@ -187,7 +188,7 @@ def _of_wire(query: Query, packet: bytes, found: Iterable[Record]) -> Iterator[F
             (rdata,) = TTL_BYTES.unpack_from(packet, end - TTL_BYTES.size)
         elif rtype == RRSIG and end - rdata_at >= _TIMES_AT + _TIMES.size:
             rdata = _TIMES.unpack_from(packet, rdata_at + _TIMES_AT)
-        yield Fact(section, owner, rtype, rclass, ttl, rdata)
+        yield Fact(section, owner, rtype, record.rclass, record.ttl, rdata)
 
 
 def _of_records(response: Response) -> Iterator[Fact]:
@@ -217,9 +218,9 @@ def _folded(labels: Labels) -> Labels:
 def without_flags(response: Response, flags: int) -> Response:
     """Returns the same response without these flags of its header."""
     if not response.wire:
-        return response._replace(flags=response.flags & ~flags) if response.flags & flags else response
+        return evolve(response, flags=response.flags & ~flags) if response.flags & flags else response
     wire = wire_without_flags(response.wire, flags)
-    return response if wire is response.wire else response._replace(wire=wire)
+    return response if wire is response.wire else evolve(response, wire=wire)
 
 
 def wire_without_flags(wire: bytes, flags: int) -> bytes:
@@ -237,11 +238,11 @@ def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Resp
     """
     if response.wire:
         wire = wire_with_ttl(response.wire, ttl_s, places or ttls_at(records(response.wire)))
-        return response if wire is response.wire else response._replace(wire=wire)
+        return response if wire is response.wire else evolve(response, wire=wire)
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
-    return response._replace(answer=answer, authority=authority, additional=additional, soa=None)
+    return evolve(response, answer=answer, authority=authority, additional=additional, soa=None)
 
 
 def wire_with_ttl(wire: bytes, ttl_s: int, places: Sequence[int]) -> bytes:
@@ -281,12 +282,12 @@ def capped(response: Response, success_s: int, denial_s: int) -> Response:
     if not is_above:
         return response
     if soa is not None:
-        response = response._replace(authority=(*response.authority, soa.rrset), soa=None, reuse=PRIVATE)
+        response = evolve(response, authority=(*response.authority, soa.rrset), soa=None, reuse=PRIVATE)
     answer, authority, additional = (
         tuple(_with_ttl(rrset, min(rrset.ttl, limit_s)) for rrset in rrsets)
         for rrsets in (response.answer, response.authority, response.additional)
     )
-    return response._replace(answer=answer, authority=authority, additional=additional)
+    return evolve(response, answer=answer, authority=authority, additional=additional)
 
 
 def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:

@@ -29,7 +29,6 @@ from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Re
 from kdns.dnsserver.chain import NO_EFFECT, Effect, Plugin, Reply, Request, Sees, Serve, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
 from kdns.dnsserver.forwarding import Kept
-from kdns.named_tuples import quick_replace
 from kdns.plugins.cache.config import (
     OPTIONS,
     STALE_TTL_S,
@@ -52,6 +51,7 @@ from kdns.plugins.cache.kinds import (
 )
 from kdns.plugins.cache.store import Item, Store, key_of, question_key, recursive_key
 from kdns.tally import Tally
+from kdns.values import Value, evolve
 
 NAME: Final = "cache"
 MAX_WAITERS: Final = 1000
@@ -78,8 +78,7 @@ class Counts(NamedTuple):
     evictions: dict[AnswerKind, Tally]
 
 
-@quick_replace
-class Question(NamedTuple):
+class Question(Value, frozen=True):
     """A request with its key, its counters, and the directives behind the cache."""
 
     request: Request
@@ -88,8 +87,7 @@ class Question(NamedTuple):
     counts: Counts
 
 
-@quick_replace
-class FetchResult(NamedTuple):
+class FetchResult(Value, frozen=True):
     """The result of a fetch: the reply for the client that asked first, and its contents.
 
     `item` is the item that the reply became, if later queries get the same bytes.
@@ -228,7 +226,7 @@ class Cache(Plugin):
             return self._dry_run(request, next)
         server, view = request.server, request.view
         counts = self._counts.get((server, view)) or self._new_counts(server, view)
-        question = Question._make((request, next, question_key(query), counts))
+        question = Question(request, next, question_key(query), counts)
         if request.begun is not None:  # it was a miss when it took its short way
             return self._fetch(question, _reply_for_miss)
         item = self.pick(question.key, request.received_s)
@@ -306,7 +304,7 @@ class Cache(Plugin):
     # Answers
 
     def _fresh(self, item: Item, question: Question) -> Reply:
-        request, _, _, counts = question
+        request, counts = question.request, question.counts
         end_s = item.end_s
         if self.config.prefetch is not None:
             now_s = request.received_s
@@ -327,11 +325,11 @@ class Cache(Plugin):
         return self._stale_answer(item, question, stale)
 
     def _stale_answer(self, item: Item, question: Question, stale: StaleConfig) -> Response:
-        request, _, _, counts = question
+        request, counts = question.request, question.counts
         tallies = (counts.requests, counts.hits[item.kind], counts.stale)
         reuse = item.reuse(min(item.next_refresh_s, item.end_s + stale.max_age_s))
         response = with_ttl(_for_client(item.response, request.query, tallies, reuse), stale.ttl_s or STALE_TTL_S)
-        return response._replace(options=(stale_mark(response.rcode),), aged_from_s=None)
+        return evolve(response, options=(stale_mark(response.rcode),), aged_from_s=None)
 
     async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:
         if self._refresh(item, question) or item.key in self._refreshes:
@@ -347,7 +345,7 @@ class Cache(Plugin):
                 return _reply_for_client(
                     outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind])
                 )
-        return self._stale_answer(item, question, stale)._replace(reuse=NEVER)
+        return evolve(self._stale_answer(item, question, stale), reuse=NEVER)
 
     # Questions to the later directives
 
@@ -356,7 +354,7 @@ class Cache(Plugin):
 
         Returns the value that is `made` of the outcome.
         """
-        request, later, key, _ = question
+        request, later, key = question.request, question.later, question.key
         flight_key = key, request.transport != "udp"
         waiters = self.flights.get(flight_key)
         if waiters is not None:
@@ -412,7 +410,7 @@ class Cache(Plugin):
         if item.key in self._refreshes or len(self._refreshes) >= MAX_REFRESHES or self._is_stopped:
             return False
         self._refreshes[item.key] = []
-        over_tcp = question._replace(request=request._replace(transport="tcp"))
+        over_tcp = evolve(question, request=evolve(request, transport="tcp"))
         self._setup.spawn(partial(self._refreshing, item, over_tcp))
         return True
 
@@ -494,7 +492,7 @@ class Cache(Plugin):
         item = self.put(question.key, question.counts, found.kind, response, ttl_s)
         is_repeated = item is not None and reply.wire and reply.options == item.response.options
         # `prefetch` has to see the uses of an item from the first one on
-        return FetchResult._make((reply, found, item if is_repeated and config.prefetch is None else None))
+        return FetchResult(reply, found, item if is_repeated and config.prefetch is None else None)
 
     def _drop(self, item: Item) -> None:
         self.success.remove(item.key)
@@ -503,7 +501,7 @@ class Cache(Plugin):
 
     def of_message(self, message: bytes) -> Response:
         """Returns what is kept of a message of addresses."""
-        return _MESSAGE._replace(wire=wire_without_flags(message, AA), aged_from_s=self._aged_from_s())
+        return evolve(_MESSAGE, wire=wire_without_flags(message, AA), aged_from_s=self._aged_from_s())
 
     def _aged_from_s(self) -> float | None:
         return None if self.config.keep_ttl else self._setup.now_s()
@@ -587,13 +585,13 @@ def _identity(outcome: FetchResult, _question: Question) -> FetchResult:
 
 def _reply_for_miss(outcome: FetchResult, question: Question) -> Reply:
     """Returns the reply for the client of the query; the table gets the next one, if only clients wait for it."""
-    request, _, _, counts = question
-    reply, _, item = outcome
+    request, counts = question.request, question.counts
+    reply, item = outcome.reply, outcome.item
     if reply is None or item is None or request.depth:
         return _reply_for_client(reply, request.query, (counts.requests, counts.misses))
     tallies = (*reply.tallies, counts.requests, counts.misses)
     hit = (counts.requests, counts.hits[item.kind], item.uses)
-    repeat = Repeat._make((NAME, hit, len(tallies), item.response.aged_from_s))
+    repeat = Repeat(NAME, hit, len(tallies), item.response.aged_from_s)
     return _for_client(reply, request.query, tallies, item.reuse(item.end_s, repeat))
 
 
@@ -617,7 +615,7 @@ def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], re
             wire = wire[:HEADER_BYTES] + question + wire[end:]
         if wire[3] & AD and not (query.flags & AD or query.do):
             wire = wire[:3] + bytes((wire[3] & ~AD,)) + wire[4:]
-    return response._replace(wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
+    return evolve(response, wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
 
 
 def _for_all_who_wait(outcome: FetchResult) -> FetchResult:
@@ -635,12 +633,12 @@ def _for_all(request: Request) -> Request:
     edns = query.edns
     if edns is not None and edns.options:
         bare = query.changed(flags=query.flags | AD, edns=edns._replace(options=()))
-        return Request._make((bare, *request[1:]))
+        return evolve(request, query=bare)
     if query.flags & AD:
         return request
     packet = query.packet
-    asked = (b"".join((packet[:3], bytes((packet[3] | AD,)), packet[4:])), query.flags | AD, *query[2:])
-    return Request._make((Query._make(asked), *request[1:]))
+    packet = b"".join((packet[:3], bytes((packet[3] | AD,)), packet[4:]))
+    return evolve(request, query=evolve(query, packet=packet, flags=query.flags | AD))
 
 
 def _give(future: Future[FetchResult], outcome: FetchResult) -> None:

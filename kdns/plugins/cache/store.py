@@ -81,7 +81,7 @@ class Item(msgspec.Struct, eq=False, gc=False):
     def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
         """Returns the reuse of an answer that is made of it."""
         self.reused_until_s = max(self.reused_until_s, until_s)
-        return Reuse._make(((self.key,), until_s, repeat))
+        return Reuse((self.key,), until_s, repeat)
 
 
 def _size_of(response: Response) -> int:

@@ -34,6 +34,7 @@ from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, t
 from kdns.dnsserver.directive import Clock, Directive, EventLog, Files, Metrics, Sample
 from kdns.dnsserver.stanza import Option, configured, integer, path_of, sets
 from kdns.plugins.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
+from kdns.values import evolve
 
 NAME: Final = "dnssec"
 DEFAULT_CAPACITY: Final = 10_000
@@ -173,7 +174,7 @@ class Dnssec(Plugin):
         """
         reuse = response.reuse
         if response.soa is not None:
-            response = response._replace(soa=None, authority=(response.soa.rrset, *response.authority))
+            response = evolve(response, soa=None, authority=(response.soa.rrset, *response.authority))
             reuse = NEVER.and_then(reuse)  # its SOA is another one with each change of the zone
         answer, authority = response.answer, response.authority
         additional = response.additional
@@ -201,8 +202,13 @@ class Dnssec(Plugin):
             authority = self._section(request, authority)
             additional = self._section(request, additional[:MAX_ADDITIONAL])
         until = Reuse((), request.received_s + RENEWED_S / 2)
-        return response._replace(
-            rcode=rcode, answer=answer, authority=authority, additional=additional, reuse=reuse.and_then(until)
+        return evolve(
+            response,
+            rcode=rcode,
+            answer=answer,
+            authority=authority,
+            additional=additional,
+            reuse=reuse.and_then(until),
         )
 
     def _zone_of_cut(

@@ -31,6 +31,7 @@ from kdns.plugins.dnstap.message import (
     payload,
 )
 from kdns.plugins.log import Format, compiled, line_of
+from kdns.values import evolve
 
 USAGE: Final = "dnstap SOCKET [full] [BUFFER] [QUEUE]"
 LISTEN: Final = "listen"
@@ -100,7 +101,7 @@ class Dnstap(Plugin):
             response_s=query_s + took_s,
             response=wire,
         )
-        self._copy(request._replace(metadata=response.metadata), tap)
+        self._copy(evolve(request, metadata=response.metadata), tap)
 
     def forwarded(self, request: Request, exchange: Forwarded) -> None:
         """Copies an exchange with an upstream."""
@@ -124,7 +125,7 @@ class Dnstap(Plugin):
 
 
 def _with_metadata(request: Request, reply: Reply) -> Reply:
-    return reply and reply._replace(metadata=request.metadata)
+    return reply and evolve(reply, metadata=request.metadata)
 
 
 def _frames(token: Token, *, listens: bool) -> FrameSpec:

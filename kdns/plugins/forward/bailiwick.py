@@ -52,7 +52,8 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
         return Response(upper_rcode | wire[3] & 15, wire=wire, plugin=plugin)
     every, names = records(wire), NamesAt(wire)
     end = HEADER_BYTES
-    for _, owner_at, rtype, _, _, _, rdata_at, end in every:
+    for record in every:
+        owner_at, rtype, rdata_at, end = record.owner_at, record.rtype, record.rdata_at, record.end
         if wire[owner_at] and not wire.startswith(QUESTION_POINTER, owner_at):
             names.at(owner_at)
         if rtype in CHECKED and end - rdata_at != ADDRESS_BYTES.get(rtype):
@@ -77,19 +78,20 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
     """
     owners = {HEADER_BYTES}
     zones: Collection[int] = ()
-    for section, owner_at, rtype, rclass, _ttl, _ttl_at, rdata_at, end in every:
-        if section == ADDITIONAL:
-            if rtype != OPT or end != len(wire):
+    for record in every:
+        if record.section == ADDITIONAL:
+            if record.rtype != OPT or record.end != len(wire):
                 return False
             continue
-        if rclass != query.qclass or rtype == OPT:
+        if record.rclass != query.qclass or record.rtype == OPT:
             return False
-        start = HEADER_BYTES if wire.startswith(QUESTION_POINTER, owner_at) else _start(wire, owner_at)
-        if section == ANSWER:
+        is_own = wire.startswith(QUESTION_POINTER, record.owner_at)
+        start = HEADER_BYTES if is_own else _start(wire, record.owner_at)
+        if record.section == ANSWER:
             if start not in owners:
                 return False
-            if rtype == CNAME:
-                owners.add(_start(wire, rdata_at))
+            if record.rtype == CNAME:
+                owners.add(_start(wire, record.rdata_at))
         else:
             zones = zones or _label_starts(query)
             if start not in zones and wire[start]:

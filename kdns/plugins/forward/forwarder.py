@@ -22,6 +22,7 @@ from kdns.plugins.forward.group import Group, Member, Members, order
 from kdns.plugins.metadata import Facts
 from kdns.upstream.message import question_of, response_to
 from kdns.upstream.upstream import SentQuery, Transport, UpstreamError, UpstreamTimeoutError
+from kdns.values import evolve
 
 NAME: Final = "forward"
 TIMEOUT_S: Final = 5.0
@@ -182,7 +183,7 @@ class Forwarder:
                 except (UpstreamError, ValueError) as error:
                     at_s, sent = now_s(), None
                     member.failed(transport)
-                    response = response if has_answer else FAILED._replace(error=_said(error, member, transport))
+                    response = response if has_answer else evolve(FAILED, error=_said(error, member, transport))
                     failures += not isinstance(error, UpstreamTimeoutError)
                     if failures >= self._max_failures(len(members)):
                         break

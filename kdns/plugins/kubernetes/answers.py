@@ -25,6 +25,7 @@ from kdns.dnsserver.chain import (
 )
 from kdns.plugins.kubernetes.subjects import APEX, REVERSE, STALE
 from kdns.plugins.kubernetes.zone import Result, Status, Zones
+from kdns.values import evolve
 
 RCODES: Final = {
     Status.SUCCESS: NOERROR,
@@ -85,7 +86,7 @@ class ZoneAnswers(Plugin):
             return next(request)
         if (result.status in _UNKNOWN or REVERSE in result.subjects) and self._falls_through(request, result):
             reuse = _reuse(result)
-            return then(next(request), lambda reply: reply and reply._replace(reuse=reuse.and_then(reply.reuse)))
+            return then(next(request), lambda reply: reply and evolve(reply, reuse=reuse.and_then(reply.reuse)))
         response = self._response(result, request)
         return follow(request, response, self.resolve or next) if result.leaves_zones else response
 
@@ -121,7 +122,7 @@ class ZoneAnswers(Plugin):
         response = Response(
             RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone, options=options
         )
-        return response._replace(error=UNLISTED) if status is Status.SERVFAIL else response
+        return evolve(response, error=UNLISTED) if status is Status.SERVFAIL else response
 
 
 def _reuse(result: Result) -> Reuse:

@@ -24,6 +24,7 @@ from kdns.plugins.kubernetes.subjects import APEX, STALE, touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
 from kdns.plugins.kubernetes.zone import Result, Zones
 from kdns.plugins.transfer import Transfer
+from kdns.values import evolve
 
 NAME: Final = "kubernetes"
 TEXT_BYTES: Final = 240
@@ -90,7 +91,7 @@ class Kubernetes(ZoneAnswers):
         causes = ClusterCauses(self.zones.state, self.zones.options, zone, is_brief=True).of(query.labels, query.qtype)
         text = "; ".join(cause.text for cause in causes).encode()[:TEXT_BYTES].decode(errors="ignore")
         options = (*response.options, extended_error(OTHER_ERROR, text))
-        return response._replace(options=options, reuse=response.reuse.and_then(OF_ALL_OBJECTS))
+        return evolve(response, options=options, reuse=response.reuse.and_then(OF_ALL_OBJECTS))
 
     def exact_names(self) -> Iterator[ClusterNames]:
         """See kdns.dnsserver.exact."""

@@ -19,6 +19,7 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
 from kdns.dnsserver.chain import Reply, Request, then
 from kdns.plugins.rewrite.patterns import NamePattern
+from kdns.values import evolve
 
 Rename: TypeAlias = Callable[[Labels], Labels]
 
@@ -44,7 +45,7 @@ def taken_apart(response: Response, labels: Labels) -> Response:
     if response.soa is not None and not is_below(labels, labels_of(response.soa.rrset.owner)):
         response = _with_fixed_soa(response)
     if response.zone and not is_below(labels, labels_of(response.zone)):
-        response = response._replace(zone="")
+        response = evolve(response, zone="")
     return response
 
 
@@ -52,8 +53,8 @@ def _with_fixed_soa(response: Response) -> Response:
     """Returns the SOA as a record: it is of this moment, so that the answer is for this query only."""
     if response.soa is None:
         return response
-    return response._replace(
-        soa=None, authority=(response.soa.rrset, *response.authority), reuse=NEVER.and_then(response.reuse)
+    return evolve(
+        response, soa=None, authority=(response.soa.rrset, *response.authority), reuse=NEVER.and_then(response.reuse)
     )
 
 
@@ -101,8 +102,8 @@ class RenameRecords:
         if sections == [response.answer, response.authority, response.additional]:
             return response
         answer, authority, additional = sections
-        return response._replace(
-            answer=answer, authority=authority, additional=additional, flags=response.flags & ~AD, zone=""
+        return evolve(
+            response, answer=answer, authority=authority, additional=additional, flags=response.flags & ~AD, zone=""
         )
 
     def _changed(self, rrset: RRset) -> RRset:
@@ -146,7 +147,7 @@ class LimitTtls:
             tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
         )
         reuse = response.reuse if response.aged_from_s is None else NEVER.and_then(response.reuse)
-        return response._replace(answer=answer, authority=authority, additional=additional, reuse=reuse)
+        return evolve(response, answer=answer, authority=authority, additional=additional, reuse=reuse)
 
     def _changed(self, rrset: RRset) -> RRset:
         ttl = min(max(rrset.ttl, self.least_s), self.most_s)
@@ -163,7 +164,7 @@ class ReplaceRcode:
     def __call__(self, request: Request, response: Response) -> Response:
         """See Change."""
         del request
-        return response._replace(rcode=self.to) if response.rcode == self.rcode else response
+        return evolve(response, rcode=self.to) if response.rcode == self.rcode else response
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ class RestoreOption:
             elif own:
                 options += own
                 own = ()
-        return response._replace(options=tuple(options))
+        return evolve(response, options=tuple(options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,21 +218,22 @@ class RetargetCname:
         cname = replace(response.answer[index], rdata=(text_of(labels),))
         start = (*response.answer[:index], cname)
         if request.query.qtype == CNAME:
-            return response._replace(answer=start, flags=response.flags & ~AD)
+            return evolve(response, answer=start, flags=response.flags & ~AD)
         return then(self.resolve(asked), partial(_joined, response, start))
 
 
 def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Reply:
     if reply is None:
-        return response._replace(reuse=PRIVATE)
+        return evolve(response, reuse=PRIVATE)
     if reply.wire:
         reply = from_wire(reply)
     reuse = response.reuse.and_then(reply.reuse)
     if reply.rcode not in {NOERROR, NXDOMAIN}:
-        return response._replace(reuse=reuse, tallies=(*response.tallies, *reply.tallies))
+        return evolve(response, reuse=reuse, tallies=(*response.tallies, *reply.tallies))
     ages = response.aged_from_s is not None or reply.aged_from_s is not None
     denial = () if reply.answer else (*reply.authority, *((reply.soa.rrset,) if reply.soa else ()))
-    return response._replace(
+    return evolve(
+        response,
         rcode=reply.rcode,
         answer=(*start, *reply.answer),
         authority=response.authority if reply.answer else denial,

@@ -18,6 +18,7 @@ from kdns.dnsserver.chain import Request
 from kdns.net import packed, without_zone
 from kdns.plugins.rewrite.answers import Change
 from kdns.plugins.rewrite.rules import RuleResult
+from kdns.values import evolve
 
 Action: TypeAlias = Literal["set", "append", "replace", "unset"]
 ACTIONS: Final[dict[str, Action]] = {"set": "set", "append": "append", "replace": "replace", "unset": "unset"}
@@ -104,4 +105,4 @@ class OptionRule:
 
     def _outcome(self, request: Request, edns: Edns, options: tuple[tuple[int, bytes], ...]) -> RuleResult:
         changed = request.query.changed(edns=edns._replace(options=options))
-        return RuleResult(request._replace(query=changed), self.reverts, not self.reads_client)
+        return RuleResult(evolve(request, query=changed), self.reverts, not self.reads_client)

@@ -17,6 +17,7 @@ from kdns.dnsserver.directive import Answers, Directive, EventLog, Repeat
 from kdns.plugins.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.rewrite.rules import Step
+from kdns.values import evolve
 
 NO_NAME: Final = Response(SERVFAIL, plugin="rewrite", error="invalid name after rewrite")
 """The response if a rule makes an invalid name."""
@@ -77,7 +78,7 @@ class _Work(NamedTuple):
         if self.changes or not is_same:
             response = taken_apart(response, query.labels)
             if response.more_messages:
-                response = response._replace(more_messages=map(self._further, response.more_messages))
+                response = evolve(response, more_messages=map(self._further, response.more_messages))
         return self._changed(self.changes, response)
 
     def _changed(self, changes: tuple[Change, ...], response: Reply) -> Reply | Awaitable[Reply]:

@@ -9,6 +9,7 @@ from kdns.dns.names import Labels, labels_of
 from kdns.dnsserver.chain import Request
 from kdns.plugins.rewrite.answers import Change, RenameRecords, by_pattern, by_suffix
 from kdns.plugins.rewrite.patterns import NamePattern
+from kdns.values import evolve
 
 
 class RuleResult(NamedTuple):
@@ -59,7 +60,7 @@ class TypeRule:
         query = request.query
         if query.qtype != self.qtype:
             return None
-        return RuleResult(request._replace(query=query.changed(qtype=self.to)))
+        return RuleResult(evolve(request, query=query.changed(qtype=self.to)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class ClassRule:
         query = request.query
         if query.qclass != self.qclass:
             return None
-        return RuleResult(request._replace(query=query.changed(qclass=self.to)))
+        return RuleResult(evolve(request, query=query.changed(qclass=self.to)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from kdns.plugins.template.gotemplate import Template
 from kdns.plugins.template.stencil import Stencil, Subject, stencil_of
 from kdns.plugins.template.warnings import warnings
 from kdns.tally import Tally
+from kdns.values import evolve
 
 DEFAULT_TTL_S: Final = 3600
 MAX_CACHED: Final = 1024
@@ -167,13 +168,14 @@ def _record(text: str) -> RRset:
 
 def _joined(response: Response, reply: Reply) -> Response:
     if reply is None:
-        return response._replace(reuse=PRIVATE)
+        return evolve(response, reuse=PRIVATE)
     if reply.wire:
         reply = from_wire(reply)
     if reply.aged_from_s is not None:
-        reply = reply._replace(reuse=NEVER.and_then(reply.reuse))
+        reply = evolve(reply, reuse=NEVER.and_then(reply.reuse))
     is_absent = reply.rcode == NXDOMAIN and response.rcode == NOERROR
-    return response._replace(
+    return evolve(
+        response,
         rcode=NXDOMAIN if is_absent else response.rcode,
         answer=(*response.answer, *reply.answer),
         flags=response.flags | (reply.flags & TC),

@@ -24,6 +24,7 @@ from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Clock, Directive, FileReader, Files, Tasks
 from kdns.dnsserver.stanza import Option, adds, configured, path_of, sets_all
 from kdns.errors import CorefileError
+from kdns.values import evolve
 
 NAME: Final = "tsig"
 OPCODES: Final = {"QUERY": 0, "IQUERY": 0x0800, "STATUS": 0x1000, "NOTIFY": NOTIFY, "UPDATE": 0x2800}
@@ -184,12 +185,12 @@ class Tsigs(Plugin):
         error, signer = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
         if error:
             return Response(NOTAUTH, plugin=NAME, signer=signer)
-        bare = query._replace(packet=unsigned(query.packet, tsig))
-        return then(next(request._replace(query=bare)), partial(_signed, signer=signer))
+        bare = evolve(query, packet=unsigned(query.packet, tsig))
+        return then(next(evolve(request, query=bare)), partial(_signed, signer=signer))
 
 
 def _signed(reply: Reply, signer: MessageSigner) -> Reply:
-    return reply and reply._replace(signer=signer)
+    return reply and evolve(reply, signer=signer)
 
 
 def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:

@@ -29,6 +29,7 @@ from kdns.dnsserver.chain import (
 )
 from kdns.dnsserver.directive import Answers, Tasks
 from kdns.plugins.transfer import Transfer
+from kdns.values import evolve
 
 MAX_DIFFERENCES: Final = 20
 """Versions of a zone back to which incremental transfers reach."""
@@ -241,7 +242,7 @@ def _reused_until(reuse: Reuse, reply: Reply) -> Reply:
     """Returns a reply that also depends on this; one that is never reused is returned as it is."""
     if reply is None or reply.reuse is NEVER or reply.reuse is PRIVATE:
         return reply
-    return reply._replace(reuse=reply.reuse.and_then(reuse))
+    return evolve(reply, reuse=reply.reuse.and_then(reuse))
 
 
 def _followed(response: Response, found: Reply) -> Reply:
@@ -250,10 +251,10 @@ def _followed(response: Response, found: Reply) -> Reply:
     If no directive answers for that name, the CNAMEs are the answer and a resolver continues (RFC 1034 §4.3.2 step 3a).
     """
     if found is None:  # a directive dropped the query of this client: others may get an answer
-        return response._replace(reuse=PRIVATE)
+        return evolve(response, reuse=PRIVATE)
     reuse = NEVER.and_then(found.reuse)
     if found.rcode == REFUSED or is_unanswered(found):
-        return response._replace(reuse=reuse)
+        return evolve(response, reuse=reuse)
     if found.rcode == SERVFAIL:
-        return response._replace(rcode=SERVFAIL, reuse=reuse, error=found.error)
-    return joined(response, found, TC | RA)._replace(order=found.order)
+        return evolve(response, rcode=SERVFAIL, reuse=reuse, error=found.error)
+    return evolve(joined(response, found, TC | RA), order=found.order)

@@ -38,6 +38,7 @@ from kdns.plugins.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.cache.kinds import AnswerKind, contents
 from kdns.plugins.cache.store import Item, question_key
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 MAY_2017_S = 1_493_596_800
 """When the recorded signatures count."""
@@ -112,7 +113,7 @@ class Pause:
 
 def of_bytes(query: Query, response: Response) -> Response:
     """The same as a message of an upstream."""
-    wire = compile_answer(query._replace(edns=None), response, 65535, ".", once=True).wire(query.packet)
+    wire = compile_answer(evolve(query, edns=None), response, 65535, ".", once=True).wire(query.packet)
     return Response(response.rcode, wire=wire)
 
 

@@ -25,6 +25,7 @@ from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.rewrite import config, plugin
 from kdns.plugins.rewrite.answers import by_suffix
+from kdns.values import evolve
 
 REFUSED_EARLY = "a name that cannot be is refused in the Corefile, at its word; CoreDNS answers SERVFAIL"
 NO_ECHO = "kdns puts no options of the client's into its answer (RFC 6891 §6.1.2); CoreDNS copies its OPT"
@@ -47,7 +48,7 @@ class Metadata(Plugin):
         self.metadata = metadata
 
     def serve(self, request: Request, next: Serve) -> Any:  # noqa: A002 - as in Plugin
-        return next(request._replace(metadata=self.metadata))
+        return next(evolve(request, metadata=self.metadata))
 
 
 def next_reply(case: Case, request: Request) -> Reply:

@@ -18,6 +18,7 @@ from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.plugins.directives import configure
 from kdns.plugins.template import plugin
 from kdns.plugins.template.stencil import stencil_of
+from kdns.values import evolve
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 PASSED_ON = 77
@@ -33,7 +34,7 @@ class Metadata(Plugin):
         self.metadata = metadata
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        return next(request._replace(metadata=self.metadata))
+        return next(evolve(request, metadata=self.metadata))
 
 
 def looked_up(case: Case, request: Request) -> Reply:

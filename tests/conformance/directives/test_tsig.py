@@ -14,6 +14,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Request
 from kdns.plugins.tsig.plugin import OPCODES
 from kdns.plugins.tsig.signature import BADKEY, BADSIG, BADTIME, Signer, tsig_of
+from kdns.values import evolve
 
 SECRET = "i9M+00yrECfVZG2qCjr4mPpaGim/Bq+IWMiNrLjUO4Y="  # noqa: S105 - the recorded key
 ERRORS = {"BADKEY": BADKEY, "BADSIG": BADSIG, "BADTIME": BADTIME}
@@ -44,7 +45,7 @@ def outcome(case: Case) -> str:
     packet[2:4] = OPCODES[query.get("opcode", "QUERY")].to_bytes(2, "big")
     packet_sent = signed(bytes(packet), case) if query["tsig"] else bytes(packet)
     made = read(packet_sent[:2] + b"\0\0" + packet_sent[4:])
-    request = Request(made._replace(packet=packet_sent, flags=int.from_bytes(packet_sent[2:4], "big")))
+    request = Request(evolve(made, packet=packet_sent, flags=int.from_bytes(packet_sent[2:4], "big")))
     plugin, last = server.blocks[0].chain.plugins
     reply = plugin.serve(request, lambda passed: last.serve(passed, lambda _: None))
     assert isinstance(reply, Response)

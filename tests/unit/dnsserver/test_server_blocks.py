@@ -27,6 +27,7 @@ from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
 from kdns.plugins.log import LogConfig, compiled
 from kdns.plugins.log import build as build_log
+from kdns.values import evolve
 
 ADDRESS = b"\xc0\x00\x02\x01"
 KINDS: set[type[Object]] = {Service, EndpointSlice, Namespace}
@@ -396,7 +397,7 @@ async def test_options_are_sent_to_clients_that_know_edns() -> None:
 
 async def test_a_transfer_is_several_messages_on_a_stream() -> None:
     parts = tuple(Response(NOERROR, AA, (RRset("x.", A, 60, (bytes(3) + bytes((n,)),)),)) for n in range(3))
-    server = server_of(Behind({"x.": parts[0]._replace(more_messages=parts[1:])}, waits=False))
+    server = server_of(Behind({"x.": evolve(parts[0], more_messages=parts[1:])}, waits=False))
     partition = server.table.partition("tcp", 4)
     outcome = server.respond(query("x.", AXFR), partition)
     assert isinstance(outcome, Exchange)
@@ -412,7 +413,7 @@ def test_the_records_of_a_transfer_keep_their_order() -> None:
     message = Response(NOERROR, AA, (soa, address))
     for transfer, types in (
         (message, [A, A, SOA]),
-        (message._replace(more_messages=(Response(NOERROR, AA, (soa,)),)), [SOA, A, A]),
+        (evolve(message, more_messages=(Response(NOERROR, AA, (soa,)),)), [SOA, A, A]),
     ):
         server = server_of(dns_chain.Ordered(Order(rotate=True)), Behind({"x.": transfer}, waits=False))
         outcome = server.respond(query("x.", AXFR), server.table.partition("tcp", 4))

@@ -19,6 +19,7 @@ from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
 from kdns.plugins import acl
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 
 class Behind(Plugin):
@@ -106,7 +107,7 @@ def test_what_networks_decide_about_a_target_is_for_one_client(host: str, rules:
     (block,) = server(f"acl {{\n{rules}\n}}", FakeMetrics()).blocks
     request = Request(read(query("a.example.org.", A)), (host, 53), "127.0.0.1", "udp")
     for depth in (0, 1):
-        reply = block.chain.serve(request._replace(depth=depth))
+        reply = block.chain.serve(evolve(request, depth=depth))
         assert isinstance(reply, Response)
         assert (reply.reuse != PRIVATE) == (is_for_all or not depth)
 

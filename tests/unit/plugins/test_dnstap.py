@@ -16,6 +16,7 @@ from kdns.net import packed
 from kdns.plugins.directives import configure
 from kdns.plugins.dnstap import plugin
 from kdns.plugins.dnstap.message import Tap, payload, varint
+from kdns.values import evolve
 
 PACKET = query("a.example.", A)
 SOCKET = "unix:///run/tap"
@@ -77,7 +78,7 @@ def test_extra_has_facts() -> None:
     asked = request(("192.0.2.1", 1), "udp")
     reply = tap.serve(asked, lambda _request: Response())
     assert isinstance(reply, Response)
-    tap.sent(asked._replace(metadata={}), reply, b"", 0.0)
+    tap.sent(evolve(asked, metadata={}), reply, b"", 0.0)
     assert [decoded(frame)[3] for frame in setup.framed[SOCKET]] == [b"a.example. fact - -"] * 2
 
 

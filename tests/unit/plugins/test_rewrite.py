@@ -20,6 +20,7 @@ from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Reply, Request, Sees
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 MISTAKES = [
     ("", "rewrite", "a rule is missing"),
@@ -177,7 +178,7 @@ async def test_a_lookup_that_waits_is_awaited_and_the_next_changes_follow() -> N
 
 async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     parts = [Response(answer=(parse_record(f"{name}.y. 5 IN A 10.0.0.1"),)) for name in ("a", "b", "c")]
-    behind = Behind(lambda _request: parts[0]._replace(more_messages=parts[1:]))
+    behind = Behind(lambda _request: evolve(parts[0], more_messages=parts[1:]))
     server = server_of(
         "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeSetup(), behind
     )

@@ -17,6 +17,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins import rrl
 from kdns.plugins.directives import configure
+from kdns.values import evolve
 
 ANSWER = Response(NOERROR, answer=(RRset("a.example.org.", A, 5, (bytes(4),)),))
 ZONE_SOA = RRset("example.org.", SOA, 5, (Soa("ns.", "admin.", 1, 2, 3, 4, 5),))
@@ -25,7 +26,7 @@ EMPTY = Response(NOERROR, authority=(ZONE_SOA,))
 REFERRAL = Response(NOERROR, authority=(RRset("sub.example.org.", NS, 5, ("ns.",)),))
 FAILED = Response(SERVFAIL)
 NOTHING = Response(NOERROR)
-WILD = ANSWER._replace(wildcard="*.example.org.")
+WILD = evolve(ANSWER, wildcard="*.example.org.")
 
 
 class Limited:

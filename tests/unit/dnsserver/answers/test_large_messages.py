@@ -16,6 +16,7 @@ from kdns.dnsserver.answers import answer
 from kdns.dnsserver.answers.answer import compile_answer, limit_of, with_room
 from kdns.dnsserver.answers.response import Response
 from kdns.plugins.forward.bailiwick import checked
+from kdns.values import evolve
 
 NAME = "Big.example.org."
 POINTER = b"\xc0\x0c"
@@ -70,8 +71,8 @@ def test_options_that_leave_no_room_are_left_out() -> None:
     long, short = (15, b"\0\3" + b"x" * 60000), (15, b"\0\3")
     response = Response(wire=message([record(POINTER)]))
     whole = sent(asked(1232), response)
-    assert sent(asked(1232), response._replace(options=(long,))) == whole
-    assert len(sent(asked(1232), response._replace(options=(short,)))) == len(whole) + 6
+    assert sent(asked(1232), evolve(response, options=(long,))) == whole
+    assert len(sent(asked(1232), evolve(response, options=(short,)))) == len(whole) + 6
 
 
 def test_what_stands_behind_the_last_record_is_left_out() -> None:

@@ -17,6 +17,7 @@ from kdns.dnsserver.expressions.functions import GROUP, QUERY_FUNCTIONS, Environ
 from kdns.dnsserver.expressions.parser import MAX_STEPS, Expression, expression
 from kdns.dnsserver.expressions.values import EvaluationError, ValueKind
 from kdns.errors import CorefileError
+from kdns.values import evolve
 
 FUNCTIONS = {**QUERY_FUNCTIONS, **GROUP}
 REQUEST = Request(
@@ -128,7 +129,7 @@ def test_values(text: str, value: object) -> None:
     [("udp", 100, 512), ("udp", 0, 512), ("udp", 4096, 4096), ("tcp", 100, 65535)],
 )
 def test_bufsize_is_what_the_client_can_receive(transport: str, payload_bytes: int, value: int) -> None:
-    request = REQUEST._replace(query=read(query("a.", AAAA, payload_bytes=payload_bytes)), transport=transport)
+    request = evolve(REQUEST, query=read(query("a.", AAAA, payload_bytes=payload_bytes)), transport=transport)
     assert compiled("bufsize()").value(ENVIRONMENT._replace(request=request)) == value
 
 

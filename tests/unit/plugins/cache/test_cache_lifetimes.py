@@ -16,6 +16,7 @@ from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.dnsserver.blocks import discard
 from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Reply, Request
+from kdns.values import evolve
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_failure_of_kdns_s_own_is_asked_again() -> None:
 def test_ttls_of_answers_that_pass_are_capped(stanza: str, response: Response, ttls: list[int]) -> None:
     """Those of a zone or a template, which the table keeps, too."""
     world = World(stanza)
-    world.upstream.reply = lambda: response._replace(reuse=Reuse(("zone",)))
+    world.upstream.reply = lambda: evolve(response, reuse=Reuse(("zone",)))
     for _ in range(2):
         found = world.ask()
         assert [record.ttl for record in (*found.answer, *found.authority)] == ttls

@@ -18,6 +18,7 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import AnswerKind
+from kdns.values import evolve
 
 
 def test_capacity_evicts_the_oldest_that_was_not_used() -> None:
@@ -57,7 +58,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
     for packet in packets:
         asked = read(packet)
         response = Response(NOERROR, RA, (RRset(asked.name, A, 6000, addresses),))
-        wire = compile_answer(asked._replace(edns=None), response, 65535, ".", once=True).wire(packet)
+        wire = compile_answer(evolve(asked, edns=None), response, 65535, ".", once=True).wire(packet)
         item = store.Item.of(
             store.question_key(asked), AnswerKind.SUCCESS, Response(wire=wire, aged_from_s=0.0), 0.0, 6000
         )
