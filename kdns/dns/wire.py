@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from struct import Struct, pack, unpack_from
 from typing import Final
 
-from kdns.dns.names import Labels, skip_name
+from kdns.dns.names import MAX_NAME_BYTES, Labels, skip_name
 from kdns.dns.query import AA, AD, HEADER_BYTES, RA, TC, options_of
 from kdns.dns.rdata import name_at
 from kdns.dns.types import AAAA, OPT, A
@@ -25,13 +25,44 @@ CACHED_MESSAGES: Final = 16
 _COUNTS: Final = Struct("!HHHH")
 _RECORD: Final = Struct("!HHIH")
 _SETTABLE: Final = AA | TC | RA | AD
+_OPT: Final = rb"(\x00\x00\x29.{6}\x00\x00)?\Z"
+"""An OPT without options, or none, ends the message."""
 _ADDRESSES: Final = re.compile(
-    rb"((?:\xc0\x0c\x00\x01\x00\x01.{4}\x00\x04.{4})+|(?:\xc0\x0c\x00\x1c\x00\x01.{4}\x00\x10.{16})+)"
-    rb"(?:\x00\x00\x29.{6}\x00\x00)?\Z",
+    rb"((?:\xc0\x0c\x00\x01\x00\x01.{4}\x00\x04.{4})+|(?:\xc0\x0c\x00\x1c\x00\x01.{4}\x00\x10.{16})+)" + _OPT,
     re.DOTALL,
 )
-"""Records A or AAAA of class IN whose owner is a pointer to the question, and an OPT without options."""
+"""Records A or AAAA of class IN whose owner is a pointer to the question."""
 _ADDRESS_RECORD_BYTES: Final = {A: 16, AAAA: 28}
+_LABELS: Final = b"(?:" + b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(1, 64)) + b")*"
+_NAME: Final = rb"(" + _LABELS + rb"(?:\x00|\xc0([\x0c-\xff])))"
+_DENIAL: Final = re.compile(
+    rb"(?:\x00|\xc0([\x0c-\xff]))\x00\x06\x00\x01.{4}(..)" + _NAME + _NAME + rb".{20}" + _OPT, re.DOTALL
+)
+"""One SOA of class IN; its names end at the root or in a pointer to the first 256 bytes."""
+_NUMBERS_BYTES: Final = 20
+"""The numbers of an SOA, behind its two names."""
+_ADDRESS_TTL_AT: Final = 6
+"""The TTL's position in a record whose owner is a pointer."""
+_NO_ANSWER: Final = bytes(2)
+
+
+class Shape(Value, frozen=True):
+    """Where the records are in a message of the usual forms: addresses of the question, or the SOA of a denial.
+
+    The records end at `stop`; an OPT without options may follow. `step` is the size of each address record, 0 for a
+    denial.
+    """
+
+    ttls_at: Sequence[int]
+    stop: int
+    step: int
+
+    def ttl_s(self, packet: bytes) -> int:
+        """Returns the smallest TTL; of a denial, also MINIMUM, the last number of its SOA (RFC 2308 §5)."""
+        places = (*self.ttls_at, self.stop - 4) if not self.step else self.ttls_at
+        if len(places) == 1:
+            return int.from_bytes(packet[places[0] : places[0] + 4])
+        return int.from_bytes(min([packet[place : place + 4] for place in places]))
 
 
 class Record(Value, frozen=True):
@@ -65,18 +96,41 @@ def records(packet: bytes) -> tuple[Record, ...]:
     return found
 
 
-def addresses(packet: bytes, question_end: int) -> range | None:
-    """Returns the positions of the records of a message that has only addresses, all of the question and of one type.
+def shape_of(packet: bytes, question_end: int) -> Shape | None:
+    """Returns the shape of a message whose question ends there; None for any message that is not of the usual forms.
 
-    It may also have an OPT without options. None for any other message. The positions stop where the addresses end.
-    Most messages are such, and one match is cheaper than a loop over their records.
+    Most messages are, and one match is cheaper than a loop over records.
     """
-    found = _ADDRESSES.match(packet, question_end)
+    is_denial = packet[6:8] == _NO_ANSWER
+    found = (_DENIAL if is_denial else _ADDRESSES).match(packet, question_end)
     if found is None:
         return None
-    places = range(question_end, found.end(1), _ADDRESS_RECORD_BYTES[packet[question_end + 3]])
-    counts = _COUNTS.pack(1, len(places), 0, places.stop < len(packet))
-    return places if packet.startswith(counts, 4) else None
+    if is_denial:
+        stop, counts = found.end(5) + _NUMBERS_BYTES, (1, 0, 1)
+        shape = Shape((found.start(2) - 4,), stop, 0)
+        if not _is_sound(packet, question_end, found):
+            return None
+    else:
+        stop, step = found.end(1), _ADDRESS_RECORD_BYTES[packet[question_end + 3]]
+        shape = Shape(range(question_end + _ADDRESS_TTL_AT, stop, step), stop, step)
+        counts = (1, len(shape.ttls_at), 0)
+    return shape if packet.startswith(_COUNTS.pack(*counts, stop < len(packet)), 4) else None
+
+
+def _is_sound(packet: bytes, question_end: int, found: re.Match[bytes]) -> bool:
+    """Returns whether the pointers of a denial lead to labels of the question, and its names are not too long."""
+    label_starts = set()
+    name_end = question_end - 5
+    at = HEADER_BYTES
+    while at < name_end:
+        label_starts.add(at)
+        at += 1 + packet[at]
+    owner, size_bytes, _, mname, _, rname = found.groups()[:6]
+    return (
+        all(pointer is None or pointer[0] in label_starts for pointer in (owner, mname, rname))
+        and found.end(5) + _NUMBERS_BYTES - found.start(3) == int.from_bytes(size_bytes)
+        and max(found.end(3) - found.start(3), found.end(5) - found.start(5)) + name_end <= MAX_NAME_BYTES
+    )
 
 
 def _scanned(packet: bytes) -> tuple[Record, ...]:

@@ -7,13 +7,13 @@ answers is SERVFAIL, as in CoreDNS.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
-from types import CoroutineType
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES, OPCODE, Malformed, Query, Z, read_query
-from kdns.dns.types import DS, REFUSED, SERVFAIL
+from kdns.dns.types import DS, HINFO, IN, REFUSED, SERVFAIL
 from kdns.dnsserver.answers.answer import (
     Answer,
     compile_answer,
@@ -23,11 +23,9 @@ from kdns.dnsserver.answers.answer import (
     malformed_answer,
     with_room,
 )
-from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response, Reuse
+from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
-from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, for_one_client, then
-from kdns.dnsserver.exact import exact_answer, exact_zones, plain_question
-from kdns.dnsserver.forwarding import Arrival, Delivery, Forwarding, is_forwarded, routes_of
+from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
 from kdns.dnsserver.listener_options import DEFAULTS
 from kdns.values import evolve
 
@@ -35,6 +33,10 @@ MAX_DEPTH: Final = 10
 """The longest chain of internal queries, each caused by the previous one."""
 NOT_KEPT: Final = -1
 """The epoch of an answer that the table does not keep."""
+MAX_PLAIN_TYPE: Final = 127
+"""Types above are about messages and zones, or rare (RFC 6895 §3.1)."""
+NOT_PLAIN: Final = frozenset((DS, HINFO))
+"""DS may be the question of another block, HINFO of `loop`."""
 MAX_TURNS_KEPT: Final = 10_000
 """Names whose next order of addresses is remembered if the answer is not kept."""
 
@@ -63,8 +65,6 @@ class Exchange(NamedTuple):
 
 SILENCE: Final = Exchange(b"")
 """Nothing is sent: the packet is not a query."""
-LATER: Final = Exchange(b"")
-"""Nothing is sent now: the question is on its short way to an upstream."""
 
 PendingExchange: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
 
@@ -92,15 +92,17 @@ class Server:
         self._by_zone: tuple[tuple[Labels, Block], ...] = ()
         self._turn = 0
         self._turns: dict[tuple[Labels, int], int] = {}
+        self._routes: dict[Labels, Route] = {}
+        self._depths: list[int] = []
         self.swap(blocks)
 
     def swap(self, blocks: Iterable[Block]) -> None:
         """Replaces the blocks. Pending queries are completed by the blocks that received them."""
         self.blocks = tuple(blocks)
-        self.exact = exact_zones(self.blocks, self.label)
-        self.routes = routes_of(self.blocks)
         by_zone = ((labels_of(block.zone), block) for block in self.blocks)
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
+        self._routes = routes_of(self._by_zone, self.label)
+        self._depths = sorted({len(zone) for zone in self._routes}, reverse=True)
         self.table.clear()
 
     def block_of(self, request: Request) -> tuple[Block | None, bool]:
@@ -148,64 +150,46 @@ class Server:
         client: Client = ("", 0),
         received_s: float = 0.0,
         key: bytes | None = None,
-        delivery: Delivery | None = None,
     ) -> PendingExchange:
         """Returns the response to a packet that is not in the table; a coroutine if a plugin waits.
 
-        `key` is the packet's key in the table, if the caller has made it already. With a `delivery`, LATER if a
-        question over UDP is forwarded on the short way.
+        `key` is the packet's key in the table, if the caller has made it already.
         """
         if key is None:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
-        is_short = delivery is not None and self.routes
-        question = plain_question(key) if key and (self.exact or is_short) else None
-        if question is not None:
-            found = exact_answer(key, question, self.exact, self.next_turn, is_stream=partition.is_stream)
-            if found is not None:
-                answer, subjects = found
-                self.table.remember(partition, key, answer, Reuse(subjects))
-                return Exchange(partition.wire(answer, packet))
-            if delivery is not None and is_forwarded(
-                self, self.routes, question, Arrival._make((packet, key, partition, client, received_s, delivery))
-            ):
-                return LATER
         query = read_query(packet)
         if isinstance(query, Malformed):
             malformed = malformed_answer(packet, query)
             return self._counted(malformed, packet, partition) if malformed else SILENCE
-        request, block, is_of_packet = self._received(query, client, partition, received_s)
-        if block is None:
-            refused = error_answer(packet, REFUSED, query.question_end, query.edns)
-            return self._counted(refused, packet, partition)
-        epoch = self.table.epoch if is_of_packet else NOT_KEPT
-        return self._served(request, block, partition, key, epoch)
-
-    def forwarded(self, forwarding: Forwarding) -> PendingExchange:
-        """Returns the response to a question on its short way, after it has ended.
-
-        A coroutine if the chain continues and waits.
-        """
-        try:
-            wire = forwarding.answer()
-        except Exception:
-            forwarding.leave()()
-            raise
-        if wire is not None:
-            return Exchange(wire)
-        block = forwarding.route.block
-        _, key, partition, client, received_s, _ = forwarding.arrival
-        request = self._request(forwarding.query, client, partition, received_s, block.zone, forwarding.begun)
-        chain_has_begun = forwarding.leave()
-        try:
-            return self._served(request, block, partition, key, forwarding.epoch)
-        finally:
-            chain_has_begun()
-
-    def _served(self, request: Request, block: Block, partition: Partition, key: bytes, epoch: int) -> PendingExchange:
-        reply = block.chain.notify(request) if request.query.flags & OPCODE else block.chain.serve(request)
+        route = self._route(query)
+        if route is not None:
+            block, serve = route
+            request = self._request(query, client, partition, received_s, block.zone)
+            epoch = self.table.epoch
+        else:
+            request, found, is_of_packet = self._received(query, client, partition, received_s)
+            if found is None:
+                refused = error_answer(packet, REFUSED, query.question_end, query.edns)
+                return self._counted(refused, packet, partition)
+            block, serve = found, found.chain.notify if query.flags & OPCODE else found.chain.serve
+            epoch = self.table.epoch if is_of_packet else NOT_KEPT
+        reply = serve(request)  # the epoch is older: subjects that are touched from here on make the reply stale
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, partition, key, epoch)
         return self._exchange_later(request, reply, block, partition, key, epoch)
+
+    def _route(self, query: Query) -> Route | None:
+        """Returns the route of a plain question: nothing but a question of class IN, and an OPT without options."""
+        if not query.is_plain or query.qclass != IN or query.qtype > MAX_PLAIN_TYPE or query.flags & OPCODE:
+            return None
+        if query.qtype in NOT_PLAIN:
+            return None
+        labels, routes = query.labels, self._routes
+        count = len(labels)
+        for depth in self._depths:
+            if depth <= count and (route := routes.get(labels[count - depth :])) is not None:
+                return route
+        return None
 
     def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
         """Returns the reply of all blocks to an internal query, as if a client had sent it.
@@ -235,16 +219,10 @@ class Server:
         return request, block, is_of_packet
 
     def _request(
-        self,
-        query: Query,
-        client: Client,
-        partition: Partition,
-        received_s: float,
-        zone: str = ".",
-        begun: object = None,
+        self, query: Query, client: Client, partition: Partition, received_s: float, zone: str = "."
     ) -> Request:
         local, port, label, transport = self.local, self.port, self.label, partition.transport
-        return Request(query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port, 0, begun)
+        return Request(query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port)
 
     def failed(
         self, packet: bytes, partition: Partition, client: Client = ("", 0), received_s: float = 0.0
@@ -295,7 +273,8 @@ class Server:
         is_kept = is_reusable and has_key and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, partition, once=not is_kept)
         wire = self._wire(answer, request, reply, partition)
-        partition.count(answer)
+        if not is_kept or reuse.expires_s is not None:  # else the table counts it, with later uses
+            partition.count(answer)  # at once: `cache` looks at the uses of its items
         if is_kept:
             if reuse.repeat:
                 answer.repeat(reuse.repeat, reply)
@@ -329,7 +308,8 @@ class Server:
         limit_bytes = limit_of(query.edns, block.udp_bytes, is_stream=partition.is_stream)
         if response.signer:
             limit_bytes -= response.signer.size_bytes
-        response = with_room(query, response, limit_bytes)
+        if response.options or response.body is not None:
+            response = with_room(query, response, limit_bytes)
         turn = self._next_turn(query, once=once) if response.order.rotate and is_rotated(response) else 0
         return compile_answer(
             query,
@@ -368,20 +348,37 @@ class Server:
         return Exchange(partition.wire(answer, packet))
 
 
+class Route(NamedTuple):
+    """The block of a zone, and its chain for plain questions about the zone's names."""
+
+    block: Block
+    serve: Serve
+
+
+def routes_of(by_zone: Sequence[tuple[Labels, Block]], server: str) -> dict[Labels, Route]:
+    """Returns the routes of plain questions: the closest zone of a name has its route.
+
+    The namespace is cut at the zones of blocks, which come with the longest first, and of their plugins. No routes if
+    a view selects the queries of a block.
+    """
+    if any(block.chain.view for _, block in by_zone):
+        return {}
+    routes: dict[Labels, Route] = {}
+    for own, block in reversed(by_zone):  # so the first of several blocks of one zone wins
+        routes = {zone: route for zone, route in routes.items() if not is_below(zone, own)}
+        for zone in {own, *block.chain.zones_below(own)}:
+            routes[zone] = Route(block, block.chain.for_zone(zone, server))
+    return routes
+
+
 def _for_once(reply: Reply) -> Reply:
     """Returns the reply of a block whose directives see every query: it is for this query only."""
     return reply and evolve(reply, reuse=NEVER.and_then(reply.reuse))
 
 
-def discard(outcome: Coroutine[Any, Any, object]) -> None:
-    """Closes a coroutine that never ran, and those that it was to await, without Python's warning.
-
-    CPython 3.12 keeps those for longer.
-    """
-    if isinstance(outcome, CoroutineType) and outcome.cr_frame:
-        for value in tuple(outcome.cr_frame.f_locals.values()):
-            if isinstance(value, CoroutineType):
-                discard(value)
+@contextmanager
+def unawaited() -> Iterator[None]:
+    """Drops coroutines that never started without Python's warning: those whose last reference goes in its body."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        outcome.close()
+        yield

@@ -6,19 +6,19 @@ chain in which no plugin waits makes no coroutine.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from kdns.dns.names import Labels, labels_of
+from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.order import AS_IS, Order
-from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
+from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Response
 from kdns.tally import Tally
 from kdns.values import Value, evolve
 
@@ -33,9 +33,8 @@ class Request(Value, frozen=True):
     is "udp", "tcp" (also below TLS and HTTPS) or "quic". `zone` and `view` are the server block's, `server` is the
     label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
     facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number
-    of internal queries that led to this one, 0 for a client's query. `begun` is what a directive has begun of it before
-    there was a request, see kdns.dnsserver.forwarding; only that directive knows its form. A `is_dry_run` asks what the
-    answer would be: `cache` keeps nothing of it, and a directive that would ask upstreams raises WouldAskError.
+    of internal queries that led to this one, 0 for a client's query. A `is_dry_run` asks what the answer would be:
+    `cache` keeps nothing of it, and a directive that would ask upstreams raises WouldAskError.
     """
 
     query: Query
@@ -49,7 +48,6 @@ class Request(Value, frozen=True):
     view: str = ""
     local_port: int = 0
     depth: int = 0
-    begun: object = None
     is_dry_run: bool = False
 
     @property
@@ -85,22 +83,27 @@ class Sees(Enum):
     """Every query: its effect depends on the client, on time, or on being called. The table is off."""
     PACKET = "packet"
     """Queries without an answer in the table: its effect depends only on the packet and on `Response.reuse`."""
-    INEXACT = "inexact"
-    """The same, but it changes no exact answer (kdns.dnsserver.exact), so it need not see queries that have one."""
 
 
-class Effect(NamedTuple):
-    """What a plugin does to exact answers: it counts them in `tallies`.
+class Source(Value, frozen=True):
+    """Answers to plain questions of one zone from a plugin's own objects, without the directives in front of it.
 
-    `has_reply` says whether the plugin has a reply of its own; its arguments are the folded question in bytes, the
-    flags of the query, and DNSSEC OK. None for a plugin that never has one.
+    `find` returns a response that is counted in `tallies`; None for what only the whole chain can answer. No TTL is
+    above `ttl_s`. With `falls_through`, a later directive may have answered a name before the source had it; then
+    `is_answered` says whether a directive in front has that answer.
     """
 
+    ttl_s: int
+    find: Callable[[Request, tuple[Tally, ...]], Response | None]
+    falls_through: bool = False
     tallies: tuple[Tally, ...] = ()
-    has_reply: Callable[[bytes, int, bool], bool] | None = None
+    is_answered: Callable[[Request], bool] | None = None
 
-
-NO_EFFECT: Final = Effect()
+    def serve(self, whole: Serve, request: Request) -> Reply | Awaitable[Reply]:
+        if self.is_answered is not None and self.is_answered(request):
+            return whole(request)
+        response = self.find(request, self.tallies)
+        return whole(request) if response is None else response
 
 
 class Plugin(Protocol):
@@ -119,21 +122,29 @@ class Plugin(Protocol):
         """
         return next(request)
 
-    def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
-        """Returns what it does to exact answers for names of a zone, whose TTLs are at most `ttl_s`.
+    def plain_zones(self) -> Iterable[Labels] | None:
+        """Returns the zones whose plain questions (Server.respond) concern it; None for all names.
 
-        `server` is the label of the server. None if it has to see the queries.
+        Chains are linked without it for other zones, so it must pass their plain questions, and the replies, unchanged.
         """
-        del zone, ttl_s, server
-        return NO_EFFECT if self.sees is Sees.INEXACT else None
+        return None
 
-    def own_zones(self, zone: Labels) -> Iterable[Labels] | None:
-        """Returns the zones about which it has to see plain questions (kdns.dnsserver.forwarding), below `zone`.
+    def linked(self, zone: Labels, later: Serve) -> Serve:
+        """Returns what answers plain questions of a zone; names in one of `plain_zones` below the zone never come.
 
-        It passes on all other plain questions of that zone, and their replies, as they are. None if it sees all.
+        `later` for a pass-through.
         """
         del zone
-        return () if self.sees is Sees.INEXACT else None
+        return partial(self.serve, next=later)
+
+    def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
+        """Returns the source of a zone as the directives in front see it: its own, or that of the later directives.
+
+        The latter if it would pass all of that source's replies unchanged; it adds its counters. `server` is the label
+        of the server. None if it has to see the questions.
+        """
+        del zone, later, server
+        return None
 
 
 @runtime_checkable
@@ -254,13 +265,47 @@ class Chain:
         """The order of addresses of the block."""
         return self._orderer.order if self._orderer else AS_IS
 
+    def for_zone(self, zone: Labels, server: str) -> Serve:
+        """Returns the chain of plain questions about names of a zone, except those in one of its `zones_below`.
+
+        It has only plugins that these concern. If they all let a source pass, what the source finds does not enter it.
+        """
+        serve: Serve = unhandled if self.plugins else unserved
+        source: Source | None = None
+        for plugin in reversed(self.concerned_by(zone)):
+            source = plugin.source(zone, source, server)
+            serve = plugin.linked(zone, serve)
+        # preferred networks put addresses in order that others point at, which takes them apart
+        if source is None or not self.is_cacheable or self.order.prefer:
+            return serve
+        return partial(source.serve, serve)
+
+    def concerned_by(self, zone: Labels) -> list[Plugin]:
+        """Returns the plugins that see plain questions about names of a zone."""
+        found: list[Plugin] = []
+        for plugin in filter(is_linked, self.plugins):
+            zones = plugin.plain_zones()
+            if zones is None or any(is_below(zone, other) for other in zones):
+                found.append(plugin)
+        return found
+
+    def zones_below(self, zone: Labels) -> Iterator[Labels]:
+        """Yields the zones in a zone from which on the chain may be another one."""
+        for plugin in filter(is_linked, self.plugins):
+            for below in plugin.plain_zones() or ():
+                if is_below(below, zone):
+                    yield below
+
     def ordered(self, reply: Reply) -> Reply:
         """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
         if reply is None or self._orderer is None or reply.more_messages:
             return reply
-        if reply.wire and reply.wire[6:8] <= _ONE_ANSWER:  # of a message, only the answer section changes
-            return reply
-        return evolve(reply, order=self._orderer.order)
+        body = reply.body
+        if body is not None:  # of a body, only the answer section changes
+            has_turns = len(body.answer) > 1 if isinstance(body, Encoded) else body.wire[6:8] > _ONE_ANSWER
+        else:
+            has_turns = bool(reply.answer or reply.additional)
+        return evolve(reply, order=self._orderer.order) if has_turns else reply
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, HINFO, IN
@@ -27,7 +28,10 @@ class AnyConfig:
 class Any(Plugin):
     """Answers queries of type ANY and class IN; the answer is the same for all names."""
 
-    sees = Sees.INEXACT
+    sees = Sees.PACKET
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns HINFO for ANY; the next directive's reply to every other query."""

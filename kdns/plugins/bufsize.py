@@ -14,7 +14,7 @@ from kdns.dns.names import Labels
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
 from kdns.dnsserver.block_options import BlockOptions
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count, integer
 from kdns.values import evolve
@@ -32,7 +32,7 @@ class BufsizeConfig:
 class Bufsize(Plugin):
     """Lowers the size in a query's OPT; it depends on the packet only."""
 
-    sees = Sees.INEXACT
+    sees = Sees.PACKET
 
     def __init__(self, config: BufsizeConfig) -> None:
         self._size_bytes = config.size_bytes
@@ -45,8 +45,9 @@ class Bufsize(Plugin):
         limited = edns._replace(payload_bytes=self._size_bytes)
         return next(evolve(request, query=request.query.changed(edns=limited)))
 
-    def own_zones(self, zone: Labels) -> None:
-        """See Plugin: it changes the OPT of the queries that are forwarded."""
+    def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
+        del zone, server
+        return later  # which sends nothing that the size of the OPT is for
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:

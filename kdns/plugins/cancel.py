@@ -10,7 +10,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.dnsserver.directive import Directive, Tasks
 from kdns.dnsserver.stanza import configured, count, duration_s
 
@@ -27,7 +27,7 @@ class CancelConfig:
 class Cancel(Plugin):
     """Ends what waits for too long. An answer that is there at once is not touched."""
 
-    sees = Sees.INEXACT
+    sees = Sees.PACKET
 
     def __init__(self, config: CancelConfig, tasks: Tasks) -> None:
         self._timeout_s = config.timeout_s
@@ -38,8 +38,9 @@ class Cancel(Plugin):
         reply = next(request)
         return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
 
-    def own_zones(self, zone: Labels) -> None:
-        """See Plugin: it ends what waits."""
+    def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
+        del zone, server
+        return later  # which never waits
 
     async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
         try:

@@ -8,6 +8,7 @@ from typing import Final
 
 from kdns import __version__
 from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CH, TXT
@@ -32,7 +33,7 @@ class ChaosConfig:
 class Chaos(Plugin):
     """Answers TXT queries of class CH for five names; what it says never changes."""
 
-    sees = Sees.INEXACT
+    sees = Sees.PACKET
 
     def __init__(self, config: ChaosConfig, hostname: str) -> None:
         version, host = (text_of_strings(config.version),), (text_of_strings(hostname),)
@@ -43,6 +44,9 @@ class Chaos(Plugin):
             "id.server.": host,
             "authors.bind.": tuple(text_of_strings(author) for author in config.authors),
         }
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the texts of one of the names (RFC 4892 §2); what the next directive says to every other query."""

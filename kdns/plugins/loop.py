@@ -9,7 +9,7 @@ brings are checked too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -90,10 +90,8 @@ class Loop(Plugin):
                 came_back()
         return next(request)
 
-    def own_zones(self, zone: Labels) -> Iterable[Labels]:
-        """See Plugin: it looks at queries for HINFO only, which are not plain."""
-        del zone
-        return ()
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()  # no plain question is for HINFO
 
     def expect(self, labels: Labels, came_back: Callable[[], None]) -> None:
         """Calls a function at each query for HINFO of a name, in the next 30 s."""

@@ -11,7 +11,7 @@ from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import NSEC, NSEC3
 from kdns.dns.wire import ANSWER, AUTHORITY, records
 from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.dnsserver.stanza import configured, count
@@ -47,7 +47,7 @@ def shortened(reply: Reply) -> Reply:
     if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
         return reply
     if reply.wire:
-        return evolve(reply, wire=shortened_wire(reply.wire))
+        return evolve(reply, body=Message(shortened_wire(reply.wire)))
     has_proof = any(rrset.rtype in PROOFS for rrset in reply.authority)
     return evolve(reply, authority=reply.authority if has_proof else (), additional=())
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
 from kdns.dns.types import NSID
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.dnsserver.directive import Answers, Directive
@@ -27,10 +28,13 @@ class NsidConfig:
 class Nsid(Plugin):
     """Adds the option to responses to queries that have it. Queries with options are never in the table."""
 
-    sees = Sees.INEXACT
+    sees = Sees.PACKET
 
     def __init__(self, text: str) -> None:
         self._add = partial(with_option, (NSID, text.encode()))
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the next directive's reply, with the option if the query requests it."""

@@ -144,7 +144,7 @@ class Transfers(Plugin):
     answered with the changes if they are known, and over UDP with the SOA; CoreDNS sends the whole zone.
     """
 
-    sees = Sees.INEXACT
+    sees = Sees.PACKET
 
     def __init__(self, configs: tuple[TransferConfig, ...], setup: Needs) -> None:
         self._configs = configs
@@ -152,6 +152,9 @@ class Transfers(Plugin):
         self._untold: dict[tuple[HostPort, str], list[str]] = {}
         if any(config.to for config in configs):
             setup.spawn(self._notify_all)
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the zone in messages. REFUSED for a client that may not transfer it, `next` for no zone."""

@@ -41,11 +41,17 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
     return (int.from_bytes(name) ^ letters).to_bytes(size) + question[size:]
 
 
-def response_to(query: Query, message: bytes, question: bytes, sent: bytes) -> bytes:
-    """Returns the message with the query's id and own question, and its name also at its position as it was `sent`."""
-    own = b"".join((query.packet[:2], message[2:HEADER_BYTES], question, message[HEADER_BYTES + len(question) :]))
-    if sent == question:
-        return own
+def response_to(query: Query, message: bytes) -> bytes:
+    """Returns the message with the id of the query, and the question as the query spells it wherever the message does.
+
+    A message about another question keeps that.
+    """
+    question = question_of(query)
+    end = HEADER_BYTES + len(question)
+    sent = message[HEADER_BYTES:end]
+    if sent == question or not repeats_question(message, question):
+        return query.packet[:2] + message[2:]
+    own = b"".join((query.packet[:2], message[2:HEADER_BYTES], question, message[end:]))
     return own.replace(sent[:-_TYPE_AND_CLASS_BYTES], question[:-_TYPE_AND_CLASS_BYTES])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -60,17 +60,6 @@ class UpstreamTimeoutError(UpstreamError):
     """The exchange timed out."""
 
 
-class SentQuery(Protocol):
-    """A query that was sent by `Upstream.send`. `question` is its spelling.
-
-    `reply` is its end: the response as it came, b"" where only a response over TCP can be believed, or an error.
-    None as long as it has not ended.
-    """
-
-    question: bytes
-    reply: bytes | UpstreamError | None
-
-
 class Upstream(Protocol):
     """One server, with the sockets and connections that are kept for it."""
 
@@ -79,27 +68,15 @@ class Upstream(Protocol):
         """The specification of the upstream."""
         ...
 
-    async def exchange(
-        self, query: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
-    ) -> bytes:
-        """Returns the response to a query: a whole message, its id the query's own, its question the one that was sent.
+    def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> Awaitable[bytes]:
+        """Sends a query; awaited, the whole message that answers it, or UpstreamError.
 
         The packet that is sent is the query's own, with another id, its name in random case over UDP, and without
-        the options that concern one hop only (cookie, keepalive, padding).
+        the options that concern one hop only (cookie, keepalive, padding). The message has that id and spelling, or
+        the query's own; `kdns.upstream.message.response_to` puts the query's back.
         `transport` matters for the scheme `dns` only. What does not answer this query (source, id, question) is
-        ignored over UDP and an error elsewhere. UpstreamError where there is no response.
+        ignored over UDP and an error elsewhere.
         `client` is the address of the client, "" for kdns itself: what exchanges share is shared among clients.
-        `sent` is the same query, sent by `send`, if that has ended.
-        """
-        ...
-
-    def send(
-        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
-    ) -> SentQuery | None:
-        """Sends a plain query over UDP without a coroutine; `ended` is called when there is a response or an error.
-
-        `body` are the bytes behind the query's id, `question_end` is the position behind its question in the packet.
-        None if nothing was sent: such a query takes `exchange`.
         """
         ...
 

@@ -19,7 +19,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import records, without_opt
 from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.directives import configure
@@ -90,7 +90,7 @@ class Upstream(Plugin):
         asked = request.query
         made = self.shape.response(asked.name, asked.qtype)
         wire = compile_answer(evolve(asked, edns=None), made, 65535, ".", once=True).wire(asked.packet)
-        return Response(self.shape.rcode, wire=wire, options=self.shape.options, plugin="forward")
+        return Response(self.shape.rcode, body=Message(wire), options=self.shape.options, plugin="forward")
 
 
 class World:

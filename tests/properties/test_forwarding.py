@@ -1,8 +1,8 @@
-"""For random questions, upstreams and times: the short way of forwarded questions changes no answer and no count."""
+"""For random questions, upstreams and times: a compiled chain that forwards answers, asks and counts as the whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,17 +16,17 @@ from test_cache_table import CACHES, PACKETS, SHAPES, Shape, meaning
 from kdns.corefile.parse import parse
 from kdns.dns.encode import encode_opt
 from kdns.dns.message import query
-from kdns.dns.names import read_name, text_of
+from kdns.dns.names import text_of
 from kdns.dns.query import TC, Edns, Query, read_query
-from kdns.dns.types import AAAA, ANY, HINFO, NXDOMAIN, A
+from kdns.dns.types import NXDOMAIN, A
 from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
-from kdns.dnsserver.blocks import LATER, Exchange, PendingExchange, Server
+from kdns.dnsserver.answers.response import Message
+from kdns.dnsserver.blocks import Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.chain import Block, Chain
-from kdns.dnsserver.forwarding import Forwarding, routes_of
 from kdns.plugins.cache.plugin import Cache
 from kdns.plugins.directives import configure
-from kdns.upstream.message import in_random_case, question_of, response_to
-from kdns.upstream.upstream import SentQuery, Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
+from kdns.upstream.message import in_random_case, question_of
+from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
 
 FORWARDS = (
@@ -88,7 +88,6 @@ class Asked:
     transport: Transport
     body: bytes
     question: bytes
-    ended: Callable[[], object] | None = None
     reply: bytes | UpstreamError | None = None
 
 
@@ -98,34 +97,20 @@ class WaitingUpstream:
 
     spec: UpstreamSpec
     asked: list[Asked]
-    is_short: bool
 
-    def send(
-        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
-    ) -> SentQuery | None:
+    async def exchange(self, asked: Query, transport: Transport, timeout_s: float, client: str = "") -> bytes:
         del timeout_s, client
-        if not self.is_short:
-            return None
-        end = question_end - 2
-        sent = Asked(str(self.spec.address), "udp", body, in_random_case(body[10:end], CASE[: end - 10]), ended)
-        self.asked.append(sent)
-        return sent
-
-    async def exchange(
-        self, asked: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
-    ) -> bytes:
-        del timeout_s, client
-        while sent is None or sent.reply == b"":
-            transport = transport if sent is None else "tcp"
-            question = in_random_case(question_of(asked), CASE[: len(question_of(asked))])
+        question = in_random_case(question_of(asked), CASE[: len(question_of(asked))])
+        while True:
             sent = Asked(str(self.spec.address), transport, asked.packet[2:], question)
             self.asked.append(sent)
             while sent.reply is None:
                 await Pause()
-        if isinstance(sent.reply, bytes):
-            return response_to(asked, sent.reply, question_of(asked), sent.question)
-        assert sent.reply is not None
-        raise sent.reply
+            if isinstance(sent.reply, UpstreamError):
+                raise sent.reply
+            if sent.reply:
+                return sent.reply
+            transport = "tcp"
 
     def close(self) -> None:
         pass
@@ -133,9 +118,8 @@ class WaitingUpstream:
 
 @dataclass
 class WaitingSetup(FakeSetup):
-    """Upstreams that answer later; `asked` are all queries, `waiting` those without a reply."""
+    """Upstreams that answer later; `asked` are all queries."""
 
-    is_short: bool = True
     asked: list[Asked] = field(default_factory=list)
 
     async def sleep(self, seconds: float) -> None:
@@ -144,21 +128,22 @@ class WaitingSetup(FakeSetup):
         await future
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
-        return WaitingUpstream(spec, self.asked, self.is_short)
+        return WaitingUpstream(spec, self.asked)
 
 
 class World:
-    """A server that forwards on the short way, or by the chain only."""
+    """A server of these directives; without `is_compiled`, its whole chain answers everything."""
 
-    def __init__(self, stanzas: list[str], *, is_short: bool) -> None:
-        self.setup = WaitingSetup(is_short=is_short)
+    def __init__(self, stanzas: list[str], *, is_compiled: bool = True) -> None:
+        self.setup = WaitingSetup()
         (config,) = configure(parse(". {\n" + "\n".join(stanzas) + "\n}\n"))
         self.setup.built = tuple(config.build(self.setup))
         self.server = Server("dns://:53", (Block(".", Chain(self.setup.built)),))
         self.setup.servers.append(self.server)
         self.waiting: dict[int, Coroutine[Any, Any, Exchange]] = {}
         self.answers: dict[int, object] = {}
-        self.forwarded_count = 0
+        if not is_compiled:
+            self.server._routes = {}  # noqa: SLF001 - then every question is like one that is not plain
 
     def ask(self, number: int, packet: bytes, transport: str) -> None:
         """Have a client ask, whose port is the number of its question."""
@@ -166,17 +151,9 @@ class World:
         if answer := held(partition, packet, self.setup.clock_s):
             self._end(number, Exchange(answer.wire(packet)))
             return
-        delivery = self if transport == "udp" and self.setup.is_short else None
         client: Any = ("2001:db8::1", number, 0, 0)
-        outcome = self.server.respond(packet, partition, client, self.setup.clock_s, delivery=delivery)
-        self.forwarded_count += outcome is LATER
-        if outcome is not LATER:
-            self._end(number, outcome)
+        self._end(number, self.server.respond(packet, partition, client, self.setup.clock_s))
         self._run()
-
-    def forwarded(self, forwarding: Forwarding) -> None:
-        """See Delivery."""
-        self._end(forwarding.arrival.client[1], self.server.forwarded(forwarding))
 
     def reply(self, reply: Reply) -> None:
         """End the oldest query at an upstream."""
@@ -187,8 +164,6 @@ class World:
                 )
                 assert isinstance(query_sent, Query)
                 asked.reply = reply.to(query_sent)
-                if asked.ended:
-                    asked.ended()
                 break
         self._run()
 
@@ -235,7 +210,7 @@ class World:
         for cache in (plugin for plugin in self.setup.built if isinstance(plugin, Cache)):
             for store in (cache.success, cache.denial):
                 for item in store._items.values():  # noqa: SLF001 - nothing else asks for all items
-                    text = evolve(item.response, wire=item.response.wire.lower())
+                    text = evolve(item.response, body=Message(item.response.wire.lower()))
                     found[item.key] = item.kind, text, item.stored_s, item.ttl_s, item.uses.count, item.reused_until_s
         for (transport, _), partition in self.server.table.partitions.items():
             for key, answer in partition.answers.items():
@@ -259,10 +234,10 @@ STEPS = st.lists(
 
 @settings(max_examples=400)
 @given(st.sampled_from(("", *CACHES)), st.lists(st.sampled_from(FRONTS), unique=True), st.sampled_from(FORWARDS), STEPS)
-def test_the_short_way_changes_no_answer_and_no_count(
+def test_a_compiled_chain_changes_no_answer_and_no_count(
     cache: str, fronts: list[str], forward: str, steps: list[Step]
 ) -> None:
-    short, chain = worlds = [World([*fronts, cache, forward], is_short=is_short) for is_short in (True, False)]
+    compiled, whole = worlds = [World([*fronts, cache, forward], is_compiled=one) for one in (True, False)]
     last_replies = [Reply(shape) for shape in SHAPES[:1]] * 2 * len(steps)
     for number, step in enumerate([*steps, *last_replies]):
         for world in worlds:
@@ -276,100 +251,85 @@ def test_the_short_way_changes_no_answer_and_no_count(
             [(one.upstream, one.transport, one.body[:10], one.question) for one in world.setup.asked]
             for world in worlds
         ]
-        assert sorted(asked[0]) == sorted(asked[1])
-        assert short.answers == chain.answers
-    assert not chain.forwarded_count
-    assert not short.waiting
-    assert short.responses() == chain.responses()
-    assert short.counts() == chain.counts()
-    assert short.kept() == chain.kept()
-
-
-def corefile(*stanzas: str) -> list[tuple[str, tuple[str, ...]]]:
-    """The routes of a server block: zones with a short way, and what is not sent there."""
-    world = World(list(stanzas), is_short=True)
-    return [(text(route.zone), tuple(sorted(map(text, route.others)))) for route in routes_of(world.server.blocks)]
-
-
-def text(name: bytes) -> str:
-    return text_of(read_name(name, 0)[0])
+        assert asked[0] == asked[1]
+        assert compiled.answers == whole.answers
+    assert not compiled.waiting
+    assert compiled.responses() == whole.responses()
+    assert compiled.counts() == whole.counts()
+    assert compiled.kept() == whole.kept()
 
 
 KUBERNETES = "kubernetes cluster.local in-addr.arpa {\n fallthrough in-addr.arpa\n}"
 
 
-def test_the_names_that_have_a_short_way() -> None:
-    everything = [(".", ())]
-    beside_the_cluster = [(".", ("cluster.local.", "in-addr.arpa."))]
-    assert corefile("forward . 192.0.2.53") == everything
-    assert (
-        corefile("errors", "cache 30", "loop", "loadbalance", KUBERNETES, "forward . 192.0.2.53") == beside_the_cluster
-    )
-    assert corefile("cache {\n disable success cluster.local\n}", "forward . 192.0.2.53") == [
-        (".", ("cluster.local.",))
-    ]
-    assert corefile("forward example.org 192.0.2.53 {\n except a.example.org b.\n}") == [
-        ("example.org.", ("a.example.org.",))
-    ]
-    assert corefile("forward cluster.local 192.0.2.53", KUBERNETES) == []
-    for seen in ("log", "bufsize 600", "cancel", "hosts", "cache example.org", "rewrite name a b", "minimal", "dns64"):
-        assert corefile(seen, "forward . 192.0.2.53") == [], seen
-    assert corefile("forward a. 192.0.2.53", "forward . 192.0.2.53") == []
+def linked(*stanzas: str) -> dict[str, list[str]]:
+    """The directives that see plain questions, by the zone for which a chain is compiled."""
+    world = World(list(stanzas))
+    routes = world.server._routes.items()  # noqa: SLF001 - what a server never tells
+    return {
+        text_of(zone): [type(plugin).__name__.lower() for plugin in route.block.chain.concerned_by(zone)]
+        for zone, route in routes
+    }
 
 
-def test_the_longest_zone_of_several_blocks_has_a_name() -> None:
+def test_a_chain_is_compiled_for_each_zone_of_a_directive() -> None:
+    assert linked("errors", "any", "nsid", "loop", "loadbalance", "forward . 192.0.2.53") == {".": ["forward"]}
+    assert linked("cache 30", KUBERNETES, "forward . 192.0.2.53") == {
+        ".": ["cache", "forward"],
+        "cluster.local.": ["cache", "kubernetes", "forward"],
+        "in-addr.arpa.": ["cache", "kubernetes", "forward"],
+    }
+    assert linked("cache example.org", "log", "forward a.example.org 192.0.2.53 {\n except b.a.example.org\n}") == {
+        ".": ["log"],
+        "example.org.": ["log", "cache"],
+        "a.example.org.": ["log", "cache", "forward"],
+        "b.a.example.org.": ["log", "cache", "forward"],
+    }
+
+
+@pytest.mark.parametrize(("name", "is_forwarded"), [("a.", True), ("x.a.", True), ("b.a.", False), ("c.", False)])
+def test_what_except_leaves_out(name: str, *, is_forwarded: bool) -> None:
+    world = World(["forward a 192.0.2.53 {\n except b.a\n}"])
+    world.ask(1, bytes(query(name, A)), "udp")
+    assert len(world.setup.asked) == is_forwarded
+
+
+def test_the_closest_zone_of_several_blocks_has_a_name() -> None:
     def block(zone: str, upstream: str) -> Block:
         (config,) = configure(parse(f"{zone} {{\nforward . {upstream}\n}}\n"))
         return Block(zone, Chain(config.build(WaitingSetup(zones=(zone,)))))
 
     blocks = block(".", "192.0.2.53"), block("example.org.", "192.0.2.54"), block("b.example.org.", "192.0.2.55")
-    assert [(text(route.zone), set(map(text, route.others)), route.block) for route in routes_of(blocks)] == [
-        ("b.example.org.", set(), blocks[2]),
-        ("example.org.", {"b.example.org."}, blocks[1]),
-        (".", {"b.example.org.", "example.org."}, blocks[0]),
-    ]
+    found = Server("dns://:53", blocks)._routes  # noqa: SLF001 - what a server never tells
+    assert {text_of(zone): route.block for zone, route in found.items()} == dict(
+        zip((".", "example.org.", "b.example.org."), blocks, strict=True)
+    )
 
 
-def test_plain_questions_take_the_short_way_and_others_do_not() -> None:
-    world = World(["cache", "forward . 192.0.2.53"], is_short=True)
-    plain = bytes(query("a.", A, payload_bytes=1232))
-    cookie = plain[:-2] + b"\0\x0c\0\x0a\0\x08" + bytes(8)
-    for number, packet in enumerate((plain, query("b.", AAAA), query("c.", HINFO), query("d.", ANY), cookie)):
-        world.ask(number, bytes(packet), "udp")
-    world.ask(9, bytes(query("e.", A)), "tcp")
-    assert world.forwarded_count == 2
-    for _ in range(6):
-        world.reply(Reply())
-    assert len(world.answers) == 6
-    world.ask(10, plain, "udp")
-    assert world.forwarded_count == 2
-    assert len(world.setup.asked) == 5, "the same question waits for the first one's answer"
-
-
-@pytest.mark.parametrize(("stanza", "is_short"), [("cache 30", True), ("cache 30 {\n serve_stale\n}", False)])
-def test_a_question_whose_answer_has_expired_takes_the_short_way(stanza: str, *, is_short: bool) -> None:
-    """The chain decides where a stale answer may be sent."""
-    world = World([stanza, "forward . 192.0.2.53"], is_short=True)
-    for number in range(2):
+def test_the_same_question_waits_for_the_first_one() -> None:
+    world = World(["cache", "forward . 192.0.2.53"])
+    for number in range(3):
         world.ask(number, bytes(query("a.", A)), "udp")
-        world.reply(Reply())
-        world.setup.wait(31)
-    assert len(world.setup.asked) == 2
-    assert world.forwarded_count == (2 if is_short else 1)
-
-
-def test_a_defect_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    def defect(_: object) -> None:
-        raise RuntimeError("a defect")
-
-    world = World(["cache", FORWARDS[1]], is_short=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(Forwarding, "answer", defect)
-        for number in range(6):
-            world.ask(number, bytes(query("a.", A)), "udp")
-            with pytest.raises(RuntimeError):
-                world.reply(Reply())
-    world.ask(9, bytes(query("a.", A)), "udp")
+    assert len(world.setup.asked) == 1
     world.reply(Reply())
-    assert list(world.answers) == [9]
-    assert world.forwarded_count == 7
+    assert list(world.answers) == [0, 1, 2]
+
+
+def test_a_client_that_left_has_the_next_one_ask() -> None:
+    world = World(["cache", "forward . 192.0.2.53"])
+    for number in range(3):
+        world.ask(number, bytes(query("a.", A)), "udp")
+    world.waiting.pop(0).close()
+    world.reply(Reply())
+    assert len(world.setup.asked) == 2
+    world.reply(Reply())
+    assert list(world.answers) == [1, 2]
+
+
+def test_a_question_that_is_refused_before_it_is_asked_leaves_nothing() -> None:
+    world = World(["cache", "forward . 192.0.2.53"])
+    with unawaited():
+        world.server.respond(bytes(query("a.", A)), world.server.table.partition("udp", 6))
+    world.ask(1, bytes(query("a.", A)), "udp")
+    world.reply(Reply())
+    assert list(world.answers) == [1]

@@ -14,7 +14,7 @@ from kdns.dns.query import AA, AD, RA, RD, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.cache import plugin as cache
@@ -56,7 +56,7 @@ class Upstream(Plugin):
             return self.reply()
         address = RRset(asked.name, A, self.ttl_s, (bytes((192, 0, 2, self.value)),))
         made = compile_answer(evolve(asked, edns=None), Response(NOERROR, AA | RA | AD, (address,)), 65535, ".")
-        return Response(NOERROR, wire=made.wire(asked.packet))
+        return Response(NOERROR, body=Message(made.wire(asked.packet)))
 
 
 class World:

@@ -21,7 +21,7 @@ from kdns.dnsserver.chain import Block, Chain, Request, unhandled
 from kdns.dnsserver.config import ServerConfig
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.forward.plugin import Forward, build
-from kdns.upstream.upstream import SentQuery, Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
+from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
 
 Says: TypeAlias = Response | bytes | UpstreamError
@@ -54,14 +54,7 @@ class ScriptedUpstream:
     clients: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    async def exchange(
-        self, query: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
-    ) -> bytes:
-        if sent is not None:
-            if isinstance(sent.reply, bytes):
-                return sent.reply
-            assert sent.reply is not None
-            raise sent.reply
+    async def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> bytes:
         self.clients.append(client)
         self.asked.append((query, transport))
         await asyncio.sleep(0)
@@ -70,12 +63,6 @@ class ScriptedUpstream:
         if isinstance(result, UpstreamError):
             raise result
         return result if isinstance(result, bytes) else wire_of(query, result)
-
-    def send(
-        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
-    ) -> SentQuery | None:
-        del body, question_end, timeout_s, client, ended
-        return None
 
     def close(self) -> None:
         self.is_closed = True

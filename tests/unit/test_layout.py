@@ -132,7 +132,6 @@ DOORS = {
         "kdns.cluster",
         "kdns.controlplane",
         "kdns.dnsserver.answers.answer",
-        "kdns.dnsserver.forwarding",
         "kdns.dnsserver.io.workers.process",
         "kdns.plugins.cache.store",
         "kdns.proxy.plan",

@@ -33,8 +33,8 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
 from kdns.dns.wire import ANSWER, Record, cut, owner_of, records
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.order import AS_IS, MOVING
-from kdns.dnsserver.answers.response import Repeat, Response, Subject
+from kdns.dnsserver.answers.order import AS_IS, MOVING, Order
+from kdns.dnsserver.answers.response import NO_HEADER, Encoded, Message, Repeat, Response, Subject
 from kdns.tally import Tally
 from kdns.values import evolve
 
@@ -45,7 +45,7 @@ It fits the smallest IPv6 packet, so it is not fragmented (DNS flag day 2020). D
 client accepts, which amplifies a query with a forged source up to 70-fold.
 """
 OPTIONS_SHARE: Final = 4
-"""Options may take this part of an answer's maximum size: one of so many."""
+"""EDNS options get at most 1/4 of the size limit."""
 CACHED_KINDS: Final = 4096
 """Interned kinds of responses: equal kinds are one object in all answers."""
 
@@ -55,7 +55,10 @@ TTL_BYTES: Final = _TTL.size
 _NO_ID: Final = bytes(2)
 _NO_QUESTION: Final = bytes(2)
 _ONE_ANSWER: Final = b"\0\1"
-encode_head: Final = lru_cache(1024)(Struct("!HHHHH").pack)
+_HEADER: Final = Struct("!HHHHH")
+_OWN_RDATA_AT: Final = 12
+"""The position of the rdata in a record whose owner is a pointer."""
+encode_head: Final = lru_cache(1024)(_HEADER.pack)
 """Flags and the four counts of records in bytes."""
 _SETTABLE: Final = AA | TC | RA | AD
 _REPEATED: Final = OPCODE | RD | CD
@@ -177,15 +180,20 @@ def compile_answer(
     the orders that the addresses take; `once` makes a body for that one only. `now_s` is the time to which TTLs are
     counted down, on the clock of `Response.aged_from_s`.
     """
-    if response.order.rotate and response.wire[6:8] > _ONE_ANSWER and moving_of(response.wire) is None:
+    body, place = response.body, (block_zone, view)
+    if isinstance(body, Message) and body.shape is None and response.order.rotate and moving_of(body.wire) is None:
         response = from_wire(response)
-    if response.wire:
-        compiled = _compiled_wire
+        body = None
+    if isinstance(body, Encoded):
+        answer = _compiled_encoded(query, response, body, limit_bytes, place, turn, once=once)
+    elif body is not None:
+        answer = _compiled_message(query, response, body, place, turn, once=once)
+    elif response.order.mixes(response.answer):
+        answer = _compiled_mixed(query, response, limit_bytes, place, turn, once=once)
     else:
-        compiled = _compiled_mixed if response.order.mixes(response.answer) else _compiled
-    answer = compiled(query, response, limit_bytes, (block_zone, view), turn, once=once)
+        answer = _compiled(query, response, limit_bytes, place, turn, once=once)
     answer.tallies = response.tallies
-    if response.header != (0, 0):
+    if response.header is not NO_HEADER:
         (flags,) = unpack_from("!H", answer.head)
         to_set, to_clear = response.header
         answer.head = pack("!H", flags & ~to_clear | to_set) + answer.head[2:]
@@ -280,8 +288,11 @@ def _compiled(
 
 def is_rotated(response: Response) -> bool:
     """Returns whether an answer whose addresses change places may differ at the next use."""
-    if response.wire:
-        return response.wire[6:8] > _ONE_ANSWER
+    body = response.body
+    if isinstance(body, Encoded):
+        return body.are_addresses and len(body.answer) > 1
+    if body is not None:
+        return body.wire[6:8] > _ONE_ANSWER
     return sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
 
 
@@ -338,36 +349,74 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
     return [start + address for address in rdata]
 
 
-def _compiled_wire(
-    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
+def _compiled_encoded(
+    query: Query, response: Response, body: Encoded, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
+) -> Answer:
+    edns, end, records, additional = query.edns, query.question_end, body.answer, body.additional
+    opt = encode_opt(edns, 0, response.options) if edns else b""
+    flags = 0
+    room_bytes = limit_bytes - end - len(opt)
+    size_bytes = sum(map(len, records))
+    if size_bytes > room_bytes:
+        (records, _), additional, flags = fitting(records, room_bytes), (), TC
+    elif additional and size_bytes + sum(map(len, additional)) > room_bytes:
+        additional, _ = fitting(additional, room_bytes - size_bytes)
+    if body.are_addresses and len(records) > 1:
+        bodies = _in_turns(response.order, (query.name,), records, _OWN_RDATA_AT, (b"", opt), turn, once=once)
+    else:
+        bodies = (b"".join((*records, *additional, opt)),)
+    head = _head(query, response, len(records), 0, len(additional) + (edns is not None), flags)
+    return Answer(head, end, bodies, _kind(query, response, place, end + len(bodies[0])))
+
+
+def _compiled_message(
+    query: Query, response: Response, body: Message, place: tuple[str, str], turn: int, *, once: bool
 ) -> Answer:
     """Returns an upstream's bytes behind the client's own id and question; `with_room` has cut them."""
-    del limit_bytes
-    opt = encode_opt(query.edns, response.rcode >> 4, response.options) if query.edns else b""
-    wire, end = response.wire, query.question_end
-    flags, _, answers, authorities, additionals = unpack_from("!HHHHH", wire, 2)
+    edns, wire, shape, end = query.edns, body.wire, body.shape, query.question_end
+    opt = encode_opt(edns, response.rcode >> 4, response.options) if edns else b""
+    flags, _, answers, authorities, additionals = _HEADER.unpack_from(wire, 2)
     flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
-    head = encode_head(flags, 1, answers, authorities, additionals + bool(opt))
-    kind = _kind(query, response, place, len(wire) + len(opt))
-    moving = moving_of(wire) if response.order.rotate and wire[6:8] > _ONE_ANSWER else None
-    bodies = _wire_bodies(response, end, opt, moving, turn, once=once) if moving else (wire[end:] + opt,)
-    return Answer(head, end, bodies, kind)
+    head = encode_head(flags, 1, answers, authorities, additionals + (edns is not None))
+    bodies: tuple[bytes, ...] = (wire[end:] + opt,)
+    order = response.order
+    if answers > 1 and order.rotate:
+        if shape is not None:
+            texts = [wire[at : at + shape.step] for at in range(end, shape.stop, shape.step)]
+            bodies = _in_turns(order, (query.name,), texts, _OWN_RDATA_AT, (b"", opt), turn, once=once)
+        elif moving := moving_of(wire):
+            owners = [text_of(owner_of(wire, record)) for record in moving] if order.weights else ()
+            texts = [wire[record.owner_at : record.end] for record in moving]
+            around = wire[end : moving[0].owner_at], wire[moving[-1].end :] + opt
+            bodies = _in_turns(order, owners, texts, moving[0].rdata_at - moving[0].owner_at, around, turn, once=once)
+    return Answer(head, end, bodies, _kind(query, response, place, len(wire) + len(opt)))
 
 
-def _wire_bodies(
-    response: Response, end: int, opt: bytes, moving: Sequence[Record], turn: int, *, once: bool
+def _in_turns(
+    order: Order,
+    owners: Sequence[str],
+    records: Sequence[bytes],
+    rdata_at: int,
+    around: tuple[bytes, bytes],
+    turn: int,
+    *,
+    once: bool,
 ) -> tuple[bytes, ...]:
-    """Returns the bytes behind the question, in each order that its `moving` addresses take."""
-    wire, order = response.wire, response.order
-    rdata = [wire[record.rdata_at : record.end] for record in moving]
-    ranked = order.ranked(rdata)
-    owners = [text_of(owner_of(wire, record)) for record in moving] if order.weights else []
-    turns = order.turns([owners[place] for place in ranked] if owners else (), [rdata[place] for place in ranked], turn)
-    texts = [wire[moving[place].owner_at : moving[place].end] for place in ranked]
-    front, back = wire[end : moving[0].owner_at], wire[moving[-1].end :] + opt
-    used = turns[:1] if once else turns
-    made = {one: b"".join((front, *(texts[index] for index in one), back)) for one in set(used)}
-    return tuple(made[one] for one in used)
+    """Returns a body for each order that addresses of the same size take, between the bytes `around` them.
+
+    `owners` are those of each, or the one of all; only weights look at them.
+    """
+    front, back = around
+    if order.looks_at_addresses:
+        ranked = order.ranked([record[rdata_at:] for record in records])
+        records = [records[place] for place in ranked]
+        owners = [owners[place] for place in ranked] if len(owners) > 1 else owners
+    rdata = [record[rdata_at:] for record in records] if order.looks_at_addresses else records
+    turns = order.turns(owners, rdata, turn)
+    if once:
+        turns = turns[:1]
+    made = {one: b"".join([front, *map(records.__getitem__, one), back]) for one in dict.fromkeys(turns)}
+    return tuple([made[one] for one in turns])
 
 
 def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
@@ -380,10 +429,10 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     if options and sum(4 + len(data) for _, data in options) > limit_bytes // OPTIONS_SHARE:
         options = ()
         response = evolve(response, options=options)
-    wire = response.wire
-    if not wire:
+    body = response.body
+    if not isinstance(body, Message):
         return response
-    end = query.question_end
+    wire, end = body.wire, query.question_end
     question = query.packet[HEADER_BYTES:end]
     is_same = wire.startswith(question, HEADER_BYTES) or wire[HEADER_BYTES:end].lower() == question.lower()
     if wire[4:6] != b"\0\1" or not is_same:
@@ -391,7 +440,7 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
     room_bytes = limit_bytes
     if query.edns:
         room_bytes -= BARE_OPT_BYTES + (sum(4 + len(data) for _, data in options) if options else 0)
-    return response if len(wire) <= room_bytes else evolve(response, wire=cut(wire, room_bytes))
+    return response if len(wire) <= room_bytes else evolve(response, body=Message(cut(wire, room_bytes)))
 
 
 def _bodies(

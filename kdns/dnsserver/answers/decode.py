@@ -60,5 +60,5 @@ def with_records(response: Response, chosen: Iterable[Record]) -> Response:
         authority=authority,
         additional=additional,
         options=options,
-        wire=b"",
+        body=None,
     )

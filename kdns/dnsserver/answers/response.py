@@ -11,12 +11,13 @@ from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
+from kdns.dns.wire import Shape
 from kdns.dnsserver.answers.order import AS_IS, Order
 from kdns.tally import Tally
 from kdns.values import Value
 
 Subject: TypeAlias = Hashable
-"""Something that answers depend on; only the code that names it and the code that touches it know its meaning."""
+"""Opaque invalidation key of an answer."""
 
 EVERYTHING: Final[Subject] = "everything"
 """The subject of all answers: touching it drops all of them."""
@@ -63,6 +64,7 @@ PRIVATE: Final = Reuse(("private",), 0.0)
 
 
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+NO_HEADER: Final = (0, 0)
 
 
 class ZoneSoa:
@@ -114,20 +116,41 @@ class MessageSigner(Protocol):
         ...
 
 
+class Message(Value, frozen=True):
+    """An upstream's message without its OPT: sent as it is but for the id, flags and spelling of the query.
+
+    Another directive may take it apart (kdns.dnsserver.answers.decode). `shape` is known for most.
+    """
+
+    wire: bytes
+    shape: Shape | None = None
+
+
+class Encoded(Value, frozen=True):
+    """Records in bytes, compressed for one question.
+
+    The owner of each of `answer` is a pointer to the question; they rotate if `are_addresses`. Only a
+    Source makes them (kdns.dnsserver.chain): no directive in front of it could read them.
+    """
+
+    answer: tuple[bytes, ...]
+    additional: tuple[bytes, ...] = ()
+    are_addresses: bool = False
+
+
 class Response(Value, frozen=True):
     """A response to one query; immutable, `evolve` makes another one.
 
+    Its records are RRsets in three sections, or a `body` in their place; then `rcode` and `options` are the body's.
     `flags` are AA, RA, AD and TC (kdns.dns.query). `soa` is the authority section of a negative answer from a zone that
-    changes. `options` are written into the OPT, if the client sent one. `wire` is an upstream's own message without its
-    OPT, sent unchanged except for the id, the flags of the query and the spelling of the question; the sections are
-    empty then (kdns.dns.wire.from_wire), `rcode` and `options` are the message's. `aged_from_s` is the time from which
+    changes. `options` are written into the OPT, if the client sent one. `aged_from_s` is the time from which
     TTLs count down, on the clock of `expires_s`; None for TTLs that do not change. `tallies` count the uses of the
     answer. `header` are bits of the header that are set and cleared last. `error` is the reason for the failure, for
     logs. `metadata` are the metadata of the request, for directives that log it. `order` decides which address is
-    first. `plugin` is the directive that made it, for metrics. `zone` is the zone of the answer: the part of the
-    question's name that other names may end in a pointer to. `wildcard` is the owner of the wildcard from which the
-    answer was made, otherwise "". `more_messages` are further messages of a zone transfer (RFC 5936 §2.2), for streams
-    only. `signer` is applied to the bytes of all messages.
+    first. `plugin` is the directive that made it, for metrics. `zone` is the suffix of the question's name that other
+    names may compress to. `wildcard` is the owner of the wildcard from which the answer was made, otherwise "".
+    `more_messages` are further messages of a zone transfer (RFC 5936 §2.2), for streams only. `signer` is applied to
+    the bytes of all messages.
     """
 
     rcode: int = NOERROR
@@ -141,12 +164,17 @@ class Response(Value, frozen=True):
     zone: str = ""
     order: Order = AS_IS
     options: tuple[tuple[int, bytes], ...] = ()
-    wire: bytes = b""
+    body: Message | Encoded | None = None
     more_messages: Iterable[Response] = ()
     aged_from_s: float | None = None
     tallies: tuple[Tally, ...] = ()
-    header: tuple[int, int] = (0, 0)
+    header: tuple[int, int] = NO_HEADER
     error: str = ""
     metadata: Mapping[str, str] = NO_METADATA
     signer: MessageSigner | None = None
     wildcard: str = ""
+
+    @property
+    def wire(self) -> bytes:
+        """The upstream's message, b"" without one."""
+        return self.body.wire if isinstance(self.body, Message) else b""

@@ -12,7 +12,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from kdns.dns.names import skip_name
 from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES
 from kdns.dns.types import OPT, SOA
-from kdns.dns.wire import addresses, records
+from kdns.dns.wire import records, shape_of
 
 PATH: Final = "/dns-query"
 MEDIA_TYPE: Final = "application/dns-message"
@@ -26,8 +26,6 @@ _BASE64URL: Final = re.compile(rb"[A-Za-z0-9_-]+")
 _QUESTIONS_AT: Final = 4
 _ONE: Final = b"\0\1"
 # positions in a record whose owner is a pointer
-_TTL_AT: Final = 6
-_RDLENGTH_AT: Final = 10
 
 
 class HttpRequest(NamedTuple):
@@ -87,11 +85,9 @@ def max_age_s(wire: bytes) -> int:
     """
     try:
         if wire.startswith(_ONE, _QUESTIONS_AT):
-            places = addresses(wire, skip_name(wire, HEADER_BYTES) + 4)
-            if places:
-                return min(
-                    MAX_AGE_S, *[int.from_bytes(wire[place + _TTL_AT : place + _RDLENGTH_AT]) for place in places]
-                )
+            shape = shape_of(wire, skip_name(wire, HEADER_BYTES) + 4)
+            if shape:
+                return min(MAX_AGE_S, shape.ttl_s(wire))
         found = [record for record in records(wire) if record.rtype != OPT]
     except ValueError:
         return 0

@@ -12,8 +12,7 @@ from typing import Any, Final, Protocol
 from kdns import logs
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import Partition, packet_key
-from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server, discard
-from kdns.dnsserver.forwarding import Delivery, Forwarding
+from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
 
 log = logs.get(__name__)
@@ -46,18 +45,11 @@ class Answering:
     partition: Partition
     pending: Pending
 
-    def answer(
-        self,
-        packet: bytes,
-        client: Client,
-        received_s: float,
-        key: bytes | None = None,
-        delivery: Delivery | None = None,
-    ) -> PendingExchange:
+    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> PendingExchange:
         """Returns the response of the table or the server, and counts its time if nothing waits.
 
-        SERVFAIL if the server fails unexpectedly, and for a client without a free place. `key` is the packet's key in
-        the table if the caller has made it. `delivery` is that of Server.respond.
+        SERVFAIL if the server fails unexpectedly, and if a response waits for a client without a free place. `key` is
+        the packet's key in the table if the caller has made it.
         """
         if key is None:
             key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
@@ -66,28 +58,14 @@ class Answering:
             outcome: PendingExchange = Exchange(self.partition.wire(answer, packet))
         else:
             try:
-                outcome = self.server.respond(packet, self.partition, client, received_s, key, delivery)
+                outcome = self.server.respond(packet, self.partition, client, received_s, key)
             except Exception as failure:  # noqa: BLE001 - one query must not end the others
                 outcome = self.failed(failure, packet, client, received_s)
-            outcome = self._admitted(outcome, packet, client)
+            if not isinstance(outcome, Exchange) and not self.pending.take(client[0], packet):
+                with unawaited():  # no coroutine of the chain has started
+                    outcome = self.server.overloaded(packet, self.partition)
         self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
-
-    def forwarded(self, forwarding: Forwarding) -> PendingExchange:
-        """Returns the response to a question on its short way, see Server.forwarded; SERVFAIL as in `answer`."""
-        packet, _, _, client, received_s, _ = forwarding.arrival
-        try:
-            outcome = self.server.forwarded(forwarding)
-        except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            return self.failed(failure, packet, client, received_s)
-        return self._admitted(outcome, packet, client)
-
-    def _admitted(self, outcome: PendingExchange, packet: bytes, client: Client) -> PendingExchange:
-        """Counts a query whose response waits; SERVFAIL if the client has its share."""
-        if isinstance(outcome, Exchange) or self.pending.take(client[0], packet):
-            return outcome
-        discard(outcome)
-        return self.server.overloaded(packet, self.partition)
 
     async def completed(
         self, outcome: Coroutine[Any, Any, Exchange], packet: bytes, client: Client, received_s: float

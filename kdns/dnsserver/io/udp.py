@@ -10,10 +10,9 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from operator import call
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from kdns.dnsserver.blocks import LATER, SILENCE, Exchange, Server
-from kdns.dnsserver.forwarding import Forwarding
+from kdns.dnsserver.blocks import SILENCE, Exchange, Server
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.reader import UdpReader
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
@@ -85,17 +84,6 @@ class PendingQuery:
                 future.add_done_callback(self.step)
 
 
-class LookedAt(NamedTuple):
-    """A listener that shows a forwarded question."""
-
-    listener: UdpListener
-    look: Look
-
-    def forwarded(self, forwarding: Forwarding) -> None:
-        """See Delivery."""
-        self.listener.forwarded(forwarding, self.look)
-
-
 class UdpListener(UdpReader):
     """One UDP socket and the server behind it."""
 
@@ -113,7 +101,6 @@ class UdpListener(UdpReader):
         self._misses = misses
         self._answering = Answering(server, requests, partition, misses.memory)
         self._waiting: set[PendingQuery] = set()
-        self._forwarded = 0
         self._drained: asyncio.Future[None] | None = None
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
@@ -146,26 +133,11 @@ class UdpListener(UdpReader):
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float, look: Look | None = None) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
-        outcome = self._answering.answer(packet, client, received_s, key, LookedAt(self, look) if look else self)
-        if outcome is LATER:
-            self._forwarded += 1
-        elif isinstance(outcome, Exchange):
-            self._send(outcome, client)
-            if look:
-                look(packet, client[0], outcome.wire)
-        else:
-            self._wait(PendingQuery(self, outcome, packet, client, received_s, look))
-
-    def forwarded(self, forwarding: Forwarding, look: Look | None = None) -> None:
-        """See Delivery."""
-        self._forwarded -= 1
-        packet, _, _, client, received_s, _ = forwarding.arrival
-        outcome = self._answering.forwarded(forwarding)
+        outcome = self._answering.answer(packet, client, received_s, key)
         if isinstance(outcome, Exchange):
             self._send(outcome, client)
             if look:
                 look(packet, client[0], outcome.wire)
-            self._check_drained()
         else:
             self._wait(PendingQuery(self, outcome, packet, client, received_s, look))
 
@@ -188,7 +160,7 @@ class UdpListener(UdpReader):
         self._check_drained()
 
     def _check_drained(self) -> None:
-        if self._drained is not None and not (self._waiting or self._forwarded or self._drained.done()):
+        if self._drained is not None and not (self._waiting or self._drained.done()):
             self._drained.set_result(None)
 
     def _send(self, exchange: Exchange, client: Any) -> None:
@@ -205,7 +177,7 @@ class UdpListener(UdpReader):
         """Answers the waiting queries, then closes the socket."""
         self.end()
         self._misses.drain()
-        if self._waiting or self._forwarded:
+        if self._waiting:
             self._drained = self._loop.create_future()
             await asyncio.wait((self._drained,), timeout=CLOSE_S)
         self.socket.close()

@@ -6,7 +6,7 @@ Differs: the TTL of a denial is the smaller one of the SOA's TTL and its MINIMUM
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -16,9 +16,9 @@ from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.rdata import NamesAt
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import ANY, CNAME, IN, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
-from kdns.dns.wire import ANSWER, AUTHORITY, Record, addresses, records
-from kdns.dnsserver.answers.response import PRIVATE, Response
+from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
+from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
+from kdns.dnsserver.answers.response import PRIVATE, Message, Response
 from kdns.values import Value, evolve
 
 MAX_CNAMES: Final = 32
@@ -30,8 +30,9 @@ FLAGS_AT: Final = 2
 _PARSED: Final = frozenset((CNAME, SOA, OPT, RRSIG))
 """Types whose records are parsed: the kind of a message with them depends on more than its types."""
 _TYPE_AT: Final = 3
-_TTL_AT: Final = 6
-"""The positions of a type below 256 and of the TTL in a record whose owner is a pointer."""
+"""The position of a type below 256 in a record whose owner is a pointer."""
+_TC: Final = TC >> 8
+_ANSWERING: Final = frozenset((NOERROR, NXDOMAIN))
 _TIMES: Final = Struct("!II")
 _TIMES_AT: Final = 8
 _HALF: Final = 1 << 31
@@ -79,22 +80,24 @@ class Fact(NamedTuple):
     rdata: Labels | tuple[int, int] | int | None = None
 
 
-def contents(query: Query, response: Response, unix_s: float) -> Contents:
-    """Returns the kind and TTL of a reply at this time in Unix seconds; ValueError if the bytes are not a DNS message.
+def contents(query: Query, response: Response, unix_s: Callable[[], float]) -> Contents:
+    """Returns the kind and TTL of a reply at a time in Unix seconds; ValueError if the bytes are not a DNS message.
 
     A reply with a signature that has expired, or does not count yet, is OTHER: a validator would refuse it.
     """
-    if not response.wire:
+    body = response.body
+    if not isinstance(body, Message):
         return _contents(query, response.rcode, response.flags, list(_of_records(response)), unix_s)
-    wire = response.wire
+    wire, shape = body.wire, body.shape
     rcode = response.rcode & ~15 | wire[3] & 15
-    is_complete = not (rcode or wire[2] & TC >> 8)
-    plain = addresses(wire, query.question_end)
-    if plain and is_complete and query.qclass == IN and wire[plain.start + _TYPE_AT] == query.qtype:
-        places = range(plain.start + _TTL_AT, plain.stop, plain.step)
-        return Contents(AnswerKind.SUCCESS, least_ttl(wire, places), True, places)
+    is_complete = not wire[2] & _TC
+    if shape and is_complete:
+        if not shape.step and rcode in _ANSWERING:
+            return Contents(AnswerKind.DENIAL, shape.ttl_s(wire), is_valid=True, ttls_at=shape.ttls_at)
+        if shape.step and not rcode and wire[query.question_end + _TYPE_AT] == query.qtype:
+            return Contents(AnswerKind.SUCCESS, shape.ttl_s(wire), is_valid=True, ttls_at=shape.ttls_at)
     found = records(wire)
-    kind = _answered(query, wire, found) if is_complete else None
+    kind = _answered(query, wire, found) if is_complete and not rcode else None
     if kind is None:
         (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
         kind = _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)
@@ -119,9 +122,9 @@ def _answered(query: Query, packet: bytes, found: Iterable[Record]) -> Contents 
     return Contents(AnswerKind.SUCCESS, least, is_valid=True) if is_answered else None
 
 
-def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: float) -> Contents:
+def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: Callable[[], float]) -> Contents:
     ttl_s = min((fact.ttl for fact in facts), default=0)
-    if flags & TC or any(fact.rtype == RRSIG and not _counts(fact, unix_s) for fact in facts):
+    if flags & TC or any(fact.rtype == RRSIG and not _counts(fact, unix_s()) for fact in facts):
         return OTHER
     if rcode in {SERVFAIL, NOTIMP}:
         return Contents(AnswerKind.FAILURE)
@@ -217,18 +220,14 @@ def _folded(labels: Labels) -> Labels:
 
 def without_flags(response: Response, flags: int) -> Response:
     """Returns the same response without these flags of its header."""
-    if not response.wire:
+    body = response.body
+    if not isinstance(body, Message):
         return evolve(response, flags=response.flags & ~flags) if response.flags & flags else response
-    wire = wire_without_flags(response.wire, flags)
-    return response if wire is response.wire else evolve(response, wire=wire)
-
-
-def wire_without_flags(wire: bytes, flags: int) -> bytes:
-    """Returns the same message without these flags of its header."""
-    found = wire[FLAGS_AT] << 8 | wire[FLAGS_AT + 1]
+    found = body.wire[FLAGS_AT] << 8 | body.wire[FLAGS_AT + 1]
     if not found & flags:
-        return wire
-    return wire[:FLAGS_AT] + FLAGS.pack(found & ~flags) + wire[FLAGS_AT + FLAGS.size :]
+        return response
+    wire = b"".join((body.wire[:FLAGS_AT], FLAGS.pack(found & ~flags), body.wire[FLAGS_AT + FLAGS.size :]))
+    return evolve(response, body=evolve(body, wire=wire))
 
 
 def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Response:
@@ -236,9 +235,10 @@ def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Resp
 
     `places` are the positions of its message's TTLs, if they are known.
     """
-    if response.wire:
-        wire = wire_with_ttl(response.wire, ttl_s, places or ttls_at(records(response.wire)))
-        return response if wire is response.wire else evolve(response, wire=wire)
+    body = response.body
+    if isinstance(body, Message):
+        wire = wire_with_ttl(body.wire, ttl_s, places or ttls_at(records(body.wire)))
+        return response if wire is body.wire else evolve(response, body=evolve(body, wire=wire))
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
@@ -248,23 +248,12 @@ def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Resp
 def wire_with_ttl(wire: bytes, ttl_s: int, places: Sequence[int]) -> bytes:
     """Returns the same message with this TTL at all of these positions."""
     ttl = TTL_BYTES.pack(ttl_s)
-    if len(places) == 1:
-        (place,) = places
-        return b"".join((wire[:place], ttl, wire[place + TTL_BYTES.size :]))
     changed = bytearray()
     for place in places:
         if not wire.startswith(ttl, place):
             changed = changed or bytearray(wire)
             changed[place : place + TTL_BYTES.size] = ttl
     return bytes(changed) if changed else wire
-
-
-def least_ttl(wire: bytes, places: Sequence[int]) -> int:
-    """Returns the smallest of the TTLs at these positions."""
-    if len(places) == 1:
-        (place,) = places
-        return int.from_bytes(wire[place : place + TTL_BYTES.size])
-    return int.from_bytes(min([wire[place : place + TTL_BYTES.size] for place in places]))
 
 
 def capped(response: Response, success_s: int, denial_s: int) -> Response:

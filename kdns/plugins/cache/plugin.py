@@ -17,18 +17,17 @@ neither kept nor given to those who wait; CoreDNS gives it to all clients.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import ceil
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from kdns.dns.names import Labels, ZoneSet, labels_of
+from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, stale_mark
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Repeat, Response, Reuse
-from kdns.dnsserver.chain import NO_EFFECT, Effect, Plugin, Reply, Request, Sees, Serve, awaited, is_end
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Message, Repeat, Response, Reuse
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source, awaited, is_end
 from kdns.dnsserver.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
-from kdns.dnsserver.forwarding import Kept
 from kdns.plugins.cache.config import (
     OPTIONS,
     STALE_TTL_S,
@@ -43,13 +42,10 @@ from kdns.plugins.cache.kinds import (
     Contents,
     capped,
     contents,
-    least_ttl,
-    wire_with_ttl,
-    wire_without_flags,
     with_ttl,
     without_flags,
 )
-from kdns.plugins.cache.store import Item, Store, key_of, question_key, recursive_key
+from kdns.plugins.cache.store import Item, Store, question_key, recursive_key
 from kdns.tally import Tally
 from kdns.values import Value, evolve
 
@@ -97,85 +93,35 @@ class FetchResult(Value, frozen=True):
     contents: Contents = OTHER
     item: Item | None = None
 
+    @property
+    def is_private(self) -> bool:
+        """Whether the reply is for one client only, so that others have to ask for themselves."""
+        return self.reply is not None and self.reply.reuse is PRIVATE
 
-AGAIN: Final = FetchResult(None)
-"""The client whose query was forwarded disconnected without a reply."""
-ALONE: Final = FetchResult(None)
-"""The reply is for one client only, so each waiting client sends its own query."""
-TOO_MANY: Final = FetchResult(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
 
-InFlightKey: TypeAlias = tuple[bytes, bool]
+CROWDED: Final = FetchResult(Response(SERVFAIL, plugin=NAME, error=f"{MAX_WAITERS} queries wait for this answer"))
+
+FlightKey: TypeAlias = tuple[bytes, bool]
 """The key of a question, and whether it is asked over a stream."""
-InFlightByKey: TypeAlias = dict[InFlightKey, list[Future[FetchResult]]]
-"""The clients that wait for the answer to a question in flight."""
 Made = TypeVar("Made")
 
 
-_MESSAGE: Final = Response(plugin=NAME)
+class Flight:
+    """A question in flight. The first client asks; those who ask the same meanwhile wait for the outcome."""
 
+    __slots__ = ("waiters",)
 
-class InFlight:
-    """A question in flight, held by its first client; the `waiters` sent the same question meanwhile.
+    def __init__(self) -> None:
+        self.waiters: list[Future[FetchResult | None]] = []
 
-    It ends when its holder drops it or is cancelled, also a coroutine that was closed before it began.
-    All waiters then get its `outcome`.
-    """
+    def join(self, future: Future[FetchResult | None]) -> Future[FetchResult | None]:
+        self.waiters.append(future)
+        return future
 
-    __slots__ = ("_flights", "_key", "_waiters", "outcome")
-
-    def __init__(self, flights: InFlightByKey, key: InFlightKey, waiters: list[Future[FetchResult]]) -> None:
-        self._flights = flights
-        self._key = key
-        self._waiters = waiters
-        self.outcome = AGAIN
-        flights[key] = self._waiters
-
-    def __del__(self) -> None:
-        del self._flights[self._key]
-        for waiter in self._waiters:
-            _give(waiter, _for_all_who_wait(self.outcome))
-
-
-class Reserved:
-    """The place of a question on its short way; see kdns.dnsserver.forwarding.Place."""
-
-    __slots__ = ("_cache", "_counts", "_key", "_waiters")
-
-    def __init__(self, cache: Cache, key: bytes, counts: Counts) -> None:
-        self._cache, self._key, self._counts = cache, key, counts
-        self._waiters = cache.flights[key, False] = []
-
-    def keep(self, message: bytes, records_at: int, ttls_at: Sequence[int], plugin: str) -> Kept:
-        """See Place."""
-        cache, key, counts = self._cache, self._key, self._counts
-        del cache.flights[key, False]
-        ttl_s = cache.config.success.clamped(least_ttl(message, ttls_at))
-        message = wire_with_ttl(message, ttl_s, ttls_at)
-        item = cache.put(key, counts, AnswerKind.SUCCESS, cache.of_message(message), ttl_s) if ttl_s else None
-        if cache.config.prefetch is not None:
-            item = None  # it has to see the uses of an item from the first one on
-        if self._waiters:
-            found = Contents(AnswerKind.SUCCESS, ttl_s, is_valid=True, ttls_at=ttls_at)
-            outcome = FetchResult(Response(wire=message, plugin=plugin), found, item)
-            for waiter in self._waiters:
-                _give(waiter, outcome)
-        tallies = counts.requests, counts.misses
-        if item is None:
-            return Kept._make((message[records_at:], tallies, (), None, None))
-        later = counts.requests, counts.hits[item.kind], item.uses
-        reuse = item.reuse(item.end_s)
-        return Kept._make((message[records_at:], tallies, later, reuse, item.response.aged_from_s))
-
-    def leave(self) -> Callable[[], None]:
-        """See Place."""
-        self._cache.flights.pop((self._key, False), None)
-        self._cache.left[self._key, False] = self._waiters
-        return self._ask_again
-
-    def _ask_again(self) -> None:
-        """Has those ask again who still wait, since the chain did not ask."""
-        for waiter in self._cache.left.pop((self._key, False), ()):
-            _give(waiter, AGAIN)
+    def finish(self, outcome: FetchResult | None) -> None:
+        """Gives everybody the outcome; None if the first client left, so the next one has to ask."""
+        for waiter in self.waiters:
+            _give(waiter, outcome)
 
 
 class Needs(Answers, Clock, Metrics, Tasks, Protocol):
@@ -205,10 +151,8 @@ class Cache(Plugin):
         self._counts: dict[tuple[str, str], Counts] = {}
         self.success = Store(config.success.capacity)
         self.denial = Store(config.denial.capacity)
-        self.flights: InFlightByKey = {}
-        self.left: InFlightByKey = {}
-        """The clients that wait for a question which has left its short way, until the chain asks it."""
-        self._refreshes: dict[bytes, list[Future[FetchResult]]] = {}
+        self.flights: dict[FlightKey, Flight] = {}
+        self._refreshes: dict[bytes, Flight] = {}
         self._is_stopped = False
         self._stale = config.stale if config.stale and config.stale.max_age_s else None
         self._families = {
@@ -224,11 +168,12 @@ class Cache(Plugin):
             return next(request)
         if request.is_dry_run:
             return self._dry_run(request, next)
-        server, view = request.server, request.view
-        counts = self._counts.get((server, view)) or self._new_counts(server, view)
-        question = Question(request, next, question_key(query), counts)
-        if request.begun is not None:  # it was a miss when it took its short way
-            return self._fetch(question, _reply_for_miss)
+        return self._serve(next, request)
+
+    def _serve(self, later: Serve, request: Request) -> Reply | Awaitable[Reply]:
+        query = request.query
+        counts = self._counts_of(request.server, request.view)
+        question = Question(request, later, question_key(query), counts)
         item = self.pick(question.key, request.received_s)
         if item is None and not query.flags & RD:
             item = self.pick(recursive_key(question.key), request.received_s)
@@ -252,30 +197,26 @@ class Cache(Plugin):
         response = _for_client(item.response, request.query, ())
         if request.received_s < item.end_s or self._stale is None:
             return response
-        return with_ttl(response, self._stale.ttl_s or STALE_TTL_S)._replace(aged_from_s=None)
+        return evolve(with_ttl(response, self._stale.ttl_s or STALE_TTL_S), aged_from_s=None)
 
-    def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
-        """See Plugin: it keeps none of these answers, but may have one of a later directive for the same question."""
-        if ttl_s > min(self.config.success.max_ttl_s, self.config.denial.max_ttl_s):
+    def plain_zones(self) -> Iterable[Labels]:
+        return self._zones
+
+    def linked(self, zone: Labels, later: Serve) -> Serve:
+        del zone
+        return partial(self._serve, later)
+
+    def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
+        """Replies that name their subjects are not kept; but an item of a name that fell through before comes first."""
+        del zone
+        if later is None or later.ttl_s > min(self.config.success.max_ttl_s, self.config.denial.max_ttl_s):
             return None
-        if self._zones.closest(zone) is None:
-            return None if self._zones.overlaps(zone) else NO_EFFECT
-        counts = self._counts.get((server, "")) or self._new_counts(server, "")
-        return Effect((counts.requests, counts.misses), self._has_item)
+        counts = self._counts_of(server, "")
+        is_answered = self._has_item if later.falls_through else None
+        return evolve(later, tallies=(*later.tallies, counts.requests, counts.misses), is_answered=is_answered)
 
-    def own_zones(self, zone: Labels) -> Iterable[Labels] | None:
-        """See Plugin: it has questions on their short way asked with AD, and keeps their answers."""
-        return None if self._zones.closest(zone) is None else map(labels_of, self.config.disabled_success)
-
-    def reserve(self, question: bytes, flags: int, server: str, *, do: bool) -> Reserved | None:
-        """See kdns.dnsserver.forwarding.Keeper."""
-        key = key_of(question, flags, do=do)
-        if self.pick(key, self._setup.now_s()) or (key, False) in self.flights:
-            return None
-        return Reserved(self, key, self._counts.get((server, "")) or self._new_counts(server, ""))
-
-    def _has_item(self, question: bytes, flags: int, do: bool) -> bool:
-        key = key_of(question, flags, do=do)
+    def _has_item(self, request: Request) -> bool:
+        key = question_key(request.query)
         return self.success.get(key) is not None or self.denial.get(key) is not None
 
     def pick(self, key: bytes, now_s: float) -> Item | None:
@@ -333,14 +274,13 @@ class Cache(Plugin):
 
     async def _verified(self, item: Item, question: Question, stale: StaleConfig) -> Reply:
         if self._refresh(item, question) or item.key in self._refreshes:
-            future: Future[FetchResult] = self._setup.future()
-            self._refreshes[item.key].append(future)
+            future = self._refreshes[item.key].join(self._setup.future())
             if stale.timeout_s:
-                self._setup.call_later(stale.timeout_s, partial(_give, future, AGAIN))
+                self._setup.call_later(stale.timeout_s, partial(_give, future, None))
             outcome = await future
-            if outcome is ALONE:
+            if outcome is not None and outcome.is_private:
                 outcome = await self._own(question)
-            if self._is_refreshed(item, outcome):
+            if outcome is not None and self._is_refreshed(item, outcome):
                 counts = question.counts
                 return _reply_for_client(
                     outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind])
@@ -356,43 +296,45 @@ class Cache(Plugin):
         """
         request, later, key = question.request, question.later, question.key
         flight_key = key, request.transport != "udp"
-        waiters = self.flights.get(flight_key)
-        if waiters is not None:
-            if len(waiters) >= MAX_WAITERS:
-                return made(TOO_MANY, question)
-            future: Future[FetchResult] = self._setup.future()
-            waiters.append(future)
-            return self._wait(future, question, made)
+        flight = self.flights.get(flight_key)
+        if flight is not None:
+            if len(flight.waiters) >= MAX_WAITERS:
+                return made(CROWDED, question)
+            return self._wait(flight.join(self._setup.future()), question, made)
         reply = later(_for_all(request))
-        waiters = self.left.pop(flight_key, [])
         if reply is None or isinstance(reply, Response):
-            outcome = self._store_reply(question, reply)
-            for waiter in waiters:
-                _give(waiter, _for_all_who_wait(outcome))
-            return made(outcome, question)
-        return self._await_reply(InFlight(self.flights, flight_key, waiters), reply, question, made)
+            return made(self._store_reply(question, reply), question)
+        return self._lead(flight_key, reply, question, made)
 
-    async def _await_reply(
+    async def _lead(
         self,
-        flight: InFlight,
+        key: FlightKey,
         reply: Awaitable[Reply],
         question: Question,
         made: Callable[[FetchResult, Question], Made],
     ) -> Made:
+        flight = Flight()
+        self.flights.setdefault(key, flight)  # here, not in _fetch: a coroutine that never starts leaves nothing
+        outcome: FetchResult | None = None
         try:
-            flight.outcome = outcome = self._store_reply(question, await reply)
-        finally:
-            del flight
+            outcome = self._store_reply(question, await reply)
+        finally:  # also for a client that left: the coroutine is closed
+            if self.flights.get(key) is flight:
+                del self.flights[key]
+            flight.finish(outcome)
         return made(outcome, question)
 
     async def _wait(
-        self, future: Future[FetchResult], question: Question, made: Callable[[FetchResult, Question], Made]
+        self,
+        future: Future[FetchResult | None],
+        question: Question,
+        made: Callable[[FetchResult, Question], Made],
     ) -> Made:
         outcome = await future
-        if outcome is AGAIN:
+        if outcome is None:
             again = self._fetch(question, _identity)
             outcome = again if isinstance(again, FetchResult) else await again
-        elif outcome is ALONE:
+        elif outcome.is_private:
             outcome = await self._own(question)
         return made(outcome, question)
 
@@ -409,31 +351,30 @@ class Cache(Plugin):
         item.next_refresh_s = request.received_s + REFRESH_GAP_S
         if item.key in self._refreshes or len(self._refreshes) >= MAX_REFRESHES or self._is_stopped:
             return False
-        self._refreshes[item.key] = []
+        self._refreshes[item.key] = Flight()
         over_tcp = evolve(question, request=evolve(request, transport="tcp"))
         self._setup.spawn(partial(self._refreshing, item, over_tcp))
         return True
 
     async def _refreshing(self, item: Item, question: Question) -> None:
-        outcome = AGAIN
+        outcome: FetchResult | None = None
         try:
             fetched = self._fetch(question, _identity)
             outcome = fetched if isinstance(fetched, FetchResult) else await fetched
             if outcome.reply and outcome.reply.reuse is not NEVER and self._is_refreshed(item, outcome):
                 self._drop(item)  # a later directive answers for the name now, and nothing replaces the item
         finally:
-            if self._stale and not self._is_refreshed(item, outcome):
+            if self._stale and not (outcome and self._is_refreshed(item, outcome)):
                 item.next_refresh_s = self._next_attempt_s(item, self._stale)
-            for future in self._refreshes.pop(item.key, ()):
-                _give(future, _for_all_who_wait(outcome))
+            if flight := self._refreshes.pop(item.key, None):
+                flight.finish(outcome)
 
     def _stop(self) -> None:
         """Stops refreshing: waiting clients get the stale answer."""
         self._is_stopped = True
         while self._refreshes:
-            _, futures = self._refreshes.popitem()
-            for future in futures:
-                _give(future, AGAIN)
+            _, flight = self._refreshes.popitem()
+            flight.finish(None)
 
     def _next_attempt_s(self, item: Item, stale: StaleConfig) -> float:
         if stale.recheck_s:
@@ -459,13 +400,12 @@ class Cache(Plugin):
             reply = capped(reply, self.config.success.max_ttl_s, self.config.denial.max_ttl_s)
             return FetchResult(reply, Contents(AnswerKind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
-        end, wire = query.question_end, reply.wire
-        own = query.packet[HEADER_BYTES:end]
-        if wire and not wire.startswith(own, HEADER_BYTES) and wire[HEADER_BYTES:end].lower() != own.lower():
-            question.counts.drops.count += 1  # it is about another question
+        body = reply.body
+        if isinstance(body, Message) and not _is_about(body.wire, query):
+            question.counts.drops.count += 1
             return FetchResult(reply)
         try:
-            found = contents(query, reply, self._setup.unix_s())
+            found = contents(query, reply, self._setup.unix_s)
         except ValueError:
             return FetchResult(reply)
         if found.kind is AnswerKind.OTHER:
@@ -477,41 +417,38 @@ class Cache(Plugin):
         disabled = self._disabled.get(found.kind)
         if not ttl_s or (disabled is not None and query.labels in disabled):
             return FetchResult(reply, found)
+        now_s = self._setup.now_s()
+        without_aa = without_flags(reply, AA)
         response = Response(
             reply.rcode,
-            reply.flags & ~AA,
+            without_aa.flags,
             reply.answer,
             reply.authority,
             reply.additional,
             plugin=NAME,
             options=tuple(option for option in reply.options if option[0] == EXTENDED_ERROR) if reply.options else (),
-            wire=wire_without_flags(reply.wire, AA) if reply.wire else b"",
+            body=without_aa.body,
             header=reply.header,
-            aged_from_s=self._aged_from_s(),
+            aged_from_s=None if config.keep_ttl else now_s,
         )
-        item = self.put(question.key, question.counts, found.kind, response, ttl_s)
-        is_repeated = item is not None and reply.wire and reply.options == item.response.options
+        item = self.put(question.key, question.counts, found.kind, response, ttl_s, now_s)
         # `prefetch` has to see the uses of an item from the first one on
-        return FetchResult(reply, found, item if is_repeated and config.prefetch is None else None)
+        is_repeated = item is not None and config.prefetch is None and isinstance(body, Message)
+        is_repeated = is_repeated and reply.options == response.options
+        return FetchResult(reply, found, item if is_repeated else None)
 
     def _drop(self, item: Item) -> None:
         self.success.remove(item.key)
         self.denial.remove(item.key)
         self._setup.forget((item.key,))
 
-    def of_message(self, message: bytes) -> Response:
-        """Returns what is kept of a message of addresses."""
-        return evolve(_MESSAGE, wire=wire_without_flags(message, AA), aged_from_s=self._aged_from_s())
-
-    def _aged_from_s(self) -> float | None:
-        return None if self.config.keep_ttl else self._setup.now_s()
-
-    def put(self, key: bytes, counts: Counts, kind: AnswerKind, response: Response, ttl_s: float) -> Item | None:
+    def put(
+        self, key: bytes, counts: Counts, kind: AnswerKind, response: Response, ttl_s: float, now_s: float
+    ) -> Item | None:
         """Returns the item of a response; None if another item stays.
 
         A failure replaces no other item; with `prefer_positive` a denial replaces no records.
         """
-        now_s = self._setup.now_s()
         old = self.pick(key, now_s)
         if old is not None and kind is AnswerKind.FAILURE and old.kind is not AnswerKind.FAILURE:
             return None
@@ -548,6 +485,12 @@ class Cache(Plugin):
 
     # Metrics
 
+    def _counts_of(self, server: str, view: str) -> Counts:
+        counts = self._counts.get((server, view))
+        if counts is None:
+            counts = self._counts[server, view] = self._new_counts(server, view)
+        return counts
+
     def _new_counts(self, server: str, view: str) -> Counts:
         zones = self._zones_label
         families = self._families
@@ -558,9 +501,7 @@ class Cache(Plugin):
         requests, misses, stale, prefetches, drops = plain
         hits = {kind: families["hits"].tally(server, name, zones, view) for kind, name in _TYPES.items()}
         evictions = {kind: families["evictions"].tally(server, name, zones, view) for kind, name in _TYPES.items()}
-        counts = Counts(requests, misses, hits, stale, prefetches, drops, evictions)
-        self._counts[server, view] = counts
-        return counts
+        return Counts(requests, misses, hits, stale, prefetches, drops, evictions)
 
     def _entries(self) -> Iterable[Sample]:
         for server, view in self._counts:
@@ -606,21 +547,22 @@ def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) ->
 
 def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse | None = None) -> Response:
     """Returns the response with the client's spelling, and AD if the query sets AD or DO (RFC 6840 §5.8)."""
-    wire, end = response.wire, query.question_end
-    if not wire:
-        response = response if query.flags & AD or query.do else without_flags(response, AD)
-    else:
+    if not (query.flags & AD or query.do):
+        response = without_flags(response, AD)
+    body, end = response.body, query.question_end
+    if isinstance(body, Message):
         question = query.packet[HEADER_BYTES:end]
-        if not wire.startswith(question, HEADER_BYTES):
-            wire = wire[:HEADER_BYTES] + question + wire[end:]
-        if wire[3] & AD and not (query.flags & AD or query.do):
-            wire = wire[:3] + bytes((wire[3] & ~AD,)) + wire[4:]
-    return evolve(response, wire=wire, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
+        if not body.wire.startswith(question, HEADER_BYTES):
+            body = evolve(body, wire=b"".join((body.wire[:HEADER_BYTES], question, body.wire[end:])))
+    return evolve(response, body=body, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
 
 
-def _for_all_who_wait(outcome: FetchResult) -> FetchResult:
-    """Returns the outcome for the clients that wait for another client's query."""
-    return ALONE if outcome.reply and outcome.reply.reuse is PRIVATE else outcome
+def _is_about(wire: bytes, query: Query) -> bool:
+    """Whether a message has the question of a query, in any spelling."""
+    question = query.packet[HEADER_BYTES : query.question_end]
+    return (
+        wire.startswith(question, HEADER_BYTES) or wire[HEADER_BYTES : query.question_end].lower() == question.lower()
+    )
 
 
 def _for_all(request: Request) -> Request:
@@ -641,7 +583,7 @@ def _for_all(request: Request) -> Request:
     return evolve(request, query=evolve(query, packet=packet, flags=query.flags | AD))
 
 
-def _give(future: Future[FetchResult], outcome: FetchResult) -> None:
+def _give(future: Future[FetchResult | None], outcome: FetchResult | None) -> None:
     """Gives a waiting client an outcome, if it still waits."""
     if not future.done():
         future.set_result(outcome)

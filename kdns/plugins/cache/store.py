@@ -36,11 +36,6 @@ def question_key(query: Query) -> bytes:
     return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + _FLAGS[flags]
 
 
-def key_of(question: bytes, flags: int, *, do: bool) -> bytes:
-    """Returns the same for a folded question in bytes, the flags of its query, and DNSSEC OK."""
-    return question + _FLAGS[(flags & (RD | CD)) >> 4 | do << 1]
-
-
 def recursive_key(key: bytes) -> bytes:
     """Returns the key of the same question with RD: its answer answers the question without, too (RFC 1034 §4.3.1)."""
     return key[:-1] + _FLAGS[key[-1] | RD >> 4]

@@ -16,10 +16,11 @@ from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.dns.rdata import ADDRESS_BYTES, LAYOUTS, NamesAt, check_rdata
 from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, IN, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
-from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, addresses, records, without_opt
+from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, shape_of, without_opt
 from kdns.dnsserver.answers.decode import with_records
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.chain import MAX_CNAMES
+from kdns.upstream.message import response_to
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
 CHECKED: Final = frozenset((A, AAAA, *LAYOUTS))
@@ -41,15 +42,17 @@ _UPPER_RCODE_AT: Final = 5
 def checked(wire: bytes, query: Query, plugin: str) -> Response:
     """Returns the response of an upstream's message, without records that do not belong to the question.
 
-    If all of them belong to it, the bytes are unchanged except for the OPT. ValueError if the bytes are not a DNS
-    message, and for invalid rdata, which another directive would report as an internal error.
+    It has the id and the spelling of the query. If all records belong to the question, the other bytes are unchanged
+    except for the OPT. ValueError if the bytes are not a DNS message, and for invalid rdata, which another directive
+    would report as an internal error.
     """
-    if query.qclass == IN and (plain := addresses(wire, query.question_end)):
-        upper_rcode = 0
-        if plain.stop < len(wire):
-            upper_rcode = wire[plain.stop + _UPPER_RCODE_AT] << 4
-            wire = b"".join((wire[:10], _NO_ADDITIONAL, wire[HEADER_BYTES : plain.stop]))
-        return Response(upper_rcode | wire[3] & 15, wire=wire, plugin=plugin)
+    packet, end = query.packet, query.question_end
+    if query.qclass == IN and (shape := shape_of(wire, end)):
+        stop = shape.stop
+        upper_rcode = wire[stop + _UPPER_RCODE_AT] << 4 if stop < len(wire) else 0
+        own = b"".join((packet[:2], wire[2:10], _NO_ADDITIONAL, packet[HEADER_BYTES:end], wire[end:stop]))
+        return Response(upper_rcode | wire[3] & 15, plugin=plugin, body=Message(own, shape))
+    wire = response_to(query, wire)
     every, names = records(wire), NamesAt(wire)
     end = HEADER_BYTES
     for record in every:
@@ -65,9 +68,9 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
         if len(related) < len(every) or any(record.rtype == OPT for record in every[:-1]):
             if len(related) > MAX_TAKEN_APART:
                 raise ValueError(f"more than {MAX_TAKEN_APART} records beside some that do not concern the question")
-            return with_records(Response(wire=wire, plugin=plugin), related)
+            return with_records(Response(body=Message(wire), plugin=plugin), related)
     bare, options, upper_rcode = without_opt(wire, every)
-    return Response(upper_rcode | wire[3] & 15, wire=bare, options=options, plugin=plugin)
+    return Response(upper_rcode | wire[3] & 15, body=Message(bare), options=options, plugin=plugin)
 
 
 def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final, Protocol
 
-from kdns.dns.names import Labels, ZoneSet, is_below, labels_of
+from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Forwarded, ForwardObserver, Request
+from kdns.dnsserver.answers.response import NO_METADATA, Response
+from kdns.dnsserver.chain import Forwarded, ForwardObserver, Request, Serve
 from kdns.dnsserver.directive import Answers, Clock
 from kdns.fair_queue import FairShares
 from kdns.plugins.forward import group
@@ -20,8 +17,8 @@ from kdns.plugins.forward.bailiwick import checked
 from kdns.plugins.forward.config import ForwardConfig
 from kdns.plugins.forward.group import Group, Member, Members, order
 from kdns.plugins.metadata import Facts
-from kdns.upstream.message import question_of, response_to
-from kdns.upstream.upstream import SentQuery, Transport, UpstreamError, UpstreamTimeoutError
+from kdns.upstream.message import response_to
+from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError
 from kdns.values import evolve
 
 NAME: Final = "forward"
@@ -39,29 +36,6 @@ class Needs(group.Needs, Answers, Clock, Protocol):
     """The capabilities that a forwarder uses."""
 
 
-@dataclass(slots=True, eq=False)
-class Begun:
-    """A question that was sent to one upstream without a request; `others` are the next ones in this round."""
-
-    forwarder: Forwarder
-    member: Member
-    others: Iterator[Member]
-    client: str
-    started_s: float
-    sent: SentQuery
-    is_ended: bool = False
-
-    @property
-    def reply(self) -> bytes:
-        """See kdns.dnsserver.forwarding.Begun."""
-        reply = self.sent.reply
-        return reply if isinstance(reply, bytes) else b""
-
-    def end(self, rcode: int | None) -> None:
-        """See kdns.dnsserver.forwarding.Begun."""
-        self.forwarder.end(self, rcode)
-
-
 class Forwarder:
     """One stanza: the names that it forwards, and its upstreams."""
 
@@ -72,7 +46,6 @@ class Forwarder:
         self._config = config
         self._setup = setup
         self._order = order(config.policy, setup.random)
-        self._is_plain = not config.force_tcp and NOERROR not in config.failover_rcodes
         self._shares = FairShares(config.max_concurrent)
         self._observers: tuple[ForwardObserver, ...] | None = None
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
@@ -101,95 +74,58 @@ class Forwarder:
         has_answer = response.wire[6:8] != b"\0\0" if response.wire else bool(response.answer)
         return config.next_on_nodata and response.rcode == NOERROR and not has_answer
 
-    def sent_zones(self, zone: Labels) -> tuple[Iterable[Labels], Iterable[Labels]]:
-        """See kdns.dnsserver.forwarding.Sender."""
-        sent = [zone] if zone in self.zones else [each for each in self.zones if is_below(each, zone)]
-        return sent, map(labels_of, self._config.excluded)
+    def plain_zones(self) -> Iterable[Labels]:
+        """Returns the zones at which it changes whether names are forwarded."""
+        yield from self.zones
+        yield from map(labels_of, self._config.excluded)
 
-    def begin(self, body: bytes, question_end: int, client: str, ended: Callable[[], object]) -> Begun | None:
-        """See kdns.dnsserver.forwarding.Sender."""
-        config, members = self._config, self.group.usable
-        if not self._is_plain or not members or (config.max_concurrent and not self._shares.take(client)):
-            return None
-        others = iter(self._in_order(members))
-        member = next(others)
-        if not member.is_down:
-            now_s = self._setup.now_s()
-            sent = member.upstream.send(body, question_end, min(config.read_timeout_s, TIMEOUT_S), client, ended)
-            if sent is not None:
-                return Begun(self, member, others, client, now_s, sent)
-        if config.max_concurrent:
-            self._shares.give_back(client)
-        return None
-
-    def end(self, begun: Begun, rcode: int | None) -> None:
-        """Ends what was begun, once; see kdns.dnsserver.forwarding.Begun."""
-        if self._config.max_concurrent and not begun.is_ended:
-            self._shares.give_back(begun.client)
-        begun.is_ended = True
-        if rcode is not None:
-            begun.member.durations[rcode].add(self._setup.now_s() - begun.started_s)
-
-    def answer(self, request: Request) -> Response | Awaitable[Response]:
-        """Returns the answer of the first upstream that has one; see `ask`.
-
-        If a question was begun without a request, and its upstream has answered, the answer is there at once.
-        """
-        begun = request.begun
-        if isinstance(begun, Begun) and (reply := begun.reply) and not reply[2] & _TC:
-            query = request.query
-            question = question_of(query)
-            with suppress(ValueError):
-                response = checked(response_to(query, reply, question, begun.sent.question), query, NAME)
-                if response.rcode not in self._config.failover_rcodes:
-                    begun.end(response.rcode)
-                    return response
-        return self.ask(request)
+    def linked(self, zone: Labels, later: Serve) -> Serve | None:
+        """Returns what answers names of a zone that are in none of `plain_zones` below it; None if that differs."""
+        closest = self.zones.closest(zone)
+        if closest is None:
+            return later
+        if zone not in self._excluded:
+            return self.ask
+        return None if closest == zone else later  # FROM itself is forwarded
 
     async def ask(self, request: Request) -> Response:
         """Returns the answer of the first upstream that has one.
 
-        SERVFAIL if none has one, REFUSED if too many queries wait. It continues a question that was begun.
+        SERVFAIL if none has one, REFUSED if too many queries wait.
         """
-        config, members, now_s = self._config, self.group.usable, self._setup.now_s
+        config, now_s = self._config, self._setup.now_s
         client = request.client[0]
         if config.max_concurrent and not self._shares.take(client):
             self._rejects.count += 1
             return self._too_many
+        members = self.group.usable
         transport = self.transport(request)
-        failures = 0
+        failures, answers_left = 0, len(members)
+        response, has_answer = FAILED, False
         at_s = now_s()
-        response = FAILED
-        has_answer = False
-        answers_left = len(members)
-        sent: SentQuery | None = None
-        if isinstance(begun := request.begun, Begun):
-            at_s, sent = begun.started_s, begun.sent
-            candidates: Iterator[Member] = chain((begun.member,), self._candidates(members, begun.others))
-        else:
-            candidates = self._candidates(members, self._in_order(members))
         deadline_s = at_s + TIMEOUT_S
         try:
-            for member in candidates:
+            for member in self._candidates(members):
                 if at_s >= deadline_s:
                     break
-                begun_s = at_s
+                sent_s = at_s
                 try:
-                    timeout_s = min(config.read_timeout_s, deadline_s - at_s)
-                    wire = await self._exchange(member, request, transport, timeout_s, sent)
+                    wire = await self._exchange(
+                        member, request, transport, min(config.read_timeout_s, deadline_s - at_s)
+                    )
                     if wire[2] & _TC and transport == "udp":
                         wire = await self._whole(member, request, wire, deadline_s)
                     response = checked(wire, request.query, NAME)
                 except (UpstreamError, ValueError) as error:
-                    at_s, sent = now_s(), None
+                    at_s = now_s()
                     member.failed(transport)
                     response = response if has_answer else evolve(FAILED, error=_said(error, member, transport))
                     failures += not isinstance(error, UpstreamTimeoutError)
                     if failures >= self._max_failures(len(members)):
                         break
                     continue
-                at_s, sent = now_s(), None
-                member.durations[response.rcode].add(at_s - begun_s)
+                at_s = now_s()
+                member.durations[response.rcode].add(at_s - sent_s)
                 has_answer = True
                 answers_left -= 1
                 if response.rcode not in config.failover_rcodes or answers_left <= 0:
@@ -199,22 +135,15 @@ class Forwarder:
                 self._shares.give_back(client)
         return response
 
-    def _exchange(
-        self,
-        member: Member,
-        request: Request,
-        transport: Transport,
-        timeout_s: float,
-        sent: SentQuery | None = None,
-    ) -> Awaitable[bytes]:
+    def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:
         """Returns the upstream's message; the block's observers receive it, and `metadata` of the upstream."""
-        if isinstance(request.metadata, Facts):
+        if request.metadata is not NO_METADATA and isinstance(request.metadata, Facts):
             request.metadata.note(f"{NAME}/upstream", str(member.upstream.spec.address))
         if self._observers is None and (plugins := self._setup.plugins()):
             self._observers = tuple(plugin for plugin in plugins if isinstance(plugin, ForwardObserver))
         if self._observers:
             return self._observed(self._observers, member, request, transport, timeout_s)
-        return member.upstream.exchange(request.query, transport, timeout_s, request.client[0], sent)
+        return member.upstream.exchange(request.query, transport, timeout_s, request.client[0])
 
     async def _observed(
         self,
@@ -226,7 +155,8 @@ class Forwarder:
     ) -> bytes:
         started_s, wire = self._setup.now_s(), b""
         try:
-            wire = await member.upstream.exchange(request.query, transport, timeout_s, request.client[0])
+            received = await member.upstream.exchange(request.query, transport, timeout_s, request.client[0])
+            wire = response_to(request.query, received)
         finally:
             spec = member.upstream.spec
             over = transport if spec.scheme == "dns" else spec.scheme
@@ -245,14 +175,12 @@ class Forwarder:
         limit = self._config.max_connect_attempts
         return 2 * members if limit is None else min(limit or MAX_ATTEMPTS, MAX_ATTEMPTS)
 
-    def _in_order(self, members: Members) -> Iterable[Member]:
-        return self._order(members) if len(members) > 1 else members
-
-    def _candidates(self, members: Members, upstreams: Iterable[Member]) -> Iterator[Member]:
-        """Yields the upstreams to try, round after round: those that are not down, `upstreams` first.
+    def _candidates(self, members: Members) -> Iterator[Member]:
+        """Yields the upstreams to try, round after round: those that are not down, by the policy in the first round.
 
         If all are down, any of them is the last, as the health checks may be wrong.
         """
+        upstreams = self._order(members) if len(members) > 1 else members
         while members:
             down = 0
             for member in upstreams:

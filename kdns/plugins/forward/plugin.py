@@ -11,7 +11,8 @@ Differs: records that do not concern the question are left out, see kdns.plugins
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
+from itertools import chain
 from typing import Final
 
 from kdns.dns.names import Labels
@@ -19,7 +20,7 @@ from kdns.dns.types import TRANSFERS
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, WouldAskError
 from kdns.dnsserver.directive import Directive, Repeat
 from kdns.plugins.forward.config import OPTIONS, ForwardConfig, parse
-from kdns.plugins.forward.forwarder import NAME, Begun, Forwarder, Needs
+from kdns.plugins.forward.forwarder import NAME, Forwarder, Needs
 
 
 class Forward(Plugin):
@@ -38,10 +39,9 @@ class Forward(Plugin):
             return next(request)
         if request.is_dry_run:
             return self._would_ask(request, next)
-        if len(self.forwarders) == 1:
-            (forwarder,) = self.forwarders
-            return forwarder.answer(request) if forwarder.matches(query.labels) else next(request)
         takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
+        if len(takers) == 1:
+            return takers[0].ask(request)
         return _first_that_knows(takers, request) if takers else next(request)
 
     def _would_ask(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -50,13 +50,12 @@ class Forward(Plugin):
                 raise WouldAskError(request, NAME, (member.name for member in forwarder.group.members))
         return next(request)
 
-    def sent_zones(self, zone: Labels) -> tuple[Iterable[Labels], Iterable[Labels]]:
-        """See kdns.dnsserver.forwarding.Sender: of several stanzas the chain decides which one has a name."""
-        return self.forwarders[0].sent_zones(zone) if len(self.forwarders) == 1 else ((), ())
+    def plain_zones(self) -> Iterable[Labels]:
+        return chain.from_iterable(forwarder.plain_zones() for forwarder in self.forwarders)
 
-    def begin(self, body: bytes, question_end: int, client: str, ended: Callable[[], object]) -> Begun | None:
-        """See Sender."""
-        return self.forwarders[0].begin(body, question_end, client, ended)
+    def linked(self, zone: Labels, later: Serve) -> Serve:
+        only = self.forwarders[0].linked(zone, later) if len(self.forwarders) == 1 else None
+        return only or super().linked(zone, later)
 
 
 async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:

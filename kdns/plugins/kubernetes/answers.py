@@ -11,9 +11,7 @@ from kdns.dns.query import AA, stale_mark
 from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
 from kdns.dnsserver.chain import (
-    NO_EFFECT,
     NOT_SERVED,
-    Effect,
     Plugin,
     Reply,
     Request,
@@ -90,14 +88,7 @@ class ZoneAnswers(Plugin):
         response = self._response(result, request)
         return follow(request, response, self.resolve or next) if result.leaves_zones else response
 
-    def effect(self, zone: Labels, ttl_s: int, server: str) -> Effect | None:
-        """See Plugin: names of other zones go to later directives."""
-        del ttl_s, server
-        return None if ZoneSet(self.zones.options.zones).overlaps(zone) else NO_EFFECT
-
-    def own_zones(self, zone: Labels) -> Iterable[Labels]:
-        """See Plugin."""
-        del zone
+    def plain_zones(self) -> Iterable[Labels]:
         return map(labels_of, self.zones.options.zones)
 
     def _is_of_parent(self, labels: Labels) -> bool:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from kdns.cluster.objects import Pod
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import AnyChange, State
+from kdns.dns.names import Labels
 from kdns.dns.query import Query, extended_error
 from kdns.dns.types import OTHER_ERROR
 from kdns.dnsserver.answers.response import Response, Reuse, Subject
-from kdns.dnsserver.chain import Request
+from kdns.dnsserver.chain import Request, Source
 from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.causes import ClusterCauses
 from kdns.plugins.kubernetes.config import OPTIONS, KubernetesConfig, parse
-from kdns.plugins.kubernetes.exact import ClusterNames
 from kdns.plugins.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.kubernetes.records import ClusterNames
 from kdns.plugins.kubernetes.subjects import APEX, STALE, touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
 from kdns.plugins.kubernetes.zone import Result, Zones
@@ -93,11 +94,14 @@ class Kubernetes(ZoneAnswers):
         options = (*response.options, extended_error(OTHER_ERROR, text))
         return evolve(response, options=options, reuse=response.reuse.and_then(OF_ALL_OBJECTS))
 
-    def exact_names(self) -> Iterator[ClusterNames]:
-        """See kdns.dnsserver.exact."""
-        for zone in self.zones.innermost:
-            falls_through = self._fallthrough.overlaps(zone.labels)
-            yield ClusterNames(self.zones, zone, self._soas[zone.name], NAME, falls_through=falls_through)
+    def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
+        del later, server
+        own = self.zones.zone_of(zone)
+        if own is None or not own.depth or own.name in self.zones.options.multicluster:
+            return None
+        falls_through = self._fallthrough.overlaps(zone)
+        names = ClusterNames(self.zones, own, self._soas[own.name], NAME, falls_through=falls_through)
+        return Source(self.zones.options.ttl_s, names.find, falls_through)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
-from kdns.dns.names import Labels, is_below, labels_of, reverse_range, reversed_address, text_of
+from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset, Soa, Srv
@@ -121,16 +121,6 @@ class Zones:
     def is_synced(self) -> bool:
         """Whether all objects for these zones have been listed once."""
         return self._needs <= self.state.synced
-
-    @property
-    def innermost(self) -> tuple[KubernetesZone, ...]:
-        """The zones of this cluster's own names that have none of the zones below them."""
-        own = [zone for zone in self._zones if zone.name not in self.options.multicluster]
-        return tuple(
-            zone
-            for zone in own
-            if not any(is_below(other.labels, zone.labels) for other in self._zones if other != zone)
-        )
 
     def zone_of(self, labels: Labels) -> KubernetesZone | None:
         """Returns the closest enclosing zone of a name given by its folded labels."""

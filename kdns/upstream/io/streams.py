@@ -15,7 +15,7 @@ from kdns.net import client_of
 from kdns.runtime.connections import TLS_BUFFER_BYTES
 from kdns.upstream.framing import PIPELINED, Framing, Key, Lengths
 from kdns.upstream.io.endpoint import Endpoint
-from kdns.upstream.io.exchanges import Counts, Exchanges, UnderWay, unreachable
+from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
 from kdns.upstream.io.tls import Tls, refusal
 from kdns.upstream.message import body_of, is_response, question_of, repeats_question
 from kdns.upstream.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
@@ -210,10 +210,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.is_retired = False
         self.client: str | bytes = ""
         """The client of its queries, see `client_of`."""
-        self._pending: dict[Key, UnderWay] = {}
+        self._pending: dict[Key, Pending] = {}
         self._late: dict[Key, float] = {}
         """Deadlines of queries whose clients no longer wait; the upstream still works on them."""
-        self._unsent: dict[UnderWay, bytes] = {}
+        self._unsent: dict[Pending, bytes] = {}
         self._answered = 0
         self._framing: Framing | None = None
         self._transport: asyncio.Transport | None = None
@@ -230,7 +230,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """The most pending queries."""
         return self._framing.max_pending if self._framing else PIPELINED
 
-    def send(self, pending: UnderWay, body: bytes) -> None:
+    def send(self, pending: Pending, body: bytes) -> None:
         """Sends a query, or keeps it until the connection is open."""
         self._pool.mark_busy(self)
         pending.holder = self
@@ -243,7 +243,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._pending[pending.key] = pending
             transport.write(wire)
 
-    def drop(self, pending: UnderWay) -> None:
+    def drop(self, pending: Pending) -> None:
         """See Holder. A connection on which a query timed out gets no more queries; one that was cancelled is late."""
         pending.holder = None
         if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:

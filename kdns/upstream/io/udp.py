@@ -15,14 +15,13 @@ from kdns.dns.query import HEADER_BYTES, Query
 from kdns.runtime.poller import WHILE_READABLE
 from kdns.upstream.framing import Key
 from kdns.upstream.io.endpoint import Endpoint
-from kdns.upstream.io.exchanges import Counts, Exchanges, Sent, UnderWay, unreachable
+from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
 from kdns.upstream.message import (
     body_of,
     has_question,
     in_random_case,
     is_response,
     repeats_question,
-    response_to,
 )
 from kdns.upstream.upstream import UpstreamError, UpstreamUnreachableError
 
@@ -70,51 +69,26 @@ class UdpSockets:
         self._slots: list[UdpSocket | None] = [None] * SOCKETS
         self._retired: set[UdpSocket] = set()
 
-    async def exchange(self, query: Query, timeout_s: float, client: str, sent: Sent | None = None) -> bytes:
-        """Returns the response, which has the id and the question of the query. `sent` is a query that has ended."""
-        question = query.packet[HEADER_BYTES : query.question_end]
-        pending: UnderWay
-        if sent is None:
-            body = query.packet[2:] if query.is_plain else body_of(query)
-            spelled, drawn = self._spelled(question)
-            pending = self._exchanges.begin(timeout_s, spelled, client)
-            try:
-                self._send(pending, body, drawn, pending.deadline_s - timeout_s)
-                response = await pending
-            finally:
-                self._exchanges.end(pending)
-        else:
-            pending, response = sent, sent.result()
-        if not response:
-            response = await self._repeated(query, pending)
-        return response_to(query, response, question, pending.question)
-
-    def send(
-        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
-    ) -> Sent | None:
-        """Sends a query without a coroutine; see Upstream.send."""
-        exchanges = self._exchanges
-        spelled, drawn = self._spelled(body[_FLAGS_BYTES : question_end - _ID_BYTES])
-        now_s = exchanges.loop.time()
-        sent = exchanges.begin_sent(timeout_s, spelled, client, now_s)
-        if sent is None:
-            return None
+    def exchange(self, query: Query, timeout_s: float, client: str) -> Pending:
+        """Sends a query; awaited, the response is as it came, with an id and a spelling of the question of its own."""
+        packet = query.packet
+        body = packet[2:] if query.is_plain else body_of(query)
+        spelled, drawn = self._spelled(packet[HEADER_BYTES : query.question_end])
+        pending = self._exchanges.begin(timeout_s, spelled, client)
         try:
-            self._send(sent, body, drawn, now_s)
+            self._send(pending, body, drawn, pending.deadline_s - timeout_s)
         except UpstreamError:
-            exchanges.end(sent)
-            return None
-        if sent.done():
-            return None
-        sent.ended = ended
-        return sent
+            self._exchanges.end(pending)
+            raise
+        pending.query, pending.retry = query, self._repeated
+        return pending
 
     def _spelled(self, question: bytes) -> tuple[bytes, bytes]:
         """Returns the question as it is sent, and the random bytes that choose the socket and the id."""
         drawn = self._exchanges.entropy.take(_DRAWN_BYTES + len(question))
         return in_random_case(question, drawn[_DRAWN_BYTES:]) if self.keeps_case else question, drawn
 
-    def _send(self, pending: UnderWay, body: bytes, drawn: bytes, now_s: float) -> None:
+    def _send(self, pending: Pending, body: bytes, drawn: bytes, now_s: float) -> None:
         """Sends a query, given by the bytes behind its id; UpstreamError where it cannot be sent."""
         question = pending.question
         one = self._chosen(drawn[0] % SOCKETS, now_s)
@@ -171,10 +145,11 @@ class UdpSockets:
         self.counts.opened += 1
         return fresh
 
-    async def _repeated(self, query: Query, pending: UnderWay) -> bytes:
+    async def _repeated(self, pending: Pending) -> bytes:
         """Returns the response over TCP, which cannot be forged without seeing the connection."""
+        assert pending.query is not None  # noqa: S101 - `exchange` sets both
         timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
-        response = await self._tcp.exchange(query, timeout_s, client, pending.question, deadline_s)
+        response = await self._tcp.exchange(pending.query, timeout_s, client, pending.question, deadline_s)
         if pending.has_other_case and not response.startswith(pending.question, HEADER_BYTES):
             self.keeps_case = False
         return response
@@ -188,13 +163,13 @@ class UdpSocket:
     def __init__(self, pool: UdpSockets, sock: socket.socket, slot: int, end_s: float) -> None:
         self.socket, self.slot, self.end_s = sock, slot, end_s
         self.queries_left = QUERIES_OF_SOCKET
-        self.pending: dict[Key, UnderWay] = {}
+        self.pending: dict[Key, Pending] = {}
         self.late: set[Key] = set()
         self._pool = pool
         self._wrong = 0
         self._is_retired = False
 
-    def send(self, message_id: bytes, pending: UnderWay, body: bytes) -> None:
+    def send(self, message_id: bytes, pending: Pending, body: bytes) -> None:
         """Sends a query; one that cannot be sent fails at once, with all others of the socket."""
         pending.key, pending.holder, pending.is_sent = message_id, self, True
         self.pending[message_id] = pending
@@ -225,7 +200,7 @@ class UdpSocket:
         else:
             self._reject(message, pending)
 
-    def drop(self, pending: UnderWay) -> None:
+    def drop(self, pending: Pending) -> None:
         """See Holder."""
         pending.holder = None
         if self.pending.pop(pending.key, None) is not None:
@@ -245,7 +220,7 @@ class UdpSocket:
         """Closes the socket; its queries have no response."""
         self._end(lambda pending: pending.fail(error))
 
-    def _accept(self, pending: UnderWay, message: bytes) -> None:
+    def _accept(self, pending: Pending, message: bytes) -> None:
         del self.pending[pending.key]
         pending.holder = None
         if self._is_retired and not self.pending:
@@ -253,7 +228,7 @@ class UdpSocket:
         if not pending.done():
             pending.set_result(message)
 
-    def _reject(self, message: bytes, pending: UnderWay | None) -> None:
+    def _reject(self, message: bytes, pending: Pending | None) -> None:
         """Counts a message that does not answer a query as it was sent."""
         ignored = self._pool.counts.ignored
         is_answer = pending is not None and is_response(message) and repeats_question(message, pending.question)
@@ -280,7 +255,7 @@ class UdpSocket:
         if self._wrong >= MAX_WRONG:
             self._end(_repeat)
 
-    def _end(self, finish: Callable[[UnderWay], None]) -> None:
+    def _end(self, finish: Callable[[Pending], None]) -> None:
         self._is_retired = True
         self._pool.retire(self)
         waiting, self.pending = self.pending, {}
@@ -290,7 +265,7 @@ class UdpSocket:
             finish(pending)
 
 
-def _repeat(pending: UnderWay) -> None:
+def _repeat(pending: Pending) -> None:
     """Repeats the query over TCP."""
     if not pending.done():
         pending.set_result(b"")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from kdns.dns.query import Query
 from kdns.upstream.io.endpoint import Endpoint
-from kdns.upstream.io.exchanges import Counts, Exchanges, Sent
+from kdns.upstream.io.exchanges import Counts, Exchanges
 from kdns.upstream.io.streams import Streams
 from kdns.upstream.io.udp import UdpSockets
-from kdns.upstream.upstream import Scheme, SentQuery, Transport, UpstreamError, UpstreamSpec
+from kdns.upstream.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
 
 TIDY_S: Final = 1.0
 """The interval at which idle sockets and connections are closed, in seconds."""
@@ -36,19 +36,10 @@ class SocketUpstream:
         self._is_dns = spec.scheme == "dns"
         self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
 
-    def exchange(
-        self, query: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """See Upstream. This is not a coroutine of its own, which would cost as much as a system call."""
+    def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> Awaitable[bytes]:
         if transport == "udp" and self._is_dns:
-            return self.udp.exchange(query, timeout_s, client, sent if isinstance(sent, Sent) else None)
+            return self.udp.exchange(query, timeout_s, client)
         return self.streams.exchange(query, timeout_s, client)
-
-    def send(
-        self, body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]
-    ) -> Sent | None:
-        """See Upstream."""
-        return self.udp.send(body, question_end, timeout_s, client, ended) if self._is_dns else None
 
     def tidy(self, now_s: float) -> None:
         """Closes sockets and connections that were idle for too long."""
@@ -64,16 +55,15 @@ class SocketUpstream:
 class Lease:
     """An upstream as one server block has it; its sockets close when nobody has it any more.
 
-    `exchange` and `send` are those of the shared upstream, see Upstream, until the block gives it back.
+    `exchange` is that of the shared upstream until the block gives it back.
     """
 
-    __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "send", "spec")
+    __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "spec")
 
     def __init__(self, spec: UpstreamSpec, shared: SocketUpstream, upstreams: Upstreams) -> None:
         self.spec = spec
         self.is_closed = False
         self.exchange = shared.exchange
-        self.send = shared.send
         self._shared = shared
         self._upstreams = upstreams
 
@@ -82,19 +72,12 @@ class Lease:
         if not self.is_closed:
             self.is_closed = True
             self.exchange = _closed
-            self.send = _not_sent
             self._upstreams.give_back(self._shared)
 
 
-def _closed(
-    query: Query, transport: Transport, timeout_s: float, client: str = "", sent: SentQuery | None = None
-) -> NoReturn:
-    del query, transport, timeout_s, client, sent
+def _closed(query: Query, transport: Transport, timeout_s: float, client: str = "") -> NoReturn:
+    del query, transport, timeout_s, client
     raise UpstreamError("the upstream is no longer used")
-
-
-def _not_sent(body: bytes, question_end: int, timeout_s: float, client: str, ended: Callable[[], object]) -> None:
-    del body, question_end, timeout_s, client, ended
 
 
 class Upstreams:

@@ -19,7 +19,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Serve
 from kdns.plugins.directives import configure
@@ -116,7 +116,7 @@ async def reply_to(server: Server, query: Case, *, transport: str = "udp", now_s
 
 def shown(wire: bytes) -> Case:
     """A message as the recorded cases write it."""
-    response = from_wire(Response(wire=wire))
+    response = from_wire(Response(body=Message(wire)))
     flags = int.from_bytes(wire[2:4], "big")
     return {
         "rcode": rcode_name(response.rcode),

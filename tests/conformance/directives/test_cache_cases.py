@@ -30,7 +30,7 @@ from kdns.dns.query import Query, read_query
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.cache import plugin as cache
@@ -114,7 +114,7 @@ class Pause:
 def of_bytes(query: Query, response: Response) -> Response:
     """The same as a message of an upstream."""
     wire = compile_answer(evolve(query, edns=None), response, 65535, ".", once=True).wire(query.packet)
-    return Response(response.rcode, wire=wire)
+    return Response(response.rcode, body=Message(wire))
 
 
 def read(packet: bytes) -> Query:
@@ -269,7 +269,7 @@ def pick(case: Case) -> str:
     key = question_key(query)
     for entry in case["entries"]:
         response = response_of(entry["message"])
-        kind = contents(query, response, setup.unix_s()).kind
+        kind = contents(query, response, setup.unix_s).kind
         item = Item.of(key, kind, response, setup.clock_s - entry["stored_ago"], entry["ttl"])
         (plugin.success if kind.value == "success" else plugin.denial).put(item, lambda _: False)
     item_or_none = plugin.pick(key, setup.clock_s + case["second"])
@@ -291,7 +291,7 @@ def function(case: Case) -> str:
     else:
         query = read(packet_of(given["question"]))
         rrsets = tuple(in_class(line) for line in given["answer"])
-        found = contents(query, Response(answer=rrsets), 0.0).kind is AnswerKind.SUCCESS
+        found = contents(query, Response(answer=rrsets), float).kind is AnswerKind.SUCCESS
     return "" if found == case["expect"]["out"] else f"{found}"
 
 

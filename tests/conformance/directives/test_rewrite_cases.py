@@ -18,7 +18,7 @@ from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import class_name, rcode_number, type_name
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
@@ -152,7 +152,7 @@ def seen_otherwise(expected: Case | None, requests: list[Request]) -> str:
 def replied_otherwise(expected: Case, wire: bytes) -> str:
     reply = expected.get("reply") or ({"rcode": expected["rcode"]} if "rcode" in expected else {})
     got = shown(wire)
-    response = from_wire(Response(wire=wire))
+    response = from_wire(Response(body=Message(wire)))
     if "rcode" in reply and got["rcode"] != reply["rcode"]:
         return f"rcode {got['rcode']}, recorded {reply['rcode']}"
     if "tc" in reply and bool(response.flags & TC) is not reply["tc"]:

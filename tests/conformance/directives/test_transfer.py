@@ -14,7 +14,7 @@ from kdns.dns.types import SERVFAIL, rcode_name
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.transfer import Transfers
 from kdns.plugins.zones.authority import Authority, ServedZone
@@ -55,7 +55,7 @@ def outcome(case: Case) -> str:
     partition = server.table.partition("tcp", 4)
     exchange = server.respond(packet_with_authority(case["query"]), partition, client_of(case["query"]))
     assert isinstance(exchange, Exchange)
-    messages = [from_wire(Response(wire=wire)) for wire in (exchange.wire, *(exchange.more_messages or ()))]
+    messages = [from_wire(Response(body=Message(wire))) for wire in (exchange.wire, *(exchange.more_messages or ()))]
     lines = [line for message in messages for line in texts(message.answer)]
     expected = case["expect"]
     if "passed" in expected:

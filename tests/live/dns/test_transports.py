@@ -27,7 +27,6 @@ from kdns.dns.types import PADDING
 from kdns.dns.wire import records
 from kdns.dnsserver.answers.padding import BLOCK_BYTES
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
-from kdns.dnsserver.forwarding import Forwarding
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 from kdns.plugins.forward.forwarder import Forwarder
@@ -184,7 +183,6 @@ async def test_what_clients_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     if case.startswith("failing"):
         monkeypatch.setattr(Whoami, "serve", fail)
         monkeypatch.setattr(Forwarder, "ask", fail_later)
-        monkeypatch.setattr(Forwarding, "answer", fail)
     names = [f"{number}.test" if qtype == "A" else "." for number in range(QUESTIONS)]
     questions = [packet(name, qtype=qtype, number=0) for name in names]
     async with asyncio.timeout(60), fake_server() as upstream:

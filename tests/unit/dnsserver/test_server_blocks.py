@@ -17,7 +17,7 @@ from kdns.dns.query import AA, AD, RA, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
 from kdns.dnsserver.answers.order import Order
-from kdns.dnsserver.answers.response import NEVER, Response, Reuse
+from kdns.dnsserver.answers.response import NEVER, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.plugins import hosts, k8s_external, local, records
@@ -377,13 +377,15 @@ async def test_an_upstreams_bytes_are_sent_and_can_be_looked_into() -> None:
     outcome = upstream.respond(packet, upstream.table.partition("udp", 4))
     assert not isinstance(outcome, Exchange)
     wire = (await outcome).wire
-    server = server_of(Behind({"x.example.": Response(wire=b"\xff\xff" + wire[2:], reuse=Reuse(), plugin="forward")}))
+    server = server_of(
+        Behind({"x.example.": Response(body=Message(b"\xff\xff" + wire[2:]), reuse=Reuse(), plugin="forward")})
+    )
     for asked in (packet, query("x.EXAMPLE.", A, payload_bytes=4096), query("x.example.", A)):
         for _ in range(2):
             got = decode(await dns_chain.wire(server, asked))
             assert (got.rcode, address(got)) == ("NOERROR", ADDRESS)
             assert {"ra", "rd", "qr"} == got.flags
-    away = server_of(cluster("10.0.0.1", "cluster.local."), Behind({"www.example.org.": Response(wire=wire)}))
+    away = server_of(cluster("10.0.0.1", "cluster.local."), Behind({"www.example.org.": Response(body=Message(wire))}))
     got = await ask(away, "away.shop.svc.cluster.local.")
     assert [one.rtype for one in got.answer] == [CNAME, A]
 

@@ -13,7 +13,7 @@ from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
+from kdns.dnsserver.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
@@ -64,7 +64,7 @@ def test_networks(networks: list[str], inside: list[str], outside: list[str]) ->
 def test_extended_errors_go_to_who_sent_an_opt() -> None:
     with_opt, without = query("a.example.org.", A, payload_bytes=1232), query("a.example.org.", A)
     block = server("acl {\nblock\n}", FakeMetrics())
-    got = [from_wire(Response(wire=respond(block, packet) or b"")) for packet in (with_opt, without)]
+    got = [from_wire(Response(body=Message(respond(block, packet) or b""))) for packet in (with_opt, without)]
     assert [(one.rcode, one.options) for one in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
     wire = respond(block, without) or b""
     assert wire[10:12] == b"\0\0"

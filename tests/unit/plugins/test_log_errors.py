@@ -19,7 +19,7 @@ from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins import errors, hosts, log
-from kdns.plugins.cache.plugin import TOO_MANY
+from kdns.plugins.cache.plugin import CROWDED
 from kdns.plugins.directives import configure
 from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.plugin import Kubernetes
@@ -305,7 +305,7 @@ def test_metadata_in_a_line(setup: FakeSetup) -> None:
 def test_failures_of_this_server_say_why(setup: FakeSetup) -> None:
     """Without an error, `errors` takes SERVFAIL for an upstream's."""
     unlisted = Kubernetes(State(), Options(), setup, ()).serve(Request(read(query("a.cluster.local.", 1))), unhandled)
-    for response, error in ((unlisted, "the cluster is not listed yet"), (TOO_MANY.reply, "1000 queries wait for")):
+    for response, error in ((unlisted, "the cluster is not listed yet"), (CROWDED.reply, "1000 queries wait for")):
         assert isinstance(response, Response)
         assert response.rcode == SERVFAIL
         assert response.error.startswith(error)

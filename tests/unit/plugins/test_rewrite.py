@@ -15,7 +15,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
+from kdns.dnsserver.answers.response import Message, Response, Reuse, ZoneSoa
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Reply, Request, Sees
 from kdns.errors import CorefileError
@@ -79,7 +79,7 @@ async def answered(server: Server, name: str, qtype: int = A, client: str = "192
     packet = query(name, qtype, payload_bytes=4096)
     outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000))
     got = outcome if isinstance(outcome, Exchange) else await outcome
-    return from_wire(Response(wire=got.wire))
+    return from_wire(Response(body=Message(got.wire)))
 
 
 NAMES = [
@@ -143,7 +143,7 @@ async def test_an_upstream_s_bytes_are_taken_apart_only_where_something_changes(
     def upstream(request: Request) -> Reply:
         packet = request.query.packet
         wire = packet[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + packet[12 : request.query.question_end]
-        return Response(wire=wire + b"\xc0\x0c\0\1\0\1\0\0\0\x05\0\x04\x0a\0\0\1", reuse=Reuse())
+        return Response(body=Message(wire + b"\xc0\x0c\0\1\0\1\0\0\0\x05\0\x04\x0a\0\0\1"), reuse=Reuse())
 
     server = server_of("rewrite name a.x. b.yy.", FakeSetup(), Behind(upstream))
     assert texts((await answered(server, "a.x.")).answer) == ["a.x. 5 IN A 10.0.0.1"]
@@ -184,7 +184,7 @@ async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     )
     outcome = server.respond(query("a.x.", AXFR), server.table.partition("tcp", 4))
     assert isinstance(outcome, Exchange)
-    messages = [from_wire(Response(wire=wire)) for wire in (outcome.wire, *(outcome.more_messages or ()))]
+    messages = [from_wire(Response(body=Message(wire))) for wire in (outcome.wire, *(outcome.more_messages or ()))]
     assert [line for each in messages for line in texts(each.answer)] == [
         f"{name}.x. 9 IN A 10.0.0.1" for name in ("a", "b", "c")
     ]

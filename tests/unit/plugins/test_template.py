@@ -14,7 +14,7 @@ from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.answers.response import Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Reply, Request, Sees
 from kdns.dnsserver.expressions.values import EvaluationError
@@ -235,7 +235,7 @@ async def answered(server: Server, name: str, qtype: int = A, client: str = "192
     packet = query(name, qtype, payload_bytes=4096)
     outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000))
     got = outcome if isinstance(outcome, Exchange) else await outcome
-    return from_wire(Response(wire=got.wire))
+    return from_wire(Response(body=Message(got.wire)))
 
 
 @pytest.mark.parametrize(

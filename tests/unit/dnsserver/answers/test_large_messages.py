@@ -14,7 +14,7 @@ from kdns.dns.rdata import NamesAt, name_at
 from kdns.dns.types import A
 from kdns.dnsserver.answers import answer
 from kdns.dnsserver.answers.answer import compile_answer, limit_of, with_room
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.plugins.forward.bailiwick import checked
 from kdns.values import evolve
 
@@ -54,22 +54,22 @@ def test_what_does_not_fit_is_cut_without_a_look_at_the_rest(
     """A client that asks for 4,000 addresses over UDP again and again is answered from the bytes of the first ones."""
     monkeypatch.setattr(answer, "from_wire", None)
     monkeypatch.setattr(answer, "records", None)
-    response = decode(sent(asked(payload_bytes), Response(wire=message([record(POINTER)] * 4000))))
+    response = decode(sent(asked(payload_bytes), Response(body=Message(message([record(POINTER)] * 4000)))))
     assert ("tc" in response.flags, len(response.answer)) == (True, answers)
 
 
 def test_sections_behind_the_answer_are_left_out_silently() -> None:
     wire = message([record(POINTER)] * 5, [record(POINTER, 2, POINTER)] * 5, [record(b"\0")] * 100)
-    response = decode(sent(asked(), Response(wire=wire)))
+    response = decode(sent(asked(), Response(body=Message(wire))))
     assert ("tc" in response.flags, len(response.answer), len(response.authority)) == (False, 5, 5)
     assert 0 < len(response.additional) < 100
-    assert sent(asked(), Response(wire=wire), is_stream=True)[2:] == wire[2:]
+    assert sent(asked(), Response(body=Message(wire)), is_stream=True)[2:] == wire[2:]
 
 
 def test_options_that_leave_no_room_are_left_out() -> None:
     """An upstream's error with 60 KB of text is no answer over UDP."""
     long, short = (15, b"\0\3" + b"x" * 60000), (15, b"\0\3")
-    response = Response(wire=message([record(POINTER)]))
+    response = Response(body=Message(message([record(POINTER)])))
     whole = sent(asked(1232), response)
     assert sent(asked(1232), evolve(response, options=(long,))) == whole
     assert len(sent(asked(1232), evolve(response, options=(short,)))) == len(whole) + 6

@@ -16,7 +16,7 @@ from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import CNAME, MX, NS, SRV, TXT, A
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.chain import Plugin, Request, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.kubernetes.options import Options
@@ -241,7 +241,7 @@ def forwarded(
     """What clients get of an upstream's response, 3 seconds later."""
     question = read_query(packet)
     assert isinstance(question, Query)
-    response = Response(wire=wire, order=order, aged_from_s=aged_from_s)
+    response = Response(body=Message(wire), order=order, aged_from_s=aged_from_s)
     answer = compile_answer(question, response, 4096, ".", 0, now_s=3.0)
     return [decode(answer.wire(packet)) for _ in range(times)]
 

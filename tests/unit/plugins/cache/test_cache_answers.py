@@ -17,7 +17,7 @@ from kdns.dns.rrset import Mx, RRset
 from kdns.dns.types import AXFR, MX, NOERROR, A
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import NEVER, Response, Reuse
+from kdns.dnsserver.answers.response import NEVER, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
 from kdns.plugins import loadbalance
@@ -144,7 +144,7 @@ def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RR
     setup = FakeSetup(files={"/weights": WEIGHTS})
     world = World("cache", loadbalance.build(only(config, loadbalance.DIRECTIVE), setup))
     made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
-    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", rrset.rtype)))
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", rrset.rtype))))
     seen = Counter(str(world.ask(qtype=rrset.rtype).answer[0].rdata[0]) for _ in range(31))
     assert len(world.upstream.asked) == 1
     assert sorted(seen.values()) in ([*firsts[:-1], firsts[-1] + 1], sorted([firsts[0] + 1, *firsts[1:]]))
@@ -161,7 +161,7 @@ def test_other_zones_and_transfers_go_on() -> None:
 def test_a_reply_about_another_question_is_dropped() -> None:
     world = World()
     made = compile_answer(Query(query("b.", A), RD, (b"b",), A, 1, 19, None, True), Response(), 512, ".")
-    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("b.", A)))
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("b.", A))))
     world.ask()
     assert (len(world.cache.success), world.counts()["drops"]) == (0, 1)
 
@@ -173,7 +173,7 @@ def test_an_answer_that_the_first_reply_put_into_the_table_has_no_aa(header: tup
     """Unless `header` sets it."""
     world = World()
     made = compile_answer(read(query("a.", A)), Response(NOERROR, AA | RA, (address_of("a."),)), 65535, ".")
-    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", A)), header=header)
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", A))), header=header)
     first, second = world.ask().flags, world.ask().flags
     (answer,) = world.server.table.partition("udp", 4).answers.values()
     assert answer.hits == 2
@@ -192,7 +192,7 @@ def test_a_first_reply_that_says_more_than_the_next_one_is_not_in_the_table(
     """Nor one whose uses `prefetch` has to see."""
     world = World(stanza)
     made = compile_answer(read(query("a.", A)), Response(NOERROR, RA, (address_of("a."),)), 65535, ".")
-    world.upstream.reply = lambda: Response(NOERROR, wire=made.wire(query("a.", A)), options=options)
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", A))), options=options)
     sizes = []
     for _ in range(2):
         world.ask()

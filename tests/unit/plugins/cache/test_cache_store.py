@@ -14,7 +14,7 @@ from kdns.dns.query import RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR, TXT, A
 from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.cache import store
 from kdns.plugins.cache.kinds import AnswerKind
@@ -60,7 +60,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
         response = Response(NOERROR, RA, (RRset(asked.name, A, 6000, addresses),))
         wire = compile_answer(evolve(asked, edns=None), response, 65535, ".", once=True).wire(packet)
         item = store.Item.of(
-            store.question_key(asked), AnswerKind.SUCCESS, Response(wire=wire, aged_from_s=0.0), 0.0, 6000
+            store.question_key(asked), AnswerKind.SUCCESS, Response(body=Message(wire), aged_from_s=0.0), 0.0, 6000
         )
         world.cache.success.put(item, lambda _: False)
     gc.collect()

@@ -78,7 +78,7 @@ async def test_queries_of_others_find_connections_of_their_own(*, is_serial: boo
         upstream.streams.pipelined = 1 if is_serial else PIPELINED
         clients = [f"192.0.2.{number}" for number in range(1, 4)]
         tasks = [
-            asyncio.create_task(upstream.exchange(silent, "tcp", 60.0, client))
+            asyncio.ensure_future(upstream.exchange(silent, "tcp", 60.0, client))
             for _ in range(700)
             for client in clients
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -28,29 +27,15 @@ from fake_upstream import (
 from kdns.net import HostPort
 from kdns.upstream.io import exchanges, udp
 from kdns.upstream.io.upstreams import SocketUpstream
-from kdns.upstream.message import question_of
+from kdns.upstream.message import question_of, response_to
 from kdns.upstream.upstream import UpstreamSpec, UpstreamTimeoutError, UpstreamUnreachableError
 
 QUERY = query_of(payload_bytes=1232)
 FORGED = RECORD.replace(ADDRESS, bytes(4))
 
 
-is_short = False
-
-
-@pytest.fixture(params=[False, True], ids=["exchange", "send"], autouse=True)
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs with a coroutine for each query, and with queries that are sent without one."""
-    monkeypatch.setattr(sys.modules[__name__], "is_short", request.param)
-
-
 async def asked(upstream: SocketUpstream, timeout_s: float = 5.0) -> bytes:
-    ended = asyncio.Event()
-    sent = upstream.send(QUERY.packet[2:], QUERY.question_end, timeout_s, "", ended.set) if is_short else None
-    if sent is not None:
-        await ended.wait()
-        assert sent.reply is not None
-    return await upstream.exchange(QUERY, "udp", timeout_s, "", sent)
+    return response_to(QUERY, await upstream.exchange(QUERY, "udp", timeout_s))
 
 
 async def test_ids_ports_and_cases_are_random_and_the_rest_is_the_clients() -> None:
@@ -116,7 +101,7 @@ async def test_what_does_not_answer_is_ignored(change: str) -> None:
 
 async def test_a_response_from_another_socket_is_not_even_received() -> None:
     async with fake_server(lambda _: []) as server, upstream_of(server.spec) as upstream:
-        exchange = asyncio.create_task(upstream.exchange(QUERY, "udp", 0.2))
+        exchange = asyncio.create_task(asked(upstream, 0.2))
         await until(lambda: bool(server.received))
         with socket.socket(type=socket.SOCK_DGRAM) as other:
             other.sendto(answer(server.received[0], FORGED), ("127.0.0.1", server.ports[0]))
@@ -298,7 +283,7 @@ async def test_no_more_descriptors_than_there_are() -> None:
 
 async def test_closing_fails_what_is_pending_and_so_does_giving_up() -> None:
     async with fake_server(lambda _: []) as server, upstream_of(server.spec) as upstream:
-        tasks = [asyncio.create_task(upstream.exchange(QUERY, "udp", 60.0)) for _ in range(5)]
+        tasks = [asyncio.create_task(asked(upstream, 60.0)) for _ in range(5)]
         await until(lambda: len(server.received) == 5)
         tasks[0].cancel()
         await asyncio.wait(tasks[:1])

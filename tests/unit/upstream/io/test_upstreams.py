@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -76,7 +75,8 @@ async def test_idle_sockets_are_closed_in_time(shared: Upstreams, monkeypatch: p
     monkeypatch.setattr(udp, "SOCKET_S", 0.05)
     async with fake_server() as server:
         upstream = shared.of(server.spec)
-        await asyncio.gather(*(upstream.exchange(QUERY, "udp", 5.0) for _ in range(20)))
+        for exchange in [upstream.exchange(QUERY, "udp", 5.0) for _ in range(20)]:
+            await exchange
         await until(lambda: not shared.descriptors)
 
 

@@ -1,7 +1,7 @@
-"""Exact answers about the cluster: what is queried most, straight from Services and EndpointSlices.
+"""The zone's answers in bytes, straight from Services and EndpointSlices.
 
-They are A and AAAA of a Service's own name and of Pod names, SRV of a named port, PTR of an address with one name, and
-the names of search paths that do not exist. The chain answers everything else, with the trees of zone.py.
+A and AAAA of a Service's own name and of Pod names, SRV of a named port, PTR of an address with one name, and denials.
+The whole chain answers everything else, from the trees of zone.py, which have records for transfers too.
 """
 
 from __future__ import annotations
@@ -9,16 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from struct import pack
-from typing import Final
+from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
 from kdns.cluster.packed import PackedEndpoints, ready_addresses
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
-from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of, reversed_address
-from kdns.dns.query import HEADER_BYTES
+from kdns.dns.names import (
+    MAX_LABEL_BYTES,
+    MAX_NAME_BYTES,
+    POINTER,
+    Labels,
+    encode_name,
+    is_below,
+    labels_of,
+    reversed_address,
+)
+from kdns.dns.query import AA, HEADER_BYTES, Query
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A
-from kdns.dnsserver.answers.response import Subject, ZoneSoa
-from kdns.dnsserver.exact import Found
+from kdns.dnsserver.answers.response import Encoded, Response, Reuse, Subject, ZoneSoa
+from kdns.dnsserver.chain import Request
 from kdns.net import IPV4_BYTES, packed
 from kdns.plugins.kubernetes import subjects
 from kdns.plugins.kubernetes.dashed import dashed_ipv4
@@ -26,6 +35,7 @@ from kdns.plugins.kubernetes.options import Options
 from kdns.plugins.kubernetes.reverse import is_shown, ptr_targets
 from kdns.plugins.kubernetes.service import Node, endpoint_label, own_addresses, port_labels, weight_of
 from kdns.plugins.kubernetes.zone import FIXED, MAX_FIXED_LABELS, KubernetesZone, Zones
+from kdns.tally import Tally
 
 MAX_ENDPOINTS: Final = 64
 """The most endpoints that are read for an answer; the names of more are kept in a tree."""
@@ -36,60 +46,83 @@ _PLAIN_LABEL: Final = re.compile(r"[a-z0-9_-]{1,63}")
 """A label whose text is its bytes."""
 _LENGTHS: Final = [bytes((size,)) for size in range(64)]
 _POINTER_BYTES: Final = 2
+_TYPE_AND_CLASS_BYTES: Final = 4
 _OWN: Final = b""
 """The label of the Service's own name, among those of its endpoints."""
+
+
+class Finding(NamedTuple):
+    """The content of an answer, and the subject that it depends on; an SOA if there are no records."""
+
+    rcode: int
+    subjects: tuple[Subject, ...]
+    records: Encoded | None = None
 
 
 class ClusterNames:
     """The names of one zone; with `falls_through`, names that do not exist may be those of the next directive."""
 
     def __init__(self, zones: Zones, zone: KubernetesZone, soa: ZoneSoa, plugin: str, *, falls_through: bool) -> None:
-        self.labels = zone.labels
-        self.ttl_s = zones.options.ttl_s
-        self.plugin = plugin
         self._zones = zones
+        self._zone = zone
+        self._plugin = plugin
         self._state = zones.state
         self._options = zones.options
-        self._is_reverse = zone.is_reverse
         self._soa = soa
         self._falls_through = falls_through
         self._zone_bytes = len(encode_name(zone.labels))
+        ttl_s = zones.options.ttl_s
         self._starts = {
-            rtype: QUESTION_POINTER + pack("!HHIH", rtype, IN, self.ttl_s, size_bytes)
+            rtype: QUESTION_POINTER + pack("!HHIH", rtype, IN, ttl_s, size_bytes)
             for rtype, size_bytes in ((A, 4), (AAAA, 16))
         }
         self._fixed = {4: self._starts[A][_POINTER_BYTES:], 16: self._starts[AAAA][_POINTER_BYTES:]}
-        """What is between the owner and an address of so many bytes."""
-        self._srv_start = QUESTION_POINTER + pack("!HHI", SRV, IN, self.ttl_s)
+        """What is between the owner and an address, by the address's size."""
+        self._srv_start = QUESTION_POINTER + pack("!HHI", SRV, IN, ttl_s)
+        self._ptr_start = QUESTION_POINTER + pack("!HHI", PTR, IN, ttl_s)
 
-    def find(self, labels: Sequence[bytes], qtype: int, name: bytes) -> Found | None:
-        """See ExactNames. What is from a snapshot is marked by the chain."""
-        if not (labels and self._zones.is_synced) or self._state.stale:
+    def find(self, request: Request, tallies: tuple[Tally, ...]) -> Response | None:
+        """See Source. Answers from a snapshot need a mark, so the chain gives them."""
+        if not self._zones.is_synced or self._state.stale:
             return None
-        if self._is_reverse:
-            return self._pointer(labels) if qtype == PTR else None
+        found = self._find(request.query)
+        if found is None:
+            return None
+        rcode, depends_on, records = found
+        soa = None if records else self._soa
+        return Response(rcode, AA, (), (), (), soa, Reuse(depends_on), self._plugin, body=records, tallies=tallies)
+
+    def _find(self, query: Query) -> Finding | None:
+        labels = query.labels[: len(query.labels) - self._zone.depth]
+        if not labels:
+            return None
+        qtype = query.qtype
+        if self._zone.is_reverse:
+            return self._pointer(query.labels) if qtype == PTR else None
         branch = labels[-1]
         if len(labels) <= MAX_FIXED_LABELS:
             return None if branch in FIXED else self._absent()
         if branch == b"svc":
-            return self._service(labels, qtype, name)
+            return self._service(labels, qtype, query)
         if branch == b"pod" and len(labels) == _SERVICE_LABELS:
-            node, subject, _, _ = self._zones.pod(labels[1].decode("latin-1"), labels[0].decode("latin-1"))
-            return self._absent(subject) if node is None else self._addresses(node, qtype, subject)
+            pod = self._zones.pod(labels[1].decode("latin-1"), labels[0].decode("latin-1"))
+            subject = pod.subject
+            return self._absent(subject) if pod.node is None else self._addresses(pod.node, qtype, subject)
         return self._absent()
 
-    def _absent(self, *depends_on: Subject) -> Found | None:
-        return None if self._falls_through or self._options.explain else Found(NXDOMAIN, depends_on, self._soa)
+    def _absent(self, *depends_on: Subject) -> Finding | None:
+        return None if self._falls_through or self._options.explain else Finding(NXDOMAIN, depends_on)
 
-    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Found | None:
+    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Finding | None:
         """Returns the addresses of a name that has no other records, or NODATA."""
         addresses: tuple[bytes, ...] = node.get(qtype, ())  # type: ignore[assignment] # A and AAAA hold packed addresses
         if not addresses:
-            return None if self._options.explain else Found(NOERROR, (subject,), self._soa)
+            return None if self._options.explain else Finding(NOERROR, (subject,))
         start = self._starts[qtype]
-        return Found(NOERROR, (subject,), None, tuple([start + address for address in addresses]))
+        records = tuple([start + address for address in addresses])
+        return Finding(NOERROR, (subject,), Encoded(records, (), are_addresses=True))
 
-    def _service(self, labels: Sequence[bytes], qtype: int, name: bytes) -> Found | None:
+    def _service(self, labels: Sequence[bytes], qtype: int, query: Query) -> Finding | None:
         key = labels[-2].decode("latin-1"), labels[-3].decode("latin-1")
         subject = subjects.of_service(key)
         service = self._state.services.get(key)
@@ -99,13 +132,13 @@ class ClusterNames:
         if sum([len(endpoint_slice.endpoints or ()) for endpoint_slice in slices]) > MAX_ENDPOINTS:
             return None
         if qtype == SRV:
-            return self._ports(service, slices, labels, name, subject) if len(labels) == _PORT_LABELS else None
+            return self._ports(service, slices, labels, query, subject) if len(labels) == _PORT_LABELS else None
         node = own_addresses(service, slices, self._options) if len(labels) == _SERVICE_LABELS else None
         return None if node is None else self._addresses(node, qtype, subject)
 
     def _ports(
-        self, service: Service, slices: Iterable[EndpointSlice], labels: Sequence[bytes], name: bytes, subject: Subject
-    ) -> Found | None:
+        self, service: Service, slices: Iterable[EndpointSlice], labels: Sequence[bytes], query: Query, subject: Subject
+    ) -> Finding | None:
         """Returns the SRV records of a named port, and the addresses of their targets."""
         if service.is_external_name or self._options.ignore_empty_service:
             return None
@@ -125,6 +158,7 @@ class ClusterNames:
             pairs += [(host, number) for host, _ in found for number in numbers]
         if not pairs:
             return None
+        name = query.packet[HEADER_BYTES : query.question_end - _TYPE_AND_CLASS_BYTES].lower()
         return self._targets(pairs, hosts, name, 2 + len(labels[0]) + len(labels[1]), subject)
 
     def _targets(
@@ -134,7 +168,7 @@ class ClusterNames:
         name: bytes,
         service_at: int,
         subject: Subject,
-    ) -> Found | None:
+    ) -> Finding | None:
         """Returns the records of these (host, port) pairs; `service_at` is where the Service's name is in `name`.
 
         A host is the encoded label of an endpoint, or _OWN; `hosts` has it with each of its addresses.
@@ -154,7 +188,7 @@ class ClusterNames:
         base = service_name[: -self._zone_bytes] + pack("!H", POINTER | zone_at)
         additional = self._additional(dict.fromkeys([host for host, _ in used]), hosts, at, base)
         is_near = at + sum(map(len, additional)) <= MAX_OFFSET
-        return Found(NOERROR, (subject,), None, tuple(records), tuple(additional)) if is_near else None
+        return Finding(NOERROR, (subject,), Encoded(tuple(records), tuple(additional))) if is_near else None
 
     def _additional(
         self, targets: Collection[bytes], hosts: Sequence[tuple[bytes, bytes]], at: int, base: bytes
@@ -173,16 +207,16 @@ class ClusterNames:
             owner, host_at = host + base, at
             if len(base) > _POINTER_BYTES:
                 base = pack("!H", POINTER | at + len(host))
-            own = dict.fromkeys([address for each, address in hosts if each == host])
+            own = dict.fromkeys([address for label, address in hosts if label == host])
             for address in sorted(own, key=len):  # A before AAAA
                 additional.append(owner + fixed[len(address)] + address)
                 at += len(additional[-1])
                 owner = pack("!H", POINTER | host_at)
         return additional
 
-    def _pointer(self, labels: Sequence[bytes]) -> Found | None:
+    def _pointer(self, labels: Labels) -> Finding | None:
         """Returns the PTR record of an address, if it has one name."""
-        address = reversed_address((*labels, *self.labels))
+        address = reversed_address(labels)
         if address is None:
             return None
         subject = subjects.of_address(address)
@@ -194,11 +228,10 @@ class ClusterNames:
             name = encode_name(target)
         except ValueError:
             return None
-        if len(names) > 1 or is_below(target, self.labels):
+        if len(names) > 1 or is_below(target, self._zone.labels):
             return None
-        return Found(
-            NOERROR, (subject,), None, (QUESTION_POINTER + pack("!HHIH", PTR, IN, self.ttl_s, len(name)) + name,)
-        )
+        record = b"".join((self._ptr_start, len(name).to_bytes(2), name))
+        return Finding(NOERROR, (subject,), Encoded((record,)))
 
 
 def _hosts(endpoint_slice: EndpointSlice, options: Options) -> list[tuple[bytes, bytes]] | None:
@@ -213,10 +246,10 @@ def _hosts(endpoint_slice: EndpointSlice, options: Options) -> list[tuple[bytes,
         labels = dashed_ipv4(addresses)
     else:
         ready = [*ready_addresses(endpoint_slice)]
-        texts = [endpoint_label(each, options) for each in ready]
+        texts = [endpoint_label(endpoint, options) for endpoint in ready]
         if not all(map(_PLAIN_LABEL.fullmatch, texts)):
             return None
-        addresses, labels = [each.address for each in ready], [text.encode("ascii") for text in texts]
+        addresses, labels = [endpoint.address for endpoint in ready], [text.encode("ascii") for text in texts]
     return [(_LENGTHS[len(label)] + label, address) for label, address in zip(labels, addresses, strict=True)]
 
 
