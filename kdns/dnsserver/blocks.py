@@ -23,7 +23,7 @@ from kdns.dnsserver.answers.answer import (
     malformed_answer,
     with_room,
 )
-from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Response
+from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Message, Response
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
 from kdns.dnsserver.listener_options import DEFAULTS
@@ -266,15 +266,16 @@ class Server:
         is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.signer is None and chain.is_cacheable
         if observers:
             is_reusable = False
-        if reuse.repeat and not reply.wire:  # records of a message that was taken apart have this client's spelling
-            is_reusable = False
+        if reuse.repeat and not isinstance(reply.body, Message):
+            is_reusable = False  # records of a message that was taken apart have this client's spelling
         # an answer that was begun before subjects were touched may be stale
         has_key = query.is_plain or query.has_key
         is_kept = is_reusable and has_key and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, partition, once=not is_kept)
         wire = self._wire(answer, request, reply, partition)
-        if not is_kept or reuse.expires_s is not None:  # else the table counts it, with later uses
-            partition.count(answer)  # at once: `cache` looks at the uses of its items
+        is_of_source = reply.soa is not None or isinstance(reply.body, Encoded)
+        if not (is_kept and is_of_source):  # that of a source is counted with later uses
+            partition.count(answer)
         if is_kept:
             if reuse.repeat:
                 answer.repeat(reuse.repeat, reply)
@@ -308,7 +309,7 @@ class Server:
         limit_bytes = limit_of(query.edns, block.udp_bytes, is_stream=partition.is_stream)
         if response.signer:
             limit_bytes -= response.signer.size_bytes
-        if response.options or response.body is not None:
+        if response.options or isinstance(response.body, Message):
             response = with_room(query, response, limit_bytes)
         turn = self._next_turn(query, once=once) if response.order.rotate and is_rotated(response) else 0
         return compile_answer(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kdns import logs
 
@@ -134,3 +135,82 @@ async def in_daemon_thread(call: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="file", daemon=True).start()
     return await asyncio.wrap_future(result)
+
+
+class LightTask(ABC, Generic[T]):
+    """A coroutine that runs without a task, which would cost more than the system calls of a query.
+
+    `step` begins it at once, and what it awaits resumes it. Code that needs a task, such as asyncio.timeout, fails in
+    it. It cannot be awaited: its end calls `finished` or `failed`.
+    """
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine: Coroutine[Any, Any, T] | None = coroutine
+
+    @abstractmethod
+    def finished(self, result: T) -> None:
+        """Called with its result."""
+
+    @abstractmethod
+    def failed(self, error: BaseException) -> None:
+        """Called with an Exception, or with CancelledError if what it awaits is cancelled."""
+
+    def step(self, _awaited: object = None) -> None:
+        """Runs until the coroutine waits again, or ends."""
+        if self._coroutine is None:
+            return
+        try:
+            future = self._coroutine.send(None)
+        except StopIteration as stop:
+            self.finished(stop.value)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as a task does
+            self.failed(error)
+        else:
+            if future is None:  # asyncio.sleep(0)
+                asyncio.get_running_loop().call_soon(self.step)
+            else:
+                future.add_done_callback(self.step)
+
+    def cancel(self) -> None:
+        """Closes the coroutine, which runs its `finally`; neither `finished` nor `failed` is called."""
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None:
+            coroutine.close()
+
+
+class _Timed(LightTask[T]):
+    __slots__ = ("_future",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], future: asyncio.Future[T]) -> None:
+        super().__init__(coroutine)
+        self._future = future
+
+    def finished(self, result: T) -> None:
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def failed(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    def expire(self) -> None:
+        self.failed(TimeoutError())
+
+
+async def with_timeout(timeout_s: float, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of the work, which begins at once; TimeoutError when the time is over.
+
+    Unlike asyncio.timeout, it needs no task.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    timed = _Timed(work, future)
+    timer = loop.call_later(timeout_s, timed.expire)
+    try:
+        timed.step()
+        return await future
+    finally:
+        timer.cancel()
+        timed.cancel()

@@ -83,6 +83,7 @@ class World:
         outcome = self.server.respond(bytes(packet), partition, (client, 1), self.setup.clock_s)
         if isinstance(outcome, Exchange):
             return decode(outcome.wire)
+        outcome.send(None)  # as listeners do, at once
         self.waiting.append(outcome)
         return None
 

@@ -362,7 +362,7 @@ def _compiled_encoded(
     elif additional and size_bytes + sum(map(len, additional)) > room_bytes:
         additional, _ = fitting(additional, room_bytes - size_bytes)
     if body.are_addresses and len(records) > 1:
-        bodies = _in_turns(response.order, (query.name,), records, _OWN_RDATA_AT, (b"", opt), turn, once=once)
+        bodies = _in_turns(response.order, query, records, _OWN_RDATA_AT, (b"", opt), turn, once=once)
     else:
         bodies = (b"".join((*records, *additional, opt)),)
     head = _head(query, response, len(records), 0, len(additional) + (edns is not None), flags)
@@ -383,7 +383,7 @@ def _compiled_message(
     if answers > 1 and order.rotate:
         if shape is not None:
             texts = [wire[at : at + shape.step] for at in range(end, shape.stop, shape.step)]
-            bodies = _in_turns(order, (query.name,), texts, _OWN_RDATA_AT, (b"", opt), turn, once=once)
+            bodies = _in_turns(order, query, texts, _OWN_RDATA_AT, (b"", opt), turn, once=once)
         elif moving := moving_of(wire):
             owners = [text_of(owner_of(wire, record)) for record in moving] if order.weights else ()
             texts = [wire[record.owner_at : record.end] for record in moving]
@@ -394,7 +394,7 @@ def _compiled_message(
 
 def _in_turns(
     order: Order,
-    owners: Sequence[str],
+    owners: Query | Sequence[str],
     records: Sequence[bytes],
     rdata_at: int,
     around: tuple[bytes, bytes],
@@ -404,15 +404,16 @@ def _in_turns(
 ) -> tuple[bytes, ...]:
     """Returns a body for each order that addresses of the same size take, between the bytes `around` them.
 
-    `owners` are those of each, or the one of all; only weights look at them.
+    `owners` are their names, or the query whose name they have.
     """
     front, back = around
     if order.looks_at_addresses:
         ranked = order.ranked([record[rdata_at:] for record in records])
         records = [records[place] for place in ranked]
-        owners = [owners[place] for place in ranked] if len(owners) > 1 else owners
-    rdata = [record[rdata_at:] for record in records] if order.looks_at_addresses else records
-    turns = order.turns(owners, rdata, turn)
+        names = (owners.name,) if isinstance(owners, Query) else [owners[place] for place in ranked if owners]
+        turns = order.turns(names, [record[rdata_at:] for record in records], turn)
+    else:
+        turns = order.turns((), records, turn)
     if once:
         turns = turns[:1]
     made = {one: b"".join([front, *map(records.__getitem__, one), back]) for one in dict.fromkeys(turns)}

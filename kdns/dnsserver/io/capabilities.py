@@ -22,7 +22,7 @@ from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request
+from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, awaited
 from kdns.dnsserver.config import WILDCARD, ServerConfig
 from kdns.dnsserver.directive import FileReader, Level, RandomNumbers, Sample, UnreadableFileError
 from kdns.dnsserver.frame_streams import FrameSpec
@@ -36,7 +36,7 @@ from kdns.runtime.files.folders import files_below
 from kdns.runtime.files.watched import WatchedFile
 from kdns.runtime.metrics import COUNTER, GAUGE, Counters, Histograms, Metric
 from kdns.runtime.process import gc_paused
-from kdns.runtime.tasks import in_daemon_thread, observed
+from kdns.runtime.tasks import in_daemon_thread, observed, with_timeout
 from kdns.tally import Tally
 from kdns.upstream.io import peers
 from kdns.upstream.io.upstreams import Lease, Upstreams
@@ -121,9 +121,9 @@ class BlockTasks:
         """See Tasks."""
         return asyncio.get_running_loop().create_future()
 
-    async def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
-        """See Tasks. A query over UDP has no task, which a timeout needs."""
-        return await asyncio.create_task(_within(timeout_s, reply))
+    def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
+        """See Tasks."""
+        return with_timeout(timeout_s, awaited(reply))
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """See Tasks."""
@@ -380,8 +380,3 @@ class BlockAnswers:
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """See Answers."""
         self.readiness_checks.append((name, is_ready))
-
-
-async def _within(timeout_s: float, reply: Awaitable[Reply]) -> Reply:
-    async with asyncio.timeout(timeout_s):
-        return await reply

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kdns import logs
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.answers.table import Partition, packet_key
-from kdns.dnsserver.blocks import Client, Exchange, PendingExchange, Server, unawaited
+from kdns.dnsserver.blocks import SILENCE, Client, Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
+from kdns.runtime.tasks import LightTask
 
 log = logs.get(__name__)
 
@@ -33,17 +35,19 @@ class Pending(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Answering:
-    """Answers the packets of one partition; each waiting query counts in `pending`.
+    """Answers the packets of one partition, from one listener or connection.
 
-    The sender of the response gives it back.
+    Each waiting query counts in `pending`.
     """
 
     server: Server
     requests: Requests
     partition: Partition
     pending: Pending
+    waiting: set[PendingQuery] = field(default_factory=set)
+    _drained: asyncio.Future[None] | None = None
 
     def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> PendingExchange:
         """Returns the response of the table or the server, and counts its time if nothing waits.
@@ -67,14 +71,40 @@ class Answering:
         self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
         return outcome
 
-    async def completed(
-        self, outcome: Coroutine[Any, Any, Exchange], packet: bytes, client: Client, received_s: float
-    ) -> Exchange:
-        """Returns the response after waiting; SERVFAIL for an unexpected error."""
-        try:
-            return await outcome
-        except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            return self.failed(failure, packet, client, received_s)
+    def wait(
+        self,
+        outcome: Coroutine[Any, Any, Exchange],
+        packet: bytes,
+        client: Client,
+        received_s: float,
+        respond: Callable[[Exchange], object],
+    ) -> PendingQuery:
+        """Returns a query that waits, and that `step` begins; `respond` is called with its response.
+
+        `answer` has given it a place.
+        """
+        query = PendingQuery(self, outcome, packet, client, received_s, respond)
+        self.waiting.add(query)
+        return query
+
+    def ended(self, query: PendingQuery) -> None:
+        """Frees the place of a query, once."""
+        if query in self.waiting:
+            self.waiting.discard(query)
+            self.pending.give_back(query.client[0], query.packet)
+            if self._drained is not None and not (self.waiting or self._drained.done()):
+                self._drained.set_result(None)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits until no query waits any more, or the time is over."""
+        if self.waiting:
+            self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._drained,), timeout=timeout_s)
+
+    def cancel(self) -> None:
+        """Cancels what waits: the client has left."""
+        for query in tuple(self.waiting):
+            query.cancel()
 
     def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> Exchange:
         """Returns SERVFAIL for a query with an unexpected error, which is logged and counted."""
@@ -82,6 +112,42 @@ class Answering:
         self.requests.panics += 1
         log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
         return exchange
+
+
+class PendingQuery(LightTask[Exchange]):
+    """A query whose chain waits, for an upstream for example."""
+
+    __slots__ = ("_answering", "_respond", "client", "packet", "received_s")
+
+    def __init__(
+        self,
+        answering: Answering,
+        outcome: Coroutine[Any, Any, Exchange],
+        packet: bytes,
+        client: Client,
+        received_s: float,
+        respond: Callable[[Exchange], object],
+    ) -> None:
+        super().__init__(outcome)
+        self._answering = answering
+        self._respond = respond
+        self.packet = packet
+        self.client = client
+        self.received_s = received_s
+
+    def finished(self, result: Exchange) -> None:
+        self._answering.ended(self)
+        self._respond(result)
+
+    def failed(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self.finished(self._answering.failed(error, self.packet, self.client, self.received_s))
+        else:  # at the end of the process
+            self.finished(SILENCE)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._answering.ended(self)
 
 
 def log_failure(failure: Exception, packet: bytes, server: str, *, with_stack: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from typing import ClassVar, Final, Protocol
 
 from kdns.dnsserver.blocks import Server
@@ -130,8 +129,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._leave()
         if self._timer:
             self._timer.cancel()
-        for task in tuple(self.pending):
-            task.cancel()
+        self._answering.cancel()
 
     def eof_received(self) -> bool:
         """Answers the received queries, then closes: the client may still read. With TLS both sides are closed."""
@@ -158,10 +156,9 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         """The client's IP address."""
         return self._client[0]
 
-    @property
-    @abstractmethod
-    def pending(self) -> Collection[asyncio.Task[None]]:
-        """The number of pending answers."""
+    async def drain(self) -> None:
+        """Waits for the pending answers for CLOSE_S at most."""
+        await self._answering.drain(CLOSE_S)
 
     @abstractmethod
     def answer(self) -> None:
@@ -244,9 +241,8 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
 async def close_listener(listener: Listener, connections: set[StreamConnection]) -> None:
     """Stops accepting, and closes every connection after its last answer."""
     listener.close()
-    pending = [task for connection in connections for task in connection.pending]
-    for connection in tuple(connections):
+    left = tuple(connections)
+    for connection in left:
         connection.end()
-    if pending:
-        await asyncio.wait(pending, timeout=CLOSE_S)
+    await asyncio.gather(*(connection.drain() for connection in left))
     await asyncio.sleep(0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Coroutine, Iterator
-from functools import partial
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from kdns.dnsserver.blocks import Exchange, Server, discard
+from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
@@ -46,7 +45,6 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     ) -> None:
         super().__init__(server, requests, clients, clients.connections, connections)
         self._buffer = b""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._transfers: list[Iterator[bytes]] = []
         self._has_last_query = False
         self._active_s = self._loop.time()
@@ -99,13 +97,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             self._is_active()
 
     @property
-    def pending(self) -> set[asyncio.Task[None]]:
-        """The number of pending answers."""
-        return self._tasks
-
-    @property
     def _is_full(self) -> bool:
-        return self._is_unread or bool(self._transfers) or len(self._tasks) >= MAX_CONNECTION_PENDING
+        return self._is_unread or bool(self._transfers) or len(self._answering.waiting) >= MAX_CONNECTION_PENDING
 
     @property
     def _is_answerable(self) -> bool:
@@ -118,7 +111,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     @property
     def _is_answered(self) -> bool:
-        return self._is_ending and not (self._tasks or self._is_waiting or self._transfers)
+        return self._is_ending and not (self._answering.waiting or self._is_waiting or self._transfers)
 
     @property
     def _received_bytes(self) -> int:
@@ -139,7 +132,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             if not outcome.wire and outcome.request is None:
                 self._end_behind_this()  # not DNS: the next bytes cannot be parsed either
         else:
-            self._wait_for(packet, outcome, received_s)
+            self._answering.wait(outcome, packet, self._client, received_s, self._answer_later).step()
         if self._queries >= self._server.options.max_queries:
             self._end_behind_this()
 
@@ -147,19 +140,9 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         """Accepts no further query, and closes after the pending answers."""
         self._has_last_query = self._is_ending = True
 
-    def _wait_for(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
-        task = self._loop.create_task(self._answer_later(packet, outcome, received_s))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._done, packet, outcome))
-
-    def _done(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], task: asyncio.Task[None]) -> None:
-        discard(outcome)  # it has not begun if the connection ended at once
-        self._tasks.discard(task)
-        self._account.give_back(self._client[0], packet)
+    def _answer_later(self, exchange: Exchange) -> None:
+        self._send(exchange)
         self._go_on()
-
-    async def _answer_later(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float) -> None:
-        self._send(await self._answering.completed(outcome, packet, self._client, received_s))
 
     def _send(self, exchange: Exchange) -> None:
         if exchange.wire:
@@ -193,7 +176,7 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def _watch_idle(self) -> None:
         """Aborts the connection when it has been idle for too long. With pending answers it is not idle."""
         now_s, options = self._loop.time(), self._server.options
-        if self._tasks or self._is_waiting:
+        if self._answering.waiting or self._is_waiting:
             self._active_s = now_s
         limit_s = options.write_s if self._is_unread else options.read_s if self._buffer else options.idle_s
         if now_s - self._active_s >= limit_s:

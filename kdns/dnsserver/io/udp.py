@@ -5,14 +5,13 @@ Misses wait in a fair queue; the kernel's buffer is first come, first served.
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import call
 from typing import Any, Final
 
-from kdns.dnsserver.blocks import SILENCE, Exchange, Server
+from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.reader import UdpReader
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
@@ -42,48 +41,6 @@ class MissQueue(FairScheduler[Callable[[], None]]):
         self.memory = memory or ClientMemory()
 
 
-class PendingQuery:
-    """The coroutine of a query that waits, resumed by the futures for which it waits.
-
-    It begins at once, and a task would cost more than the system calls of a query. Without a task it cannot be
-    cancelled, and code that needs one, such as asyncio.timeout, has to make a task, as Tasks.with_timeout does.
-    """
-
-    __slots__ = ("_coroutine", "_listener", "client", "look", "packet", "received_s")
-
-    def __init__(
-        self,
-        listener: UdpListener,
-        coroutine: Coroutine[Any, Any, Exchange],
-        packet: bytes,
-        client: Any,
-        received_s: float,
-        look: Look | None,
-    ) -> None:
-        self.look = look
-        self._listener = listener
-        self._coroutine = coroutine
-        self.packet = packet
-        self.client = client
-        self.received_s = received_s
-
-    def step(self, _ended: object = None) -> None:
-        """Runs until it waits for a future, or has the response."""
-        try:
-            future = self._coroutine.send(None)
-        except StopIteration as stop:
-            self._listener.answered(self, stop.value)
-        except asyncio.CancelledError:  # its future was cancelled, as at the end of the process
-            self._listener.answered(self, SILENCE)
-        except Exception as failure:  # noqa: BLE001 - one query must not end the others
-            self._listener.failed(self, failure)
-        else:
-            if future is None:  # it lets others go first
-                asyncio.get_running_loop().call_soon(self.step)
-            else:
-                future.add_done_callback(self.step)
-
-
 class UdpListener(UdpReader):
     """One UDP socket and the server behind it."""
 
@@ -100,8 +57,6 @@ class UdpListener(UdpReader):
         self.server = server
         self._misses = misses
         self._answering = Answering(server, requests, partition, misses.memory)
-        self._waiting: set[PendingQuery] = set()
-        self._drained: asyncio.Future[None] | None = None
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
@@ -135,33 +90,15 @@ class UdpListener(UdpReader):
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
         outcome = self._answering.answer(packet, client, received_s, key)
         if isinstance(outcome, Exchange):
-            self._send(outcome, client)
-            if look:
-                look(packet, client[0], outcome.wire)
+            self._respond(packet, client, look, outcome)
         else:
-            self._wait(PendingQuery(self, outcome, packet, client, received_s, look))
+            respond = partial(self._respond, packet, client, look)
+            self._answering.wait(outcome, packet, client, received_s, respond).step()
 
-    def _wait(self, waiting: PendingQuery) -> None:
-        self._waiting.add(waiting)
-        waiting.step()
-
-    def failed(self, waiting: PendingQuery, failure: Exception) -> None:
-        """Answers SERVFAIL for a coroutine that ended with an unexpected exception."""
-        packet, client, received_s = waiting.packet, waiting.client, waiting.received_s
-        self.answered(waiting, self._answering.failed(failure, packet, client, received_s))
-
-    def answered(self, waiting: PendingQuery, exchange: Exchange) -> None:
-        """Sends the response to a query that has waited, if there is one."""
-        self._waiting.discard(waiting)
-        self._misses.memory.give_back(waiting.client[0], waiting.packet)
-        self._send(exchange, waiting.client)
-        if waiting.look:
-            waiting.look(waiting.packet, waiting.client[0], exchange.wire)
-        self._check_drained()
-
-    def _check_drained(self) -> None:
-        if self._drained is not None and not (self._waiting or self._drained.done()):
-            self._drained.set_result(None)
+    def _respond(self, packet: bytes, client: Any, look: Look | None, exchange: Exchange) -> None:
+        self._send(exchange, client)
+        if look:
+            look(packet, client[0], exchange.wire)
 
     def _send(self, exchange: Exchange, client: Any) -> None:
         if not exchange.wire:
@@ -177,7 +114,5 @@ class UdpListener(UdpReader):
         """Answers the waiting queries, then closes the socket."""
         self.end()
         self._misses.drain()
-        if self._waiting:
-            self._drained = self._loop.create_future()
-            await asyncio.wait((self._drained,), timeout=CLOSE_S)
+        await self._answering.drain(CLOSE_S)
         self.socket.close()

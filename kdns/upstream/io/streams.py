@@ -370,7 +370,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         elif not repeats_question(message, pending.question):
             ignored["question"] += 1
             pending.fail(UpstreamError("the response is about another question"))
-        elif not pending.done():
+        elif pending.reply is None:
             pending.set_result(message)
 
     async def _open(self) -> None:

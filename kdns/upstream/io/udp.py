@@ -225,7 +225,7 @@ class UdpSocket:
         pending.holder = None
         if self._is_retired and not self.pending:
             self._pool.remove(self)
-        if not pending.done():
+        if pending.reply is None:
             pending.set_result(message)
 
     def _reject(self, message: bytes, pending: Pending | None) -> None:
@@ -267,5 +267,5 @@ class UdpSocket:
 
 def _repeat(pending: Pending) -> None:
     """Repeats the query over TCP."""
-    if not pending.done():
+    if pending.reply is None:
         pending.set_result(b"")

@@ -6,17 +6,18 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from math import inf
-from typing import Any, Final
+from typing import Final
 
-from kdns.dnsserver.blocks import Exchange, Server, discard
+from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.doh.codec import HttpCodec, HttpError
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
 from kdns.dnsserver.doh.http1 import Http1
 from kdns.dnsserver.doh.http2 import STREAM_COST_BYTES, Http2
+from kdns.dnsserver.io.exchange import PendingQuery
 from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import (
@@ -78,7 +79,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._codec: HttpCodec
         self._received = b""
         self._waiting = deque[HttpRequest]()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._pending: dict[int, PendingQuery] = {}
         self._state = ""
         self._since_s = self._loop.time()
 
@@ -120,17 +121,12 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._end_turn()
 
     @property
-    def pending(self) -> Collection[asyncio.Task[None]]:
-        """The number of pending answers."""
-        return self._tasks.values()
-
-    @property
     def _is_full(self) -> bool:
         return self._is_unread or self._codec.is_busy
 
     @property
     def _may_answer(self) -> bool:
-        return len(self._tasks) < MAX_CONNECTION_PENDING and self._codec.blocked_bytes < MAX_BLOCKED_BYTES
+        return len(self._pending) < MAX_CONNECTION_PENDING and self._codec.blocked_bytes < MAX_BLOCKED_BYTES
 
     @property
     def _is_answerable(self) -> bool:
@@ -141,7 +137,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
     @property
     def _is_answered(self) -> bool:
         is_last = self._is_ending or self._codec.is_over
-        return is_last and not (self._tasks or self._is_waiting or self._waiting or self._codec.blocked_bytes)
+        return is_last and not (self._pending or self._is_waiting or self._waiting or self._codec.blocked_bytes)
 
     @property
     def _reads_on(self) -> bool:
@@ -177,30 +173,21 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         if isinstance(outcome, Exchange):
             self._respond(request.stream, outcome)
             return
-        task = self._loop.create_task(self._respond_later(request.stream, packet, outcome, received_s))
-        task.add_done_callback(partial(self._done, packet, outcome))
-        self._tasks[request.stream] = task
+        respond = partial(self._respond_later, request.stream)
+        self._pending[request.stream] = query = self._answering.wait(outcome, packet, self._client, received_s, respond)
         self._pool.occupy(self)
+        query.step()
 
     def _give_up(self, reset: list[int]) -> None:
         """Cancels requests for which the client does not wait any more."""
         for stream in reset:
-            if task := self._tasks.pop(stream, None):
-                task.cancel()
+            if query := self._pending.pop(stream, None):
+                query.cancel()
         if reset and self._waiting:
             self._waiting = deque(request for request in self._waiting if request.stream not in reset)
 
-    def _done(self, packet: bytes, outcome: Coroutine[Any, Any, Exchange], _task: asyncio.Task[None]) -> None:
-        discard(outcome)  # it has not begun if the request was reset at once
-        self._account.give_back(self._client[0], packet)
-
-    async def _respond_later(
-        self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
-    ) -> None:
-        try:
-            exchange = await self._answering.completed(outcome, packet, self._client, received_s)
-        finally:
-            self._tasks.pop(stream, None)
+    def _respond_later(self, stream: int, exchange: Exchange) -> None:
+        self._pending.pop(stream, None)
         if not self._transport.is_closing():
             self._respond(stream, exchange)
             self._flush()
@@ -246,11 +233,11 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         state = self._now_is()
         if state != self._state:
             self._state, self._since_s = state, self._loop.time()
-            if not self._tasks:
+            if not self._pending:
                 self._pool.touch(self)
 
     def _now_is(self) -> str:
-        if self._tasks or self._is_waiting:
+        if self._pending or self._is_waiting:
             return "answering"
         if self._is_unread or self._codec.blocked_bytes:
             return "unread"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -25,9 +25,9 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import TCP_KEEPALIVE
-from kdns.dnsserver.blocks import Exchange, Server, discard
+from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
-from kdns.dnsserver.io.exchange import Answering, log_failure
+from kdns.dnsserver.io.exchange import Answering, PendingQuery, log_failure
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
@@ -147,8 +147,7 @@ class QuicListener:
         self._drain()
         endpoint.turns.drain()
         mine = [client for client in endpoint.connections if client.listener is self]
-        if tasks := [task for client in mine for task in client.tasks.values()]:
-            await asyncio.wait(tasks, timeout=CLOSE_S)
+        await asyncio.gather(*(client.drain() for client in mine))
         for client in mine:
             client.end(DoqError.NO_ERROR)
         self._socket.close()
@@ -243,7 +242,7 @@ class QuicClient:
     """One connection: each query has its own stream, on which its answer is sent (RFC 9250 §4.2)."""
 
     def __init__(self, listener: QuicListener, quic: QuicConnection, client: Any) -> None:
-        self.listener, self.tasks = listener, dict[int, asyncio.Task[None]]()
+        self.listener, self._pending = listener, dict[int, PendingQuery]()
         self._endpoint = listener.endpoint
         self._quic, self._client = quic, client[:2]
         self._loop = asyncio.get_running_loop()
@@ -337,7 +336,7 @@ class QuicClient:
         if has_work and not self._is_in_turn and self._has_room:
             self._is_in_turn = True
             self._endpoint.clients.wait(self)
-        elif self._is_ending and not (has_work or self.tasks or self._unsent_bytes):
+        elif self._is_ending and not (has_work or self._pending or self._unsent_bytes):
             self.end(DoqError.NO_ERROR)
 
     @property
@@ -373,7 +372,7 @@ class QuicClient:
 
     def _add(self, stream: int, data: bytes, *, is_end: bool) -> None:
         """Processes a part of a message: two bytes of length and the message, and nothing after it (RFC 9250 §4.2)."""
-        if stream % CLIENT_STREAMS or stream in self.tasks or stream in self._waiting:
+        if stream % CLIENT_STREAMS or stream in self._pending or stream in self._waiting:
             self.end(DoqError.PROTOCOL_ERROR)
             return
         if stream not in self._streams and not data:
@@ -402,7 +401,7 @@ class QuicClient:
 
     def _take(self, stream: int, packet: bytes) -> None:
         endpoint, received_s, options = self._endpoint, self._loop.time(), self._endpoint.server.options
-        if len(self.tasks) >= options.quic_streams or endpoint.pending >= options.quic_pending:
+        if len(self._pending) >= options.quic_streams or endpoint.pending >= options.quic_pending:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
             return
         outcome = self._answering.answer(packet, self._client, received_s)
@@ -412,28 +411,28 @@ class QuicClient:
         else:
             endpoint.pending += 1
             endpoint.clients.quic_connections.occupy(self)
-            task = self._loop.create_task(self._respond_later(stream, packet, outcome, received_s))
-            self.tasks[stream] = task
-            task.add_done_callback(partial(self._done, stream, packet, outcome))
+            respond = partial(self._respond_later, stream)
+            query = self._answering.wait(outcome, packet, self._client, received_s, respond)
+            self._pending[stream] = query
+            query.step()
 
-    async def _respond_later(
-        self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], received_s: float
-    ) -> None:
-        exchange = await self._answering.completed(outcome, packet, self._client, received_s)
+    def _respond_later(self, stream: int, exchange: Exchange) -> None:
         if not self._is_over:
             self._respond(stream, exchange)
             self._go_on()
+        self._ended(stream)
 
-    def _done(
-        self, stream: int, packet: bytes, outcome: Coroutine[Any, Any, Exchange], _task: asyncio.Task[None]
-    ) -> None:
-        discard(outcome)  # it has not begun if the query was given up at once
-        self._endpoint.pending -= 1
-        self._account.give_back(self._client[0], packet)
-        self.tasks.pop(stream, None)
-        if not (self.tasks or self._is_over):
+    def _ended(self, stream: int) -> None:
+        """Releases what a pending query held."""
+        if self._pending.pop(stream, None):
+            self._endpoint.pending -= 1
+        if not (self._pending or self._is_over):
             self._endpoint.clients.quic_connections.touch(self)
             self._wait_for_turn()
+
+    async def drain(self) -> None:
+        """Waits for the pending answers for CLOSE_S at most."""
+        await self._answering.drain(CLOSE_S)
 
     def _respond(self, stream: int, exchange: Exchange) -> None:
         if exchange.wire:
@@ -452,8 +451,9 @@ class QuicClient:
         self._streams.pop(stream, None)
         if self._transfers.pop(stream, None) or self._waiting.pop(stream, None):
             self._reset(stream, DoqError.REQUEST_CANCELLED)
-        if task := self.tasks.get(stream):
-            task.cancel()
+        if query := self._pending.get(stream):
+            query.cancel()
+            self._ended(stream)
             self._reset(stream, DoqError.REQUEST_CANCELLED)
 
     def _reset(self, stream: int, code: DoqError) -> None:
@@ -515,8 +515,9 @@ class QuicClient:
             endpoint.by_id.pop(each, None)
         if self._timer:
             self._timer.cancel()
-        for task in self.tasks.values():
-            task.cancel()
+        endpoint.pending -= len(self._pending)
+        self._pending.clear()
+        self._answering.cancel()
 
 
 def framed(message: bytes) -> bytes:

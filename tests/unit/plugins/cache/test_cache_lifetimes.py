@@ -38,7 +38,6 @@ def test_what_is_kept_for_how_long(reply: Reply, lifetimes_s: tuple[float, ...])
     world.upstream.reply = lambda: reply
     if reply is None:
         assert world.begin() is None
-        world.waiting[0].send(None)
         with pytest.raises(StopIteration):
             world.waiting[0].send(None)
         return
