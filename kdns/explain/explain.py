@@ -19,6 +19,7 @@ from kdns.errors import InputError
 from kdns.plugins.cache.plugin import NAME as CACHE
 from kdns.plugins.kubernetes.causes import ClusterCauses
 from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.values import evolve
 
 
 class Now(NamedTuple):
@@ -99,7 +100,7 @@ async def explained(
         raise InputError(f"{name!r} is no domain name: {error}") from error
     text, label = text_of(query.labels), type_name(qtype)
     request = Request(query, (client, 0), server.local, "tcp", received_s=now.loop_s, server=server.label)
-    request = request._replace(local_port=server.port, is_dry_run=True)
+    request = evolve(request, local_port=server.port, is_dry_run=True)
     block, _ = server.block_of(request)
     if block is None:
         zones = " ".join(one.zone for one in server.blocks)

@@ -172,7 +172,7 @@ class Cache(Plugin):
 
     def _serve(self, later: Serve, request: Request) -> Reply | Awaitable[Reply]:
         query = request.query
-        counts = self._counts_of(request.server, request.view)
+        counts = self._counts.get((request.server, request.view)) or self._counts_of(request.server, request.view)
         question = Question(request, later, question_key(query), counts)
         item = self.pick(question.key, request.received_s)
         if item is None and not query.flags & RD:
@@ -394,16 +394,19 @@ class Cache(Plugin):
 
     def _store_reply(self, question: Question, reply: Reply) -> FetchResult:
         """Returns a reply with the cache's TTL, and keeps it if it is cacheable."""
-        if reply is None or (not reply.wire and is_end(reply)):
+        if reply is None or is_end(reply):
             return FetchResult(reply)
         if reply.reuse is not NEVER:
             reply = capped(reply, self.config.success.max_ttl_s, self.config.denial.max_ttl_s)
             return FetchResult(reply, Contents(AnswerKind.OTHER, is_valid=reply.rcode in {NOERROR, NXDOMAIN}))
         query = question.request.query
         body = reply.body
-        if isinstance(body, Message) and not _is_about(body.wire, query):
-            question.counts.drops.count += 1
-            return FetchResult(reply)
+        if isinstance(body, Message):
+            end, wire = query.question_end, body.wire
+            own = query.packet[HEADER_BYTES:end]
+            if not wire.startswith(own, HEADER_BYTES) and wire[HEADER_BYTES:end].lower() != own.lower():
+                question.counts.drops.count += 1  # it is about another question
+                return FetchResult(reply)
         try:
             found = contents(query, reply, self._setup.unix_s)
         except ValueError:
@@ -555,14 +558,6 @@ def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], re
         if not body.wire.startswith(question, HEADER_BYTES):
             body = evolve(body, wire=b"".join((body.wire[:HEADER_BYTES], question, body.wire[end:])))
     return evolve(response, body=body, tallies=tallies, reuse=response.reuse if reuse is None else reuse)
-
-
-def _is_about(wire: bytes, query: Query) -> bool:
-    """Whether a message has the question of a query, in any spelling."""
-    question = query.packet[HEADER_BYTES : query.question_end]
-    return (
-        wire.startswith(question, HEADER_BYTES) or wire[HEADER_BYTES : query.question_end].lower() == question.lower()
-    )
 
 
 def _for_all(request: Request) -> Request:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
-from kdns.dnsserver.answers.response import Repeat, Response, Reuse
+from kdns.dnsserver.answers.response import Message, Repeat, Response, Reuse
 from kdns.plugins.cache.kinds import AnswerKind
 from kdns.tally import Tally
 
@@ -69,8 +69,9 @@ class Item(msgspec.Struct, eq=False, gc=False):
     @classmethod
     def of(cls, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> Item:
         """Returns an item that was not used."""
-        wire = response.wire
-        size_bytes = _ITEM_BYTES + len(key) + (len(wire) if wire and not response.options else _size_of(response))
+        body = response.body
+        is_bare = isinstance(body, Message) and not response.options
+        size_bytes = _ITEM_BYTES + len(key) + (len(body.wire) if is_bare else _size_of(response))
         return cls(key, kind, response, stored_s, ttl_s, stored_s + ttl_s, size_bytes, Tally(), stored_s)
 
     def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:

@@ -14,7 +14,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
-from kdns.dnsserver.blocks import discard
+from kdns.dnsserver.blocks import unawaited
 from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Reply, Request
 from kdns.values import evolve
 
@@ -214,6 +214,7 @@ def test_a_dry_run_changes_nothing(stanza: str, at_s: float, is_answered: bool, 
         assert value(decode(answer.wire(query.packet))) == (1, ttl_s)
     else:
         assert isinstance(reply, Coroutine)
-        discard(reply)
+        with unawaited():
+            del reply
     assert len(world.upstream.asked) == asked + (not is_answered)
     assert (world.counts(), world.setup.works, world.cache.flights) == (counts, [], {})
