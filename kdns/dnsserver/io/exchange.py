@@ -128,7 +128,7 @@ class PendingQuery(LightTask[Exchange]):
         received_s: float,
         respond: Callable[[Exchange], object],
     ) -> None:
-        super().__init__(outcome)
+        self._coroutine = outcome
         self._answering = answering
         self._respond = respond
         self.packet = packet

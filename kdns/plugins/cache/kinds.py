@@ -227,7 +227,7 @@ def without_flags(response: Response, flags: int) -> Response:
     if not found & flags:
         return response
     wire = b"".join((body.wire[:FLAGS_AT], FLAGS.pack(found & ~flags), body.wire[FLAGS_AT + FLAGS.size :]))
-    return evolve(response, body=evolve(body, wire=wire))
+    return evolve(response, body=Message(wire, body.shape))
 
 
 def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Response:
@@ -237,23 +237,17 @@ def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Resp
     """
     body = response.body
     if isinstance(body, Message):
-        wire = wire_with_ttl(body.wire, ttl_s, places or ttls_at(records(body.wire)))
-        return response if wire is body.wire else evolve(response, body=evolve(body, wire=wire))
+        ttl, wire = TTL_BYTES.pack(ttl_s), body.wire
+        changed = bytearray()
+        for place in places or ttls_at(records(wire)):
+            if not wire.startswith(ttl, place):
+                changed = changed or bytearray(wire)
+                changed[place : place + TTL_BYTES.size] = ttl
+        return evolve(response, body=Message(bytes(changed), body.shape)) if changed else response
     authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
     sections = (response.answer, authority, response.additional)
     answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
     return evolve(response, answer=answer, authority=authority, additional=additional, soa=None)
-
-
-def wire_with_ttl(wire: bytes, ttl_s: int, places: Sequence[int]) -> bytes:
-    """Returns the same message with this TTL at all of these positions."""
-    ttl = TTL_BYTES.pack(ttl_s)
-    changed = bytearray()
-    for place in places:
-        if not wire.startswith(ttl, place):
-            changed = changed or bytearray(wire)
-            changed[place : place + TTL_BYTES.size] = ttl
-    return bytes(changed) if changed else wire
 
 
 def capped(response: Response, success_s: int, denial_s: int) -> Response:

@@ -114,7 +114,9 @@ class Pending(msgspec.Struct, eq=False):
             finally:  # also for a coroutine that is closed: its client is gone
                 if self.reply is None:
                     self.exchanges.end(self)
-        response = self.result()
+        response = self.reply
+        if not isinstance(response, bytes):
+            response = self.result()
         if not response and self.retry is not None:
             return (yield from self.retry(self).__await__())
         return response
