@@ -70,8 +70,8 @@ class Item(msgspec.Struct, eq=False, gc=False):
     def of(cls, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> Item:
         """Returns an item that was not used."""
         body = response.body
-        is_bare = isinstance(body, Message) and not response.options
-        size_bytes = _ITEM_BYTES + len(key) + (len(body.wire) if is_bare else _size_of(response))
+        size_bytes = _ITEM_BYTES + len(key)
+        size_bytes += len(body.wire) if isinstance(body, Message) and not response.options else _size_of(response)
         return cls(key, kind, response, stored_s, ttl_s, stored_s + ttl_s, size_bytes, Tally(), stored_s)
 
     def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
