@@ -272,7 +272,8 @@ class Server:
         has_key = query.is_plain or query.has_key
         is_kept = is_reusable and has_key and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, partition, once=not is_kept)
-        wire = self._wire(answer, request, reply, partition)
+        is_bare = reply.signer is None and not partition.pads
+        wire = answer.wire(query.packet) if is_bare else self._wire(answer, request, reply, partition)
         is_of_source = reply.soa is not None or isinstance(reply.body, Encoded)
         if not (is_kept and is_of_source):  # that of a source is counted with later uses
             partition.count(answer)

@@ -88,22 +88,26 @@ class Sees(Enum):
 class Source(Value, frozen=True):
     """Answers to plain questions of one zone from a plugin's own objects, without the directives in front of it.
 
-    `find` returns a response that is counted in `tallies`; None for what only the whole chain can answer. No TTL is
-    above `ttl_s`. With `falls_through`, a later directive may have answered a name before the source had it; then
-    `is_answered` says whether a directive in front has that answer.
+    `link` makes the function that answers: from the counters of its replies, and from the whole chain, for what that
+    alone can answer. No TTL is above `ttl_s`. With `falls_through`, a later directive may have answered a name before
+    the source had it; then `is_answered` says whether a directive in front has that answer.
     """
 
     ttl_s: int
-    find: Callable[[Request, tuple[Tally, ...]], Response | None]
+    link: Callable[[tuple[Tally, ...], Serve], Serve]
     falls_through: bool = False
     tallies: tuple[Tally, ...] = ()
     is_answered: Callable[[Request], bool] | None = None
 
-    def serve(self, whole: Serve, request: Request) -> Reply | Awaitable[Reply]:
-        if self.is_answered is not None and self.is_answered(request):
-            return whole(request)
-        response = self.find(request, self.tallies)
-        return whole(request) if response is None else response
+    def in_front_of(self, whole: Serve) -> Serve:
+        own, is_answered = self.link(self.tallies, whole), self.is_answered
+        return own if is_answered is None else partial(_unless, is_answered, own, whole)
+
+
+def _unless(
+    is_answered: Callable[[Request], bool], own: Serve, whole: Serve, request: Request
+) -> Reply | Awaitable[Reply]:
+    return whole(request) if is_answered(request) else own(request)
 
 
 class Plugin(Protocol):
@@ -278,7 +282,7 @@ class Chain:
         # preferred networks put addresses in order that others point at, which takes them apart
         if source is None or not self.is_cacheable or self.order.prefer:
             return serve
-        return partial(source.serve, serve)
+        return source.in_front_of(serve)
 
     def concerned_by(self, zone: Labels) -> list[Plugin]:
         """Returns the plugins that see plain questions about names of a zone."""

@@ -416,8 +416,10 @@ def _in_turns(
         turns = order.turns((), records, turn)
     if once:
         turns = turns[:1]
-    made = {one: b"".join([front, *map(records.__getitem__, one), back]) for one in dict.fromkeys(turns)}
-    return tuple([made[one] for one in turns])
+    if order.weights:  # which repeat orders
+        made = {one: b"".join([front, *map(records.__getitem__, one), back]) for one in set(turns)}
+        return tuple([made[one] for one in turns])
+    return tuple([b"".join([front, *map(records.__getitem__, one), back]) for one in turns])
 
 
 def with_room(query: Query, response: Response, limit_bytes: int) -> Response:

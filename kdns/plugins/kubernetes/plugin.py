@@ -13,7 +13,7 @@ from kdns.dns.names import Labels
 from kdns.dns.query import Query, extended_error
 from kdns.dns.types import OTHER_ERROR
 from kdns.dnsserver.answers.response import Response, Reuse, Subject
-from kdns.dnsserver.chain import Request, Source
+from kdns.dnsserver.chain import Request, Serve, Source
 from kdns.dnsserver.directive import Answers, Directive, Peers
 from kdns.plugins.kubernetes.answers import ZoneAnswers
 from kdns.plugins.kubernetes.causes import ClusterCauses
@@ -25,6 +25,7 @@ from kdns.plugins.kubernetes.subjects import APEX, STALE, touched
 from kdns.plugins.kubernetes.transfer import zone_transfer
 from kdns.plugins.kubernetes.zone import Result, Zones
 from kdns.plugins.transfer import Transfer
+from kdns.tally import Tally
 from kdns.values import evolve
 
 NAME: Final = "kubernetes"
@@ -100,8 +101,12 @@ class Kubernetes(ZoneAnswers):
         if own is None or not own.depth or own.name in self.zones.options.multicluster:
             return None
         falls_through = self._fallthrough.overlaps(zone)
-        names = ClusterNames(self.zones, own, self._soas[own.name], NAME, falls_through=falls_through)
-        return Source(self.zones.options.ttl_s, names.find, falls_through)
+
+        def link(tallies: tuple[Tally, ...], whole: Serve) -> Serve:
+            soa = self._soas[own.name]
+            return ClusterNames(self.zones, own, soa, tallies, whole, falls_through=falls_through).serve
+
+        return Source(self.zones.options.ttl_s, link, falls_through)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.metadata.Provider."""

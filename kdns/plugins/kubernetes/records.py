@@ -7,9 +7,9 @@ The whole chain answers everything else, from the trees of zone.py, which have r
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from struct import pack
-from typing import Final, NamedTuple
+from typing import Final
 
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
 from kdns.cluster.packed import PackedEndpoints, ready_addresses
@@ -27,7 +27,7 @@ from kdns.dns.names import (
 from kdns.dns.query import AA, HEADER_BYTES, Query
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A
 from kdns.dnsserver.answers.response import Encoded, Response, Reuse, Subject, ZoneSoa
-from kdns.dnsserver.chain import Request
+from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.net import IPV4_BYTES, packed
 from kdns.plugins.kubernetes import subjects
 from kdns.plugins.kubernetes.dashed import dashed_ipv4
@@ -37,6 +37,7 @@ from kdns.plugins.kubernetes.service import Node, endpoint_label, own_addresses,
 from kdns.plugins.kubernetes.zone import FIXED, MAX_FIXED_LABELS, KubernetesZone, Zones
 from kdns.tally import Tally
 
+PLUGIN: Final = "kubernetes"
 MAX_ENDPOINTS: Final = 64
 """The most endpoints that are read for an answer; the names of more are kept in a tree."""
 _SERVICE_LABELS: Final = 3
@@ -51,24 +52,30 @@ _OWN: Final = b""
 """The label of the Service's own name, among those of its endpoints."""
 
 
-class Finding(NamedTuple):
-    """The content of an answer, and the subject that it depends on; an SOA if there are no records."""
-
-    rcode: int
-    subjects: tuple[Subject, ...]
-    records: Encoded | None = None
-
-
 class ClusterNames:
-    """The names of one zone; with `falls_through`, names that do not exist may be those of the next directive."""
+    """The names of one zone; with `falls_through`, names that do not exist may be those of the next directive.
 
-    def __init__(self, zones: Zones, zone: KubernetesZone, soa: ZoneSoa, plugin: str, *, falls_through: bool) -> None:
+    `tallies` count the replies; `whole` is the chain for what has no answer here.
+    """
+
+    def __init__(
+        self,
+        zones: Zones,
+        zone: KubernetesZone,
+        soa: ZoneSoa,
+        tallies: tuple[Tally, ...],
+        whole: Serve,
+        *,
+        falls_through: bool,
+    ) -> None:
         self._zones = zones
         self._zone = zone
-        self._plugin = plugin
+        self._depth = zone.depth
         self._state = zones.state
         self._options = zones.options
         self._soa = soa
+        self._tallies = tallies
+        self._whole = whole
         self._falls_through = falls_through
         self._zone_bytes = len(encode_name(zone.labels))
         ttl_s = zones.options.ttl_s
@@ -81,19 +88,16 @@ class ClusterNames:
         self._srv_start = QUESTION_POINTER + pack("!HHI", SRV, IN, ttl_s)
         self._ptr_start = QUESTION_POINTER + pack("!HHI", PTR, IN, ttl_s)
 
-    def find(self, request: Request, tallies: tuple[Tally, ...]) -> Response | None:
-        """See Source. Answers from a snapshot need a mark, so the chain gives them."""
-        if not self._zones.is_synced or self._state.stale:
-            return None
-        found = self._find(request.query)
-        if found is None:
-            return None
-        rcode, depends_on, records = found
-        soa = None if records else self._soa
-        return Response(rcode, AA, (), (), (), soa, Reuse(depends_on), self._plugin, body=records, tallies=tallies)
+    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Answers from a snapshot need a mark, so the whole chain gives them."""
+        if self._zones.is_synced and not self._state.stale:
+            response = self._find(request.query)
+            if response is not None:
+                return response
+        return self._whole(request)
 
-    def _find(self, query: Query) -> Finding | None:
-        labels = query.labels[: len(query.labels) - self._zone.depth]
+    def _find(self, query: Query) -> Response | None:
+        labels = query.labels[: len(query.labels) - self._depth]
         if not labels:
             return None
         qtype = query.qtype
@@ -110,19 +114,24 @@ class ClusterNames:
             return self._absent(subject) if pod.node is None else self._addresses(pod.node, qtype, subject)
         return self._absent()
 
-    def _absent(self, *depends_on: Subject) -> Finding | None:
-        return None if self._falls_through or self._options.explain else Finding(NXDOMAIN, depends_on)
+    def _records(self, subject: Subject, body: Encoded) -> Response:
+        return Response(NOERROR, AA, reuse=Reuse((subject,)), plugin=PLUGIN, body=body, tallies=self._tallies)
 
-    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Finding | None:
+    def _denial(self, rcode: int, subjects: tuple[Subject, ...]) -> Response:
+        return Response(rcode, AA, soa=self._soa, reuse=Reuse(subjects), plugin=PLUGIN, tallies=self._tallies)
+
+    def _absent(self, *depends_on: Subject) -> Response | None:
+        return None if self._falls_through or self._options.explain else self._denial(NXDOMAIN, depends_on)
+
+    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Response | None:
         """Returns the addresses of a name that has no other records, or NODATA."""
         addresses: tuple[bytes, ...] = node.get(qtype, ())  # type: ignore[assignment] # A and AAAA hold packed addresses
         if not addresses:
-            return None if self._options.explain else Finding(NOERROR, (subject,))
+            return None if self._options.explain else self._denial(NOERROR, (subject,))
         start = self._starts[qtype]
-        records = tuple([start + address for address in addresses])
-        return Finding(NOERROR, (subject,), Encoded(records, (), are_addresses=True))
+        return self._records(subject, Encoded(tuple([start + address for address in addresses]), (), True))
 
-    def _service(self, labels: Sequence[bytes], qtype: int, query: Query) -> Finding | None:
+    def _service(self, labels: Sequence[bytes], qtype: int, query: Query) -> Response | None:
         key = labels[-2].decode("latin-1"), labels[-3].decode("latin-1")
         subject = subjects.of_service(key)
         service = self._state.services.get(key)
@@ -138,7 +147,7 @@ class ClusterNames:
 
     def _ports(
         self, service: Service, slices: Iterable[EndpointSlice], labels: Sequence[bytes], query: Query, subject: Subject
-    ) -> Finding | None:
+    ) -> Response | None:
         """Returns the SRV records of a named port, and the addresses of their targets."""
         if service.is_external_name or self._options.ignore_empty_service:
             return None
@@ -168,7 +177,7 @@ class ClusterNames:
         name: bytes,
         service_at: int,
         subject: Subject,
-    ) -> Finding | None:
+    ) -> Response | None:
         """Returns the records of these (host, port) pairs; `service_at` is where the Service's name is in `name`.
 
         A host is the encoded label of an endpoint, or _OWN; `hosts` has it with each of its addresses.
@@ -188,7 +197,7 @@ class ClusterNames:
         base = service_name[: -self._zone_bytes] + pack("!H", POINTER | zone_at)
         additional = self._additional(dict.fromkeys([host for host, _ in used]), hosts, at, base)
         is_near = at + sum(map(len, additional)) <= MAX_OFFSET
-        return Finding(NOERROR, (subject,), Encoded(tuple(records), tuple(additional))) if is_near else None
+        return self._records(subject, Encoded(tuple(records), tuple(additional))) if is_near else None
 
     def _additional(
         self, targets: Collection[bytes], hosts: Sequence[tuple[bytes, bytes]], at: int, base: bytes
@@ -214,7 +223,7 @@ class ClusterNames:
                 owner = pack("!H", POINTER | host_at)
         return additional
 
-    def _pointer(self, labels: Labels) -> Finding | None:
+    def _pointer(self, labels: Labels) -> Response | None:
         """Returns the PTR record of an address, if it has one name."""
         address = reversed_address(labels)
         if address is None:
@@ -231,7 +240,7 @@ class ClusterNames:
         if len(names) > 1 or is_below(target, self._zone.labels):
             return None
         record = b"".join((self._ptr_start, len(name).to_bytes(2), name))
-        return Finding(NOERROR, (subject,), Encoded((record,)))
+        return self._records(subject, Encoded((record,)))
 
 
 def _hosts(endpoint_slice: EndpointSlice, options: Options) -> list[tuple[bytes, bytes]] | None:
