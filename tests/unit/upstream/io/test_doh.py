@@ -255,7 +255,7 @@ async def test_a_cancelled_request_leaves_its_connection(tmp_path: Path) -> None
     async with served(tmp_path, "h2") as (doh, spec), upstream_of(spec) as upstream:
         doh.reply.body = None
         for number in range(1, 11):
-            asking = asyncio.create_task(upstream.exchange(QUERY, "tcp", 60.0))
+            asking = asyncio.ensure_future(upstream.exchange(QUERY, "tcp", 60.0))
             await until(lambda number=number: len(doh.messages) == number)  # type: ignore[misc]
             asking.cancel()
             await asyncio.wait([asking])

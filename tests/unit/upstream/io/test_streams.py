@@ -202,7 +202,7 @@ async def test_closing_fails_what_is_pending() -> None:
 
 async def cancelled(upstream: SocketUpstream, count: int, are_sent: Callable[[], bool]) -> None:
     """Queries of one client that are given up after `are_sent`."""
-    tasks = [asyncio.create_task(upstream.exchange(QUERY, "tcp", 60.0, "192.0.2.1")) for _ in range(count)]
+    tasks = [asyncio.ensure_future(upstream.exchange(QUERY, "tcp", 60.0, "192.0.2.1")) for _ in range(count)]
     await until(are_sent)
     for task in tasks:
         task.cancel()
