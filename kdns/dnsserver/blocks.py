@@ -164,7 +164,8 @@ class Server:
         route = self._route(query)
         if route is not None:
             block, serve = route
-            request = self._request(query, client, partition, received_s, block.zone)
+            local, port, label, transport = self.local, self.port, self.label, partition.transport
+            request = Request(query, client[:2], local, transport, block.zone, received_s, NO_METADATA, label, "", port)
             epoch = self.table.epoch
         else:
             request, found, is_of_packet = self._received(query, client, partition, received_s)
@@ -212,17 +213,12 @@ class Server:
         self, query: Query, client: Client, partition: Partition, received_s: float
     ) -> tuple[Request, Block | None, bool]:
         """Returns the request of a query, its block, and whether the block was chosen by the packet only."""
-        request = self._request(query, client, partition, received_s)
+        local, port, label, transport = self.local, self.port, self.label, partition.transport
+        request = Request(query, client[:2], local, transport, ".", received_s, NO_METADATA, label, "", port)
         block, is_of_packet = self.block_of(request)
         if block is not None and (block.chain.view or block.zone != "."):
             request = evolve(request, zone=block.zone, view=block.chain.view_name)
         return request, block, is_of_packet
-
-    def _request(
-        self, query: Query, client: Client, partition: Partition, received_s: float, zone: str = "."
-    ) -> Request:
-        local, port, label, transport = self.local, self.port, self.label, partition.transport
-        return Request(query, client[:2], local, transport, zone, received_s, NO_METADATA, label, "", port)
 
     def failed(
         self, packet: bytes, partition: Partition, client: Client = ("", 0), received_s: float = 0.0

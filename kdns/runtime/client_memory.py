@@ -75,14 +75,15 @@ class ClientMemory:
     def take(self, address: str, packet: bytes) -> bool:
         """Counts a pending query; returns False if its client has its share."""
         client = self._client(address)
-        is_taken = self.admit(client, pending_bytes(packet))
+        if self.admit(client, PENDING_COST_BYTES + PENDING_COPIES * len(packet)):
+            return True
         self.forget(client)
-        return is_taken
+        return False
 
     def give_back(self, address: str, packet: bytes) -> None:
         """Ends a pending query."""
         client = self._client(address)
-        self.add(client, -pending_bytes(packet))
+        self.add(client, -(PENDING_COST_BYTES + PENDING_COPIES * len(packet)))
         self.free(client)
 
     def has_room(self, client: Client) -> bool:

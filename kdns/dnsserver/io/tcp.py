@@ -75,6 +75,8 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def answer(self) -> None:
         """Sends a message of a zone transfer, or answers some queries while their answers can be sent."""
         self._is_waiting = False
+        if self._transport.is_closing():  # lost since this turn was queued
+            return
         if self._transfers:
             self._transfer()
         else:

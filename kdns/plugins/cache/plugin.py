@@ -57,6 +57,7 @@ MAX_REFRESHES: Final = 100
 REFRESH_GAP_S: Final = 1.0
 """The time between two attempts to refresh an item, and the longest that the table hides uses from `prefetch`."""
 
+_AA: Final = AA >> 8
 _LABELS: Final = ("server", "zones", "view")
 _TYPED: Final = ("server", "type", "zones", "view")
 _TYPES: Final = {AnswerKind.SUCCESS: "success", AnswerKind.DENIAL: "denial", AnswerKind.FAILURE: "denial"}
@@ -321,7 +322,8 @@ class Cache(Plugin):
         finally:  # also for a client that left: the coroutine is closed
             if self.flights.get(key) is flight:
                 del self.flights[key]
-            flight.finish(outcome)
+            if flight.waiters:
+                flight.finish(outcome)
         return made(outcome, question)
 
     async def _wait(
@@ -394,7 +396,7 @@ class Cache(Plugin):
 
     def _store_reply(self, question: Question, reply: Reply) -> FetchResult:
         """Returns a reply with the cache's TTL, and keeps it if it is cacheable."""
-        if reply is None or is_end(reply):
+        if reply is None or (reply.body is None and is_end(reply)):
             return FetchResult(reply)
         if reply.reuse is not NEVER:
             reply = capped(reply, self.config.success.max_ttl_s, self.config.denial.max_ttl_s)
@@ -421,7 +423,7 @@ class Cache(Plugin):
         if not ttl_s or (disabled is not None and query.labels in disabled):
             return FetchResult(reply, found)
         now_s = self._setup.now_s()
-        without_aa = without_flags(reply, AA)
+        without_aa = reply if isinstance(body, Message) and not body.wire[2] & _AA else without_flags(reply, AA)
         response = Response(
             reply.rcode,
             without_aa.flags,
@@ -550,7 +552,9 @@ def _reply_for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) ->
 
 def _for_client(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse | None = None) -> Response:
     """Returns the response with the client's spelling, and AD if the query sets AD or DO (RFC 6840 §5.8)."""
-    if not (query.flags & AD or query.do):
+    edns, body = query.edns, response.body
+    has_no_ad = isinstance(body, Message) and not body.wire[3] & AD
+    if not (has_no_ad or query.flags & AD or (edns is not None and edns.do)):
         response = without_flags(response, AD)
     body, end = response.body, query.question_end
     if isinstance(body, Message):

@@ -72,20 +72,28 @@ class Pending(msgspec.Struct, eq=False):
     def done(self) -> bool:
         return self.reply is not None
 
-    def set_result(self, message: bytes) -> None:
-        self._end(message)
+    def set_result(self, reply: bytes | BaseException) -> None:
+        self.reply = reply
+        self.exchanges.end(self)
+        callback, self._callback = self._callback, None
+        if callback is None:
+            return
+        if self._context is None:
+            callback(self)
+        else:
+            self.exchanges.loop.call_soon(callback, self, context=self._context)
 
     def fail(self, error: UpstreamError) -> None:
         """Ends the query without a response; no-op if it has ended."""
         if self.reply is None:
-            self._end(error)
+            self.set_result(error)
 
     def cancel(self, msg: object = None) -> bool:
         """Called for a cancelled task."""
         del msg
         if self.reply is not None:
             return False
-        self._end(asyncio.CancelledError())
+        self.set_result(asyncio.CancelledError())
         return True
 
     def result(self) -> bytes:
@@ -120,17 +128,6 @@ class Pending(msgspec.Struct, eq=False):
         if not response and self.retry is not None:
             return (yield from self.retry(self).__await__())
         return response
-
-    def _end(self, reply: bytes | BaseException) -> None:
-        self.reply = reply
-        self.exchanges.end(self)
-        callback, self._callback = self._callback, None
-        if callback is None:
-            return
-        if self._context is None:
-            callback(self)
-        else:
-            self.exchanges.loop.call_soon(callback, self, context=self._context)
 
 
 @dataclass(slots=True)

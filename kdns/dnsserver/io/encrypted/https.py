@@ -100,6 +100,8 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
     def answer(self) -> None:
         """Parses a piece of the received bytes, and answers complete requests."""
         self._is_waiting = False
+        if self._transport.is_closing():  # lost since this turn was queued
+            return
         piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
         try:
             requests = self._codec.receive(piece)
