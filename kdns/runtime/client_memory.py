@@ -83,7 +83,9 @@ class ClientMemory:
     def give_back(self, address: str, packet: bytes) -> None:
         """Ends a pending query."""
         client = self._client(address)
-        self.add(client, -(PENDING_COST_BYTES + PENDING_COPIES * len(packet)))
+        size_bytes = PENDING_COST_BYTES + PENDING_COPIES * len(packet)
+        client.held_bytes -= size_bytes
+        self.held_bytes -= size_bytes  # less never needs an eviction
         self.free(client)
 
     def has_room(self, client: Client) -> bool:
