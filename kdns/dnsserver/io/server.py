@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.answers.table import Generations
-from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ReadyPage, StatusPage
+from kdns.dnsserver.block_options import BlockOptions, HealthPage, MetricsPage, Page, ReadyPage, StatusPage
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.config import ListenAddress, ServerConfig, clashes, listen_addresses
 from kdns.dnsserver.io.burst.sampling import Sampling
@@ -202,7 +202,7 @@ class DnsServer:
         try:
             self._clusters.follow()
             await asyncio.gather(*(setup.prepare_all() for setup in setups))
-            pages = self._pages(setups)
+            pages = pages_of((setup.options for setup in setups), self._handlers)
             if not self.is_listening:
                 self._setups = setups
                 self.sites.use(pages, await self.sites.bind(pages))
@@ -291,14 +291,6 @@ class DnsServer:
                 setup.servers.append(server)
             self._enabled.append(Enabled(server.label, zone, setup.chain.view_name, setup.config))
 
-    def _pages(self, setups: Iterable[BlockSetup]) -> dict[HostPort, dict[str, Handler]]:
-        """Returns the pages of these blocks, by address and path."""
-        pages: dict[HostPort, dict[str, Handler]] = {}
-        for setup in setups:
-            for page in setup.options.pages:
-                pages.setdefault(page.address, {}).update(self._handlers(page))
-        return pages
-
     def _handlers(self, page: Page) -> dict[str, Handler]:
         """Returns the handler of a page."""
         match page:
@@ -359,6 +351,17 @@ class DnsServer:
         if self._probing:
             self._probing.cancel()
         self._probing = restarted(lambda: self._probe.run(*page), "health probe") if page else None
+
+
+def pages_of(
+    blocks: Iterable[BlockOptions], handlers: Callable[[Page], Mapping[str, Handler]]
+) -> dict[HostPort, dict[str, Handler]]:
+    """Returns the handlers of the pages of these blocks, by address and path."""
+    pages: dict[HostPort, dict[str, Handler]] = {}
+    for options in blocks:
+        for page in options.pages:
+            pages.setdefault(page.address, {}).update(handlers(page))
+    return pages
 
 
 def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:

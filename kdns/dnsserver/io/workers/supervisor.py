@@ -25,7 +25,7 @@ from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ReadyPag
 from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.metrics import probe_metrics, registry
-from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, RETIRING, Reload
+from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, RETIRING, Reload, pages_of
 from kdns.dnsserver.io.workers.process import START_S, Worker
 from kdns.errors import KdnsError
 from kdns.net import HostPort
@@ -128,7 +128,7 @@ class Supervisor:
 
         Raises ListenError for a page whose address cannot be bound, WorkerError if the first worker does not listen.
         """
-        pages = self._pages(self._configs)
+        pages = pages_of((config.options for config in self._configs), self._handlers)
         self._sites.use(pages, await self._sites.bind(pages))
         first, *others = self._workers
         starting = asyncio.create_task(first.run(Sharing.FIRST, self._probe, self._pass_reload_on))
@@ -155,7 +155,7 @@ class Supervisor:
 
         Raises ListenError for a page whose address cannot be bound; then nothing changes.
         """
-        pages = self._pages(configs)
+        pages = pages_of((config.options for config in configs), self._handlers)
         left = self._sites.use(pages, await self._sites.bind(pages))
         self._configs, self.sha512 = configs, sha512
         for worker in self._workers:
@@ -205,14 +205,6 @@ class Supervisor:
         if worker.state and self.sha512 not in (worker.state.sha512, worker.reload_sent):
             worker.reload_sent = self.sha512
             worker.signal(RELOAD_SIGNALS[0])
-
-    def _pages(self, configs: Iterable[ServerConfig]) -> dict[HostPort, dict[str, Handler]]:
-        """Returns the pages by address and path."""
-        pages: dict[HostPort, dict[str, Handler]] = {}
-        for config in configs:
-            for page in config.options.pages:
-                pages.setdefault(page.address, {}).update(self._handlers(page))
-        return pages
 
     def _handlers(self, page: Page) -> dict[str, Handler]:
         match page:
