@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -59,11 +60,20 @@ class MetricSums(Collector):
             yield family
 
 
-def summed(running: Iterable[str], ended: Iterable[str]) -> MetricSums:
+def summed(running: Iterable[str], ended: str = "") -> MetricSums:
     """Returns the sums of running processes, with what ended ones had counted."""
     sums = MetricSums()
     for exposition in running:
         sums.add(exposition)
-    for exposition in ended:
-        sums.add(exposition, has_ended=True)
+    sums.add(ended, has_ended=True)
     return sums
+
+
+def with_ended(ended: str, exposition: str) -> str:
+    """Returns one exposition of what all ended processes had counted, with that of one more."""
+    sums = MetricSums()
+    sums.add(ended, has_ended=True)
+    sums.add(exposition, has_ended=True)
+    registry = CollectorRegistry()
+    registry.register(sums)
+    return generate_latest(registry).decode()

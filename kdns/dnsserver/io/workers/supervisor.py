@@ -32,7 +32,7 @@ from kdns.net import HostPort
 from kdns.runtime.http.relayed import OK
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import HealthProbe, Sites, plain_page, scraped
-from kdns.runtime.metric_sums import summed
+from kdns.runtime.metric_sums import summed, with_ended
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
 from kdns.runtime.process import RELOAD_SIGNALS, processors
 from kdns.runtime.tasks import observed
@@ -82,8 +82,8 @@ class Supervisor:
         self._running: list[asyncio.Task[None]] = []
         self._sites = Sites()
         self._probe = HealthProbe()
-        self._ended: dict[HostPort, list[str]] = {}
-        """What ended workers had exposed."""
+        self._ended: dict[HostPort, str] = {}
+        """What ended workers had counted, as one exposition for each page."""
         self._counters: dict[str, Counters] = {}
         self._has_started = False
         self._stopping = asyncio.Event()
@@ -190,7 +190,7 @@ class Supervisor:
                 return
             self.restarts += 1
             for page, text in worker.exposed.items():
-                self._ended.setdefault(page, []).append(text)
+                self._ended[page] = with_ended(self._ended.get(page, ""), text)
             worker.exposed = {}
             was_steady = time.monotonic() >= started_s + STEADY_S
             pause_s = 0.0 if was_steady else min(max(2 * pause_s, PAUSE_S), LONGEST_PAUSE_S)
@@ -238,7 +238,7 @@ class Supervisor:
         running = [worker.exposed[page] for worker in self._workers if page in worker.exposed]
         own = generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode()
         sums = CollectorRegistry()
-        sums.register(summed([*running, own], self._ended.get(page, ())))
+        sums.register(summed([*running, own], self._ended.get(page, "")))
         return scraped(sums, request.headers.get("Accept", ""))
 
     def _own_metrics(self) -> Iterable[Metric]:
