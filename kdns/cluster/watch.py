@@ -271,13 +271,6 @@ class ListDecoder:
         return objects, tuple(failures)
 
 
-def decode_list(resource: Resource, body: bytes) -> ListPage:
-    """Returns the page of a list that has arrived; see ListDecoder."""
-    decoder = ListDecoder(resource)
-    first, last = decoder.feed(body), decoder.end()
-    return replace(last, objects=(*first.objects, *last.objects), failures=first.failures + last.failures)
-
-
 def decode_event(resource: Resource, line: bytes) -> Event:
     """Returns the event of a line.
 

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from list_pages import decode_list
 
 from kdns.cluster import list_items, watch
 from kdns.cluster.list_items import ListItems
 from kdns.cluster.objects import Service
-from kdns.cluster.watch import RESOURCES, ListDecoder, decode_list
+from kdns.cluster.watch import RESOURCES, ListDecoder
 
 TEXT = st.text(st.sampled_from('a"\\{}[],: é'), max_size=8)
 ITEMS = st.lists(

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from list_pages import decode_list
 
 from kdns.cluster.objects import EndpointSlice, Service
-from kdns.cluster.watch import RESOURCES, decode_list
+from kdns.cluster.watch import RESOURCES
 
 SERVICE = {"metadata": {"name": "a"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}}
 SLICE = {"metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}]}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_api import refuse_initial_events
+from list_pages import decode_list
 from structlog.testing import capture_logs
 
 from kdns.cluster.io import pager
@@ -20,7 +21,7 @@ from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Service
 from kdns.cluster.state import AnyChange, State
-from kdns.cluster.watch import RESOURCES, Timing, decode_list
+from kdns.cluster.watch import RESOURCES, Timing
 from kdns.runtime import tasks
 
 PAGE_OBJECTS, OBJECTS, PAGES = 3, 30, 20

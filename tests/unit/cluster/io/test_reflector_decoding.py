@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from list_pages import decode_list
 
 from kdns.cluster.list_items import OBJECT_MAX_BYTES
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service
@@ -17,7 +18,6 @@ from kdns.cluster.watch import (
     Lines,
     backoff_s,
     decode_event,
-    decode_list,
     ends_initial_events,
     is_older,
     raw_key,
