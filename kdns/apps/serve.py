@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kdns import logs
 from kdns.dnsserver.config import TRANSPORTS
@@ -15,18 +15,19 @@ from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer, StatusSite
-from kdns.dnsserver.io.workers.process import state_of
-from kdns.dnsserver.io.workers.supervisor import Supervisor, number_of_processes
+from kdns.dnsserver.io.workers.number import number_of_processes
 from kdns.errors import ListenError
 from kdns.net import join_host_port
 from kdns.node_local.settings import NodeLocal
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.connections import ConnectionKind, share_out
-from kdns.runtime.http.relayed import RelayedSites
 from kdns.runtime.metrics import Counters
 from kdns.runtime.process import die_with, exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
 from kdns.runtime.tasks import in_daemon_thread, restarted, unless_stopped
 from kdns.status.paths import PATHS, STATUS
+
+if TYPE_CHECKING:
+    from kdns.dnsserver.io.workers.supervisor import Supervisor
 
 log = logs.get(__name__)
 
@@ -128,18 +129,8 @@ async def serve(
     first = await unless_stopped(in_daemon_thread(read), stop)
     if first is None:
         return
-    configs = first.checked()
-    server: DnsServer | Supervisor
-    if worker_of:
-        server = DnsServer(
-            configs, dns_port=dns_port, sha512=first.sha512, status=status_site, sharing=worker_of.sharing
-        )
-        server.sites = RelayedSites(worker_of.pages_fd, partial(state_of, server))
-    elif (number := number_of_processes(configs, workers)) > 1:
-        server = Supervisor(configs, number, sys.orig_argv, sha512=first.sha512, status_pages=PATHS)
-    else:
-        server = DnsServer(configs, dns_port=dns_port, sha512=first.sha512, status=status_site)
-    del first, configs  # reloads replace them
+    server = _server(first, dns_port, workers, worker_of)
+    del first  # reloads replace it
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     async with AsyncExitStack() as stack:
         if node_local and not worker_of:
@@ -153,6 +144,24 @@ async def serve(
             await _serve(server, reloads, say, stop, pidfile, listening)
         except ListenError as error:
             raise ListenError(error.address, error.reason, corefile) from error
+
+
+def _server(first: Corefile, dns_port: int, workers: int, worker_of: WorkerOf | None) -> DnsServer | Supervisor:
+    """Returns the server, or the supervisor of several; their modules are for those alone. Raises CorefileError."""
+    configs = first.checked()
+    number = 1 if worker_of else number_of_processes(configs, workers)
+    if number > 1:
+        from kdns.dnsserver.io.workers.supervisor import Supervisor  # noqa: PLC0415
+
+        return Supervisor(configs, number, sys.orig_argv, sha512=first.sha512, status_pages=PATHS)
+    sharing = worker_of.sharing if worker_of else Sharing.NONE
+    server = DnsServer(configs, dns_port=dns_port, sha512=first.sha512, status=status_site, sharing=sharing)
+    if worker_of:
+        from kdns.dnsserver.io.workers.process import state_of  # noqa: PLC0415
+        from kdns.runtime.http.relayed import RelayedSites  # noqa: PLC0415
+
+        server.sites = RelayedSites(worker_of.pages_fd, partial(state_of, server))
+    return server
 
 
 async def _serve(

@@ -7,15 +7,17 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kdns import logs
 from kdns.dnsserver.io.corefile import Corefile
 from kdns.dnsserver.io.server import DnsServer, Reload
-from kdns.dnsserver.io.workers.supervisor import Supervisor
 from kdns.errors import CorefileError, KdnsError
 from kdns.runtime.process import exempt_from_gc, gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
+
+if TYPE_CHECKING:
+    from kdns.dnsserver.io.workers.supervisor import Supervisor
 
 log = logs.get(__name__)
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import Final
 
 from aiohttp import web
@@ -26,6 +24,7 @@ from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.metrics import probe_metrics, registry
 from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, RETIRING, Reload, pages_of
+from kdns.dnsserver.io.workers.number import number_of_processes
 from kdns.dnsserver.io.workers.process import START_S, Worker
 from kdns.errors import KdnsError
 from kdns.net import HostPort
@@ -34,7 +33,7 @@ from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import HealthProbe, Sites, plain_page, scraped
 from kdns.runtime.metric_sums import summed, with_ended
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
-from kdns.runtime.process import RELOAD_SIGNALS, processors
+from kdns.runtime.process import RELOAD_SIGNALS
 from kdns.runtime.tasks import observed
 
 log = logs.get(__name__)
@@ -260,15 +259,6 @@ class Supervisor:
                 if response:
                     return response.response()
         raise web.HTTPServiceUnavailable
-
-
-def number_of_processes(configs: Iterable[ServerConfig], default: int) -> int:
-    """Returns the number of processes of a configuration: its largest, at most one for each processor."""
-    configured = max((config.options.processes or default for config in configs), default=default)
-    most = processors() if sys.platform == "linux" else 1
-    if most < configured < inf:
-        log.warning("fewer processes than configured", configured=configured, processors=most)
-    return int(min(configured, most))
 
 
 def worker_metrics(running: int, restarts: int) -> Iterator[Metric]:

@@ -1,0 +1,22 @@
+"""How many processes a server has; most have one, which needs no more of this room."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from math import inf
+
+from kdns import logs
+from kdns.dnsserver.config import ServerConfig
+from kdns.runtime.process import processors
+
+log = logs.get(__name__)
+
+
+def number_of_processes(configs: Iterable[ServerConfig], default: int) -> int:
+    """Returns the number of processes of a configuration: its largest, at most one for each processor."""
+    configured = max((config.options.processes or default for config in configs), default=default)
+    most = processors() if sys.platform == "linux" else 1
+    if most < configured < inf:
+        log.warning("fewer processes than configured", configured=configured, processors=most)
+    return int(min(configured, most))
