@@ -45,6 +45,7 @@ class Pending(msgspec.Struct, eq=False):
 
     `reply` is the response or the error, None while in flight. `deadline_s` is on the clock of the loop, `client` is
     the client's address, "" for kdns itself. A coroutine that no task runs is resumed at once, a task in its turn.
+    asyncio.gather takes it for a Future and never ends: give that a coroutine.
     """
 
     exchanges: Exchanges

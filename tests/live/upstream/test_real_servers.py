@@ -13,8 +13,10 @@ from fake_api_certs import authority, issue
 from fake_upstream import query_of, trusting, upstream_of
 from real_servers import PORTS, SERVERS, running
 
+from kdns.dns.query import Query
 from kdns.net import HostPort
-from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec, UpstreamUnreachableError
+from kdns.upstream.message import response_to
+from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 TRANSPORTS: tuple[Transport, ...] = ("udp", "tcp")
 
@@ -33,6 +35,11 @@ async def answering(spec: UpstreamSpec) -> AsyncIterator[None]:
     yield
 
 
+async def response_of(upstream: Upstream, query: Query, transport: Transport) -> bytes:
+    """As a coroutine, for asyncio.gather: what `exchange` returns may be no Future."""
+    return response_to(query, await upstream.exchange(query, transport, 10.0))
+
+
 @pytest.mark.parametrize("name", SERVERS)
 async def test_every_transport(tmp_path: Path, name: str) -> None:
     ca = authority("ca")
@@ -44,7 +51,7 @@ async def test_every_transport(tmp_path: Path, name: str) -> None:
             async with answering(spec), upstream_of(spec) as upstream:
                 for transport in TRANSPORTS:
                     asked = [
-                        upstream.exchange(query_of(host, number=number, payload_bytes=1232), transport, 10.0)
+                        response_of(upstream, query_of(host, number=number, payload_bytes=1232), transport)
                         for number in range(50)
                         for host in ("NS.example.org", f"no{number}.example.org")
                     ]
