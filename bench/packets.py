@@ -33,7 +33,7 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.options import Options
 
 SERVICES: Final = 300
 BATCH: Final = 64

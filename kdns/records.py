@@ -8,8 +8,8 @@ from kdns.cluster.objects import EndpointSlice, Service
 from kdns.dns.rrset import RRset
 from kdns.dns.types import class_name, type_name
 from kdns.dns.zonefile import rdata_text
-from kdns.plugins.kubernetes import transfer
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes import transfer
+from kdns.plugins.sources.kubernetes.options import Options
 
 __all__ = ["RRset", "as_zone_file", "service_records"]
 

@@ -7,19 +7,19 @@ from typing import Final
 
 from kdns.corefile.address import ZoneAddress
 from kdns.dns.names import is_below, labels_of
-from kdns.dnsserver.config import WILDCARD, ServerConfig
-from kdns.dnsserver.stanza import is_duration
 from kdns.errors import CorefileError
 from kdns.net import parse_address
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
-from kdns.plugins.file import DIRECTIVE as FILE
-from kdns.plugins.file import FileConfig
-from kdns.plugins.forward.plugin import DIRECTIVE as FORWARD
-from kdns.plugins.forward.targets import Target
-from kdns.plugins.hosts import DIRECTIVE as HOSTS
-from kdns.plugins.hosts import HostsConfig
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import DIRECTIVE as KUBERNETES
+from kdns.plugins.sources.file import DIRECTIVE as FILE
+from kdns.plugins.sources.file import FileConfig
+from kdns.plugins.sources.forward.plugin import DIRECTIVE as FORWARD
+from kdns.plugins.sources.forward.targets import Target
+from kdns.plugins.sources.hosts import DIRECTIVE as HOSTS
+from kdns.plugins.sources.hosts import HostsConfig
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import DIRECTIVE as KUBERNETES
+from kdns.serverblocks.config import WILDCARD, ServerConfig
+from kdns.serverblocks.stanza import is_duration
 from kdns.spelling import closest
 
 _ALSO_A_ZONE: Final = "local"

@@ -13,13 +13,14 @@ from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.io.kubeconfig import kubeconfig
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
-from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.directive import Level
 from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.setup import BlockSetup
 from kdns.errors import CorefileError, InputError, KubeconfigError
-from kdns.plugins import hosts, root
+from kdns.plugins.settings import root
+from kdns.plugins.sources import hosts
 from kdns.runtime.files.watched import WatchedFile
+from kdns.serverblocks.config import ServerConfig
+from kdns.serverblocks.directive import Level
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
 """Optional files, if they are not named explicitly."""

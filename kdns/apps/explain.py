@@ -15,12 +15,12 @@ from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.source import Source
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.config import ServerConfig, label_of
 from kdns.dnsserver.io.corefile import corefile_of, read_corefile
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
 from kdns.explain.findings import Findings, Inquiry, findings
 from kdns.plugins.directives import BY_NAME
+from kdns.serverblocks.config import ServerConfig, label_of
 
 COREFILE: Final = """\
 . {{

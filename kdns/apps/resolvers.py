@@ -126,7 +126,7 @@ def machine_resolv_conf() -> Path | None:
 
 
 def _nameservers(file: Path) -> list[str]:
-    from kdns.plugins.forward.targets import resolv_conf  # noqa: PLC0415 - late, as the DNS server
+    from kdns.plugins.sources.forward.targets import resolv_conf  # noqa: PLC0415 - late, as the DNS server
 
     try:
         text = file.read_text(encoding="utf-8")

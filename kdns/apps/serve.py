@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kdns import logs
-from kdns.dnsserver.config import TRANSPORTS
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.reload import Reloader
@@ -24,6 +23,7 @@ from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.metrics import Counters
 from kdns.runtime.process import die_with, exempt_from_gc, gc_paused, pid_file, reload_event, stop_event, trim_memory
 from kdns.runtime.tasks import in_daemon_thread, restarted, unless_stopped
+from kdns.serverblocks.config import TRANSPORTS
 from kdns.status.paths import PATHS, STATUS
 
 if TYPE_CHECKING:

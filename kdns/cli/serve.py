@@ -17,8 +17,8 @@ from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.node_local.settings import NodeLocal, service_host
-from kdns.plugins.directives import NAMES
-from kdns.plugins.multisocket import MOST
+from kdns.plugins.directives import FOLDERS
+from kdns.plugins.settings.multisocket import MOST
 
 
 @command(
@@ -105,7 +105,7 @@ def serve(  # noqa: PLR0913 - one for each option
     the cluster. SIGUSR1 or SIGHUP reads the Corefile again; Ctrl-C or SIGTERM ends it.
     """
     if version or plugins:
-        for line in _version() if version else sorted(f"dns.{name}" for name in NAMES):
+        for line in _version() if version else sorted(f"dns.{name}" for name in FOLDERS):
             say(line)
         return
     if validate:

@@ -1,4 +1,4 @@
-"""A Corefile's text → server blocks. Directives are interpreted by kdns.dnsserver.config."""
+"""A Corefile's text → server blocks. Directives are interpreted by kdns.serverblocks.config."""
 
 from __future__ import annotations
 

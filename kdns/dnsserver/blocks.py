@@ -26,7 +26,7 @@ from kdns.dnsserver.answers.answer import (
 from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Message, Response
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
 from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
-from kdns.dnsserver.listener_options import DEFAULTS
+from kdns.serverblocks.listener_options import DEFAULTS
 from kdns.values import evolve
 
 MAX_DEPTH: Final = 10

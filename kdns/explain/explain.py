@@ -16,9 +16,9 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Request, WouldAskError, awaited
 from kdns.errors import InputError
-from kdns.plugins.cache.plugin import NAME as CACHE
-from kdns.plugins.kubernetes.causes import ClusterCauses
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.changes.cache.plugin import NAME as CACHE
+from kdns.plugins.sources.kubernetes.causes import ClusterCauses
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.values import evolve
 
 

@@ -15,8 +15,8 @@ from kdns.errors import InputError
 from kdns.explain.explain import LOOPBACK, START, Explanation, Now, explained
 from kdns.explain.search import cluster_resolver, pod_resolver
 from kdns.net import parse_address
-from kdns.plugins.kubernetes.plugin import NAME as KUBERNETES
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.plugin import NAME as KUBERNETES
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.spelling import closest
 
 

@@ -12,37 +12,76 @@ from typing import Final
 
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import ServerBlock
-from kdns.dnsserver import config as server_config
-from kdns.dnsserver.directive import Row
+from kdns.serverblocks import config as server_config
+from kdns.serverblocks.directive import Row
 
-# fmt: off
-NAMES: Final = (
-    "root", "metadata", "cancel", "tls", "quic", "https", "timeouts", "multisocket", "reload", "nsid", "bufsize",
-    "bind", "debug", "ready", "health", "pprof", "prometheus", "status", "errors", "log", "dnstap", "local", "dns64",
-    "rrl", "acl", "any", "chaos", "loadbalance", "tsig", "cache", "rewrite", "header", "dnssec", "autopath", "minimal",
-    "template", "transfer", "hosts", "records", "k8s_external", "kubernetes", "file", "auto", "secondary", "loop",
-    "forward", "whoami", "view",
-)
-# fmt: on
-"""In CoreDNS's order of execution. The order in which they stand in a Corefile means nothing."""
+FOLDERS: Final[Mapping[str, str]] = {
+    "root": "settings",
+    "metadata": "observers",
+    "cancel": "guards",
+    "tls": "settings",
+    "quic": "settings",
+    "https": "settings",
+    "timeouts": "settings",
+    "multisocket": "settings",
+    "reload": "settings",
+    "nsid": "changes",
+    "bufsize": "changes",
+    "bind": "settings",
+    "debug": "settings",
+    "ready": "settings",
+    "health": "settings",
+    "pprof": "settings",
+    "prometheus": "settings",
+    "status": "settings",
+    "errors": "observers",
+    "log": "observers",
+    "dnstap": "observers",
+    "local": "sources",
+    "dns64": "changes",
+    "rrl": "guards",
+    "acl": "guards",
+    "any": "guards",
+    "chaos": "sources",
+    "loadbalance": "changes",
+    "tsig": "guards",
+    "cache": "changes",
+    "rewrite": "changes",
+    "header": "changes",
+    "dnssec": "changes",
+    "autopath": "changes",
+    "minimal": "changes",
+    "template": "sources",
+    "transfer": "sources",
+    "hosts": "sources",
+    "records": "sources",
+    "k8s_external": "sources",
+    "kubernetes": "sources",
+    "file": "sources",
+    "auto": "sources",
+    "secondary": "sources",
+    "loop": "guards",
+    "forward": "sources",
+    "whoami": "sources",
+    "view": "guards",
+}
+"""Directive → its folder, in CoreDNS's order of execution; the order of a Corefile's lines means nothing."""
 
 
 class _Directives(Mapping[str, Row]):
     def __getitem__(self, name: str) -> Row:
-        if name not in NAMES:
-            raise KeyError(name)
-        module = import_module(f"kdns.plugins.{name}")
+        module = import_module(f"kdns.plugins.{FOLDERS[name]}.{name}")
         row: Row = getattr(module, "DIRECTIVE", None) or import_module(f"{module.__name__}.plugin").DIRECTIVE
         return row
 
     def __contains__(self, name: object) -> bool:
-        return name in NAMES
+        return name in FOLDERS
 
     def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
+        return iter(FOLDERS)
 
     def __len__(self) -> int:
-        return len(NAMES)
+        return len(FOLDERS)
 
 
 BY_NAME: Final = _Directives()
@@ -59,7 +98,7 @@ COREDNS_ORDER: Final = (
 # fmt: on
 """The directives of CoreDNS 1.14, in its order, and the external rrl and records where they are as a rule built in."""
 
-COREDNS_ONLY: Final = frozenset(COREDNS_ORDER).difference(NAMES)
+COREDNS_ONLY: Final = frozenset(COREDNS_ORDER).difference(FOLDERS)
 """Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""
 
 

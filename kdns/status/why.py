@@ -11,7 +11,7 @@ from kdns.errors import InputError
 from kdns.explain.explain import Now
 from kdns.explain.findings import Inquiry, findings
 from kdns.explain.text import as_json, as_text
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 
 class Why(NamedTuple):

@@ -26,12 +26,12 @@ from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
-from kdns.plugins.autopath import Autopath, AutopathConfig
+from kdns.plugins.changes.autopath import Autopath, AutopathConfig
 from kdns.plugins.directives import configure
-from kdns.plugins.k8s_external import External, ExternalConfig
-from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.kubernetes.config import KubernetesConfig
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.k8s_external import External, ExternalConfig
+from kdns.plugins.sources.kubernetes import plugin as kubernetes
+from kdns.plugins.sources.kubernetes.config import KubernetesConfig
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 KINDS: dict[str, type[Object]] = {
     "Service": Service,

@@ -13,7 +13,7 @@ from kdns.dns.names import labels_of
 from kdns.dns.rrset import Rdata
 from kdns.dns.types import SRV
 from kdns.dns.zonefile import parse_record
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 FIXTURE = "coredns-conformance/fixture"
 

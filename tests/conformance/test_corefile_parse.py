@@ -17,30 +17,19 @@ from dns_chain import only
 
 from kdns.cluster import selectors
 from kdns.corefile.parse import parse
-from kdns.dnsserver.config import ServerConfig
 from kdns.errors import CorefileError
-from kdns.plugins import (
-    autopath,
-    bufsize,
-    chaos,
-    https,
-    k8s_external,
-    loadbalance,
-    metadata,
-    multisocket,
-    nsid,
-    prometheus,
-    quic,
-    ready,
-    timeouts,
-)
-from kdns.plugins.cache.config import CacheConfig, StaleConfig
+from kdns.plugins.changes import autopath, bufsize, loadbalance, nsid
+from kdns.plugins.changes.cache.config import CacheConfig, StaleConfig
+from kdns.plugins.changes.dnssec import plugin as dnssec
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, configure
-from kdns.plugins.dnssec import plugin as dnssec
-from kdns.plugins.forward import plugin as forward
-from kdns.plugins.hosts import Entry, HostsConfig
-from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.kubernetes.config import KubernetesConfig
+from kdns.plugins.observers import metadata
+from kdns.plugins.settings import https, multisocket, prometheus, quic, ready, timeouts
+from kdns.plugins.sources import chaos, k8s_external
+from kdns.plugins.sources.forward import plugin as forward
+from kdns.plugins.sources.hosts import Entry, HostsConfig
+from kdns.plugins.sources.kubernetes import plugin as kubernetes
+from kdns.plugins.sources.kubernetes.config import KubernetesConfig
+from kdns.serverblocks.config import ServerConfig
 
 CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
 NAMES = {"metrics": "prometheus", None: "server address"}

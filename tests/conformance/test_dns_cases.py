@@ -15,11 +15,11 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query as make_query
 from kdns.dns.types import type_number
 from kdns.dnsserver.chain import Request
-from kdns.plugins import k8s_external
 from kdns.plugins.directives import configure
-from kdns.plugins.k8s_external import ExternalConfig
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources import k8s_external
+from kdns.plugins.sources.k8s_external import ExternalConfig
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 RECORDED = recorded("dns-cases.json")
 FIXTURE = "coredns-conformance/fixture"

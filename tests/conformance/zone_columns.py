@@ -8,10 +8,10 @@ from typing import Any
 from dns_chain import only
 
 from kdns.dns.types import type_name
-from kdns.dnsserver.config import ServerConfig
-from kdns.plugins import auto, file, transfer
-from kdns.plugins.secondary import plugin as secondary
-from kdns.plugins.tsig import plugin as tsig
+from kdns.plugins.guards.tsig import plugin as tsig
+from kdns.plugins.sources import auto, file, transfer
+from kdns.plugins.sources.secondary import plugin as secondary
+from kdns.serverblocks.config import ServerConfig
 
 DIRECTIVES = ("auto", "file", "secondary", "transfer", "tsig")
 GO_NAMES = {

@@ -26,11 +26,11 @@ from kdns.dns.message import Decoded
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import type_number
-from kdns.dnsserver.config import ServerConfig
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes import plugin as kubernetes
-from kdns.plugins.kubernetes.config import KubernetesConfig
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes import plugin as kubernetes
+from kdns.plugins.sources.kubernetes.config import KubernetesConfig
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.serverblocks.config import ServerConfig
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parent / "records"

@@ -14,9 +14,9 @@ from kdns.dns.query import HEADER_BYTES, Query, query_for
 from kdns.dns.types import AAAA, A
 from kdns.dns.wire import Shape, shape_of
 from kdns.dnsserver.answers.response import Message, Response
-from kdns.plugins.cache.kinds import Contents, contents
-from kdns.plugins.forward import bailiwick
-from kdns.plugins.forward.bailiwick import checked
+from kdns.plugins.changes.cache.kinds import Contents, contents
+from kdns.plugins.sources.forward import bailiwick
+from kdns.plugins.sources.forward.bailiwick import checked
 from kdns.values import evolve
 
 OPTS = (b"", bytes.fromhex("000029 04d0 0000 8000 0000"), bytes.fromhex("000029 04d0 0100 0000 0000"))

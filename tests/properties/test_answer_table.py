@@ -39,8 +39,8 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import type_number
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.kubernetes.options import Options, PodMode
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.options import Options, PodMode
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 KINDS: tuple[type[Object], ...] = (Service, EndpointSlice, Pod, Namespace)
 Put: TypeAlias = Object

@@ -20,7 +20,7 @@ from kdns.dnsserver.answers.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Client, Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
-from kdns.plugins.cache import plugin as cache
+from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.values import evolve
 

@@ -40,9 +40,9 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.cache.plugin import Cache
+from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 BEFORE = (
     "errors", "cancel", "any", "chaos", "nsid", "bufsize 600", "cache", "cache 3", "cache svc.cluster.local", "minimal",

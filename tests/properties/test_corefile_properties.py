@@ -14,10 +14,10 @@ from kdns.corefile.address import reverse_zones
 from kdns.corefile.lexer import Token, tokens
 from kdns.corefile.lines import Line
 from kdns.corefile.parse import parse
-from kdns.dnsserver.stanza import duration_s
 from kdns.errors import CorefileError
 from kdns.net import Network
 from kdns.plugins.directives import BY_NAME, configure
+from kdns.serverblocks.stanza import duration_s
 
 UNHURRIED = settings(deadline=None)  # other work on the machine is no failure
 

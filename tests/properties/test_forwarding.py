@@ -23,7 +23,7 @@ from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
 from kdns.dnsserver.answers.response import Message
 from kdns.dnsserver.blocks import Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.chain import Block, Chain
-from kdns.plugins.cache.plugin import Cache
+from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.upstream.message import in_random_case, question_of
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError

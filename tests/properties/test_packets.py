@@ -12,7 +12,7 @@ from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, Servic
 from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.options import Options
 
 NAME = "web.default.svc.cluster.local"
 GOOD = {

@@ -34,7 +34,7 @@ from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.net import packed
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.options import Options
 
 ZONE = "cluster.local."
 LABELS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)

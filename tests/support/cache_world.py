@@ -17,7 +17,7 @@ from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.cache import plugin as cache
+from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.values import evolve
 

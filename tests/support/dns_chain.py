@@ -19,14 +19,22 @@ from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import Client, Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees
-from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.directive import Config, Directive, FileReader, Level, RandomNumbers, Sample, UnreadableFileError
-from kdns.dnsserver.frame_streams import FrameSpec
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.runtime.metrics import Counters, Histograms
+from kdns.serverblocks.config import ServerConfig
+from kdns.serverblocks.directive import (
+    Config,
+    Directive,
+    FileReader,
+    FrameSpec,
+    Level,
+    RandomNumbers,
+    Sample,
+    UnreadableFileError,
+)
 from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 

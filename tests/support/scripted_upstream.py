@@ -18,9 +18,9 @@ from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block, Chain, Request, unhandled
-from kdns.dnsserver.config import ServerConfig
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.plugins.forward.plugin import Forward, build
+from kdns.plugins.sources.forward.plugin import Forward, build
+from kdns.serverblocks.config import ServerConfig
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kdns.cli.main import COMMANDS
-from kdns.dnsserver.directive import Row
-from kdns.plugins.directives import BY_NAME
+from kdns.plugins.directives import BY_NAME, FOLDERS
+from kdns.serverblocks.directive import Row
 from tools.reference.python_api import PUBLIC
 
 PACKAGE = Path(__file__).parents[2] / "kdns"
@@ -37,9 +37,10 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("env",),
 
     ("upstream",),
-    ("dnsserver.answers", "dnsserver.doh"),
+    ("dnsserver.answers",),
+    ("dnsserver.chain",),
+    ("serverblocks",),
     ("dnsserver",),
-    ("dnsserver.expressions",),
     ("plugins",),
     ("records",),
     ("explain",),
@@ -77,12 +78,13 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 )
 # fmt: on
 
-APART = ("corefile", "controlplane", "dns", "dnsserver", "env", "plugins", "proxy", "upstream")
+APART = ("corefile", "controlplane", "dns", "dnsserver", "env", "plugins", "proxy", "serverblocks", "upstream")
 """Parts that do not import each other, whatever the rows of their rooms, except for the pairs of BETWEEN."""
 BETWEEN = {
     *(("upstream", part) for part in ("dns",)),
-    *(("dnsserver", part) for part in ("corefile", "dns", "upstream")),
-    *(("plugins", part) for part in ("corefile", "dns", "dnsserver", "upstream")),
+    *(("serverblocks", part) for part in ("corefile", "dns", "dnsserver", "upstream")),
+    *(("dnsserver", part) for part in ("corefile", "dns", "serverblocks", "upstream")),
+    *(("plugins", part) for part in ("corefile", "dns", "dnsserver", "serverblocks", "upstream")),
 }
 
 SHELLS = {"runtime", "apps", "cli", "logs", "__main__", "pytest_plugin", "testing"}
@@ -115,10 +117,14 @@ DOORS = {
         "kdns.proxy.status.io",
     ),
     "asyncio_throttle": ("kdns.cluster.io.connection",),
-    "cachetools": ("kdns.plugins.dnssec.plugin", "kdns.controlplane.controllers.events", "kdns.proxy.node.io.events"),
+    "cachetools": (
+        "kdns.plugins.changes.dnssec.plugin",
+        "kdns.controlplane.controllers.events",
+        "kdns.proxy.node.io.events",
+    ),
     "click": ("kdns.cli",),
-    "cryptography": ("kdns.plugins.dnssec.keys",),
-    "dns": ("kdns.dns.zonefile", "kdns.plugins.tsig.signature"),
+    "cryptography": ("kdns.plugins.changes.dnssec.keys",),
+    "dns": ("kdns.dns.zonefile", "kdns.plugins.guards.tsig.signature"),
     "dnslib": ("kdns.dns.message", "kdns.testing"),
     "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
     "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
@@ -133,7 +139,7 @@ DOORS = {
         "kdns.controlplane",
         "kdns.dnsserver.answers.answer",
         "kdns.dnsserver.io.workers.process",
-        "kdns.plugins.cache.store",
+        "kdns.plugins.changes.cache.store",
         "kdns.proxy.plan",
         "kdns.testing",
         "kdns.upstream.io.exchanges",
@@ -150,7 +156,7 @@ DOORS = {
         "kdns.proxy.node.io.metrics",
     ),
     "pytest": ("kdns.pytest_plugin",),
-    "re2": ("kdns.dnsserver.patterns", "kdns.controlplane.schema.custom.patterns"),
+    "re2": ("kdns.serverblocks.patterns", "kdns.controlplane.schema.custom.patterns"),
     "sqlite3": ("kdns.controlplane.storage.io.journal", "kdns.controlplane.storage.io.sqlite"),
     "structlog": ("kdns.logs",),
     "yaml": ("kdns.runtime.files.yaml",),
@@ -167,7 +173,7 @@ IMPORT_NAMES = {"dnspython": "dns", "google-re2": "re2", "pyyaml": "yaml"}
 """Distribution → the package that it installs, where the names differ by more than dashes."""
 
 MAX_MODULES = 15
-"""Modules of a folder; those of a directive's name stand in kdns.plugins without being counted."""
+"""Modules of a folder."""
 
 
 def is_within(module: str, place: str) -> bool:
@@ -278,8 +284,8 @@ def test_packages_hold_a_docstring_and_nothing_else() -> None:
 
 
 def test_every_folder_is_a_package_of_a_handful_of_files() -> None:
-    """Directives and commands are rows: each has a file of its name."""
-    rows = {PACKAGE / "plugins": BY_NAME.keys(), PACKAGE / "cli": COMMANDS.keys()}
+    """Commands are rows: each has a file of its name."""
+    rows = {PACKAGE / "cli": COMMANDS.keys()}
     for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
         assert (folder / "__init__.py").exists(), f"{folder}: no __init__.py"
         uncounted = {"__init__", *rows.get(folder, ())}
@@ -289,7 +295,7 @@ def test_every_folder_is_a_package_of_a_handful_of_files() -> None:
 
 @pytest.mark.parametrize("row", BY_NAME.values(), ids=lambda row: row.name)
 def test_a_directive_has_a_file_or_folder_of_its_name_and_a_page(row: Row) -> None:
-    assert is_within(row.parse.__module__, f"kdns.plugins.{row.name}")
+    assert is_within(row.parse.__module__, f"kdns.plugins.{FOLDERS[row.name]}.{row.name}")
     assert (PACKAGE.parent / "docs" / "directives" / f"{row.name}.md").is_file()
 
 

@@ -28,13 +28,13 @@ from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.answers.table import AnswerTable, Generations
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block, Chain, Plugin
-from kdns.dnsserver.directive import Answers
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.sampling import MOST, Look, Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
+from kdns.serverblocks.directive import Answers
 
 LISTENERS: Final = (
     (socket.AF_INET, "127.0.0.1", "127.0.0.1"),

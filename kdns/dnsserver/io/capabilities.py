@@ -1,4 +1,4 @@
-"""The capabilities of a server block's directives: a class for each protocol of kdns.dnsserver.directive."""
+"""The capabilities of a server block's directives: a class for each protocol of kdns.serverblocks.directive."""
 
 from __future__ import annotations
 
@@ -20,13 +20,9 @@ from kdns.cluster.io.clusters import Cluster, Clusters, Listener
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.block_options import BlockOptions
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, awaited
-from kdns.dnsserver.config import WILDCARD, ServerConfig
-from kdns.dnsserver.directive import FileReader, Level, RandomNumbers, Sample, UnreadableFileError
-from kdns.dnsserver.frame_streams import FrameSpec
-from kdns.dnsserver.io.frame_stream import FrameListener, FrameStream
+from kdns.dnsserver.frame_streams.io import FrameListener, FrameStream
 from kdns.dnsserver.io.interfaces import own_addresses
 from kdns.errors import CorefileError, InputError
 from kdns.net import HostPort
@@ -37,6 +33,9 @@ from kdns.runtime.files.watched import WatchedFile
 from kdns.runtime.metrics import COUNTER, GAUGE, Counters, Histograms, Metric
 from kdns.runtime.process import gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed, with_timeout
+from kdns.serverblocks.block_options import BlockOptions
+from kdns.serverblocks.config import WILDCARD, ServerConfig
+from kdns.serverblocks.directive import FileReader, FrameSpec, Level, RandomNumbers, Sample, UnreadableFileError
 from kdns.tally import Tally
 from kdns.upstream.io import peers
 from kdns.upstream.io.upstreams import Lease, Upstreams
@@ -150,7 +149,7 @@ class BlockTasks:
 
 
 class LocalFiles:
-    """The files of this machine: see kdns.dnsserver.directive.FileReader."""
+    """The files of this machine: see kdns.serverblocks.directive.FileReader."""
 
     def text(self, path: str) -> str:
         """See FileReader."""

@@ -12,10 +12,10 @@ from typing import Final
 
 from kdns.corefile.imports import Reader
 from kdns.corefile.parse import parse
-from kdns.dnsserver.config import ServerConfig, server_configs
-from kdns.dnsserver.directive import Row
 from kdns.errors import CorefileError, InputError
 from kdns.runtime.files.bounded import bounded_text
+from kdns.serverblocks.config import ServerConfig, server_configs
+from kdns.serverblocks.directive import Row
 
 CHARACTERS_MAX: Final = 16 << 20
 """The longest Corefile, in characters."""

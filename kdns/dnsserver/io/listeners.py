@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kdns.dnsserver.answers.table import Generations
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block
-from kdns.dnsserver.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.interfaces import DnsSockets, Sharing, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
-from kdns.dnsserver.listener_options import ListenerOptions
 from kdns.errors import ListenError
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.connections import shared_ports
+from kdns.serverblocks.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
+from kdns.serverblocks.listener_options import ListenerOptions
 
 if TYPE_CHECKING:
     from aioquic.quic.configuration import QuicConfiguration
@@ -185,7 +185,7 @@ class Listeners:
             listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.address_sockets)]
             listening.users.append(lambda bound: endpoint.use(bound.quic))
         elif scheme == "https" and sockets.tcp:
-            from kdns.dnsserver.io.encrypted.https import HttpsListener  # noqa: PLC0415
+            from kdns.dnsserver.doh.io import HttpsListener  # noqa: PLC0415
 
             https = HttpsListener(sockets.tcp, server, requests, self._clients, bound.tls)
             listeners.append(https)

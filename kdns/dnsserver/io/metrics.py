@@ -16,11 +16,11 @@ from kdns import logs
 from kdns.cluster.io.clusters import Cluster
 from kdns.dns.types import rcode_name, type_label
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.dnsserver.io.request_metrics import Sent
 from kdns.runtime.http.sites import HealthProbe
 from kdns.runtime.metrics import COUNTER, HISTOGRAM, Distribution, Histogram, Metric, MetricFamilies, Sample
+from kdns.serverblocks.config import ServerConfig
 
 PROTOCOLS: Final = {"quic": "udp"}
 """Transport → the label `proto`, which is tcp or udp in CoreDNS."""

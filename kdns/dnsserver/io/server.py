@@ -14,9 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.answers.table import Generations
-from kdns.dnsserver.block_options import BlockOptions, HealthPage, MetricsPage, Page, ReadyPage, StatusPage
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.config import ListenAddress, ServerConfig, clashes, listen_addresses
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
@@ -24,13 +22,15 @@ from kdns.dnsserver.io.listeners import Bound, Listeners
 from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry, sent_by
 from kdns.dnsserver.io.request_metrics import Requests, listener_metrics, sent_metrics
 from kdns.dnsserver.io.setup import BlockSetup
-from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.sites import HealthProbe, Sites, exposition, plain_page
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Registry, Sample
 from kdns.runtime.tasks import restarted
+from kdns.serverblocks.block_options import BlockOptions, HealthPage, MetricsPage, Page, ReadyPage, StatusPage
+from kdns.serverblocks.config import ListenAddress, ServerConfig, clashes, listen_addresses
+from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
 Part: TypeAlias = tuple[BlockSetup, str]

@@ -6,7 +6,6 @@ import asyncio
 from typing import Final
 
 from kdns.dnsserver.chain import Block, Chain
-from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.capabilities import (
     BlockAnswers,
     BlockFiles,
@@ -19,6 +18,7 @@ from kdns.dnsserver.io.capabilities import (
 )
 from kdns.dnsserver.io.interfaces import bound_addresses
 from kdns.errors import CorefileError, InputError, KubeconfigError
+from kdns.serverblocks.config import ServerConfig
 
 UPSTREAMS_KEPT_S: Final = 10.0
 """The time for which a block that has ended may finish its pending queries to upstreams."""

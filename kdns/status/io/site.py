@@ -15,7 +15,7 @@ from aiohttp import web
 from kdns.dnsserver.io.burst.sampling import MOST
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History

@@ -8,9 +8,9 @@ from ipaddress import ip_address
 from scripted_upstream import ForwardSetup
 
 from kdns.net import join_host_port
-from kdns.plugins.forward import plugin as forward
-from kdns.plugins.forward.config import ForwardConfig
-from kdns.plugins.forward.targets import Target
+from kdns.plugins.sources.forward import plugin as forward
+from kdns.plugins.sources.forward.config import ForwardConfig
+from kdns.plugins.sources.forward.targets import Target
 
 EXPRESSIONS: dict[str, str] = {
     "plugin/forward/setup_test.go:315": "forward . resolv",

@@ -8,9 +8,9 @@ from harness import Behind, Case, Report, difference, recorded, reply_to, server
 
 from kdns.dns.types import NOERROR, SERVFAIL
 from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.patterns import compiled
-from kdns.plugins.auto import AutoConfig, AutoZones, files_by_zone, origin_of
-from kdns.plugins.zones.authority import ServedZone
+from kdns.plugins.sources.auto import AutoConfig, AutoZones, files_by_zone, origin_of
+from kdns.plugins.sources.zones.authority import ServedZone
+from kdns.serverblocks.patterns import compiled
 
 GO_ONLY = "auto_template_to_expand"
 """Makes a template of Go's regexp out of ours, which kdns fills in itself."""

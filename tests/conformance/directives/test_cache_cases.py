@@ -33,10 +33,10 @@ from kdns.dnsserver.answers.answer import compile_answer
 from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Reply, Request
-from kdns.plugins.cache import plugin as cache
-from kdns.plugins.cache.config import STALE_TTL_S, Limits
-from kdns.plugins.cache.kinds import AnswerKind, contents
-from kdns.plugins.cache.store import Item, question_key
+from kdns.plugins.changes.cache import plugin as cache
+from kdns.plugins.changes.cache.config import STALE_TTL_S, Limits
+from kdns.plugins.changes.cache.kinds import AnswerKind, contents
+from kdns.plugins.changes.cache.store import Item, question_key
 from kdns.plugins.directives import configure
 from kdns.values import evolve
 

@@ -11,7 +11,7 @@ from integration import cases, steps_otherwise
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Request
-from kdns.plugins.forward.bailiwick import checked
+from kdns.plugins.sources.forward.bailiwick import checked
 
 ALONE = ("TestHostsInlineLookup", "TestCacheACLAuthorization", "TestACLAuthorizesAutopathExpandedName")
 BEHIND_ANOTHER = ("TestLookupCache", "TestLookupCacheWithoutEdns")

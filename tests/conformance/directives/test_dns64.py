@@ -23,7 +23,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.types import A
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Request
-from kdns.plugins import dns64
+from kdns.plugins.changes import dns64
 from kdns.plugins.directives import configure
 
 

@@ -12,8 +12,8 @@ from kdns.dns.names import labels_of
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Request
-from kdns.plugins.dnssec.keys import read_key
-from kdns.plugins.dnssec.plugin import Dnssec
+from kdns.plugins.changes.dnssec.keys import read_key
+from kdns.plugins.changes.dnssec.plugin import Dnssec
 
 NOW_S = 1_700_000_000.0
 DEVIATIONS = {

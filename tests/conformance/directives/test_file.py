@@ -13,8 +13,8 @@ from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record, parse_zone
 from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
-from kdns.plugins.file import ZoneFiles, newer_version, zone_of
-from kdns.plugins.zones.authority import ServedZone
+from kdns.plugins.sources.file import ZoneFiles, newer_version, zone_of
+from kdns.plugins.sources.zones.authority import ServedZone
 
 DEVIATIONS = {
     "file/TestLookupApex/0": "the apex exists: NODATA (RFC 2308 §2.2); CoreDNS answers NXDOMAIN, as its own test says",

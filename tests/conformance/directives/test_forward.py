@@ -16,7 +16,7 @@ from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Request
 from kdns.errors import CorefileError
-from kdns.plugins.forward.targets import File, Target, split_zone, target_of
+from kdns.plugins.sources.forward.targets import File, Target, split_zone, target_of
 from kdns.upstream.upstream import Transport, UpstreamTimeoutError
 
 NO_LIMIT: Final = "the counter has no largest value that it would have to stay at"

@@ -15,9 +15,9 @@ from kdns.corefile.parse import parse
 from kdns.dns.names import is_below, labels_of, reversed_address, text_of
 from kdns.errors import CorefileError
 from kdns.net import unpacked
-from kdns.plugins import acl
 from kdns.plugins.directives import configure
-from kdns.plugins.forward.targets import Target, target_of
+from kdns.plugins.guards import acl
+from kdns.plugins.sources.forward.targets import Target, target_of
 
 NO_BYTES: Final = "bytes that are no text are refused where a zone is wanted"
 SPLIT: Final = "a comma separates zones also without white space"

@@ -13,9 +13,9 @@ from kdns.dns.types import AAAA, A
 from kdns.dnsserver.chain import Reply
 from kdns.errors import CorefileError
 from kdns.net import packed, unpacked
-from kdns.plugins import hosts
 from kdns.plugins.directives import configure
-from kdns.plugins.hosts import HostTable, read_entries
+from kdns.plugins.sources import hosts
+from kdns.plugins.sources.hosts import HostTable, read_entries
 
 EMPTY_NON_TERMINAL = "a name above a wildcard exists: NODATA, not NXDOMAIN (RFC 4592 §2.2.2)"
 DEVIATIONS = {"hosts/TestLookupA/9": EMPTY_NON_TERMINAL}

@@ -12,7 +12,7 @@ from kdns.dns.zonefile import parse_record, rdata_text
 from kdns.dnsserver.answers.order import Order, Weights
 from kdns.errors import CorefileError
 from kdns.net import packed
-from kdns.plugins import loadbalance
+from kdns.plugins.changes import loadbalance
 from kdns.plugins.directives import configure
 
 KINDS = {"CNAME": 0, "A": 1, "AAAA": 1, "MX": 2}

@@ -13,8 +13,8 @@ from kdns.dns.types import SERVFAIL, rcode_number
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Request
-from kdns.plugins import errors
-from kdns.plugins.log import Field, compiled, line_of
+from kdns.plugins.observers import errors
+from kdns.plugins.observers.log import Field, compiled, line_of
 
 LEVELS: Final = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBUG"}
 

@@ -13,7 +13,7 @@ from kdns.dns.names import labels_of
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request
 from kdns.errors import CorefileError
-from kdns.plugins.loop import LoopConfig, build
+from kdns.plugins.guards.loop import LoopConfig, build
 
 DEVIATIONS: Final = {
     "loop/TestParseServerBlockKeys/1": "a scheme that there is not is refused; CoreDNS takes its zone for the root",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import Report, recorded
 
-from kdns.plugins.metadata import is_label
+from kdns.plugins.observers.metadata import is_label
 
 
 def test_metadata_cases() -> None:

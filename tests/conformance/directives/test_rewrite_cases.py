@@ -22,9 +22,9 @@ from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
+from kdns.plugins.changes.rewrite import config, plugin
+from kdns.plugins.changes.rewrite.answers import by_suffix
 from kdns.plugins.directives import configure
-from kdns.plugins.rewrite import config, plugin
-from kdns.plugins.rewrite.answers import by_suffix
 from kdns.values import evolve
 
 REFUSED_EARLY = "a name that cannot be is refused in the Corefile, at its word; CoreDNS answers SERVFAIL"

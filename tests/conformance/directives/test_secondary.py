@@ -17,7 +17,7 @@ from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.net import HostPort
-from kdns.plugins.secondary.plugin import SecondaryZones, is_primary
+from kdns.plugins.sources.secondary.plugin import SecondaryZones, is_primary
 from kdns.upstream.upstream import UpstreamError
 
 DEVIATIONS = {

@@ -14,10 +14,10 @@ from kdns.dns.types import class_name, type_name
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
-from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.plugins.directives import configure
-from kdns.plugins.template import plugin
-from kdns.plugins.template.stencil import stencil_of
+from kdns.plugins.sources.template import plugin
+from kdns.plugins.sources.template.stencil import stencil_of
+from kdns.serverblocks.expressions.values import EvaluationError
 from kdns.values import evolve
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})

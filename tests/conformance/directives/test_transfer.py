@@ -16,8 +16,8 @@ from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
-from kdns.plugins.transfer import Transfers
-from kdns.plugins.zones.authority import Authority, ServedZone
+from kdns.plugins.sources.transfer import Transfers
+from kdns.plugins.sources.zones.authority import Authority, ServedZone
 
 DEVIATIONS = {
     "transfer/TestAXFRZoneMatchCaseInsensitive/0": "names that point at the question's are spelled as it is (dns0x20)",

@@ -12,8 +12,8 @@ from kdns.dns.types import OPT, rcode_name
 from kdns.dns.wire import records
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Request
-from kdns.plugins.tsig.plugin import OPCODES
-from kdns.plugins.tsig.signature import BADKEY, BADSIG, BADTIME, Signer, tsig_of
+from kdns.plugins.guards.tsig.plugin import OPCODES
+from kdns.plugins.guards.tsig.signature import BADKEY, BADSIG, BADTIME, Signer, tsig_of
 from kdns.values import evolve
 
 SECRET = "i9M+00yrECfVZG2qCjr4mPpaGim/Bq+IWMiNrLjUO4Y="  # noqa: S105 - the recorded key

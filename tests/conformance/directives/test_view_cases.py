@@ -12,8 +12,8 @@ from integration import cases, steps_otherwise
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain
-from kdns.plugins import view
 from kdns.plugins.directives import configure
+from kdns.plugins.guards import view
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 

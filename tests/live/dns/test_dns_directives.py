@@ -22,7 +22,7 @@ from kdns.dns.message import Decoded, decode, query
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes.records import ClusterNames
+from kdns.plugins.sources.kubernetes.records import ClusterNames
 
 NAME = "web.shop.svc.cluster.local."
 A = 1

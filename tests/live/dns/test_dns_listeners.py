@@ -17,9 +17,9 @@ from fake_api import FakeApi
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.listener_options import DEFAULTS
 from kdns.errors import ListenError
 from kdns.plugins.directives import configure
+from kdns.serverblocks.listener_options import DEFAULTS
 
 NAME = "s1.default.svc.cluster.local"
 SOONER_S = 8.0

@@ -17,8 +17,6 @@ from fake_api import until
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.chain import Plugin
-from kdns.dnsserver.config import ServerConfig
-from kdns.dnsserver.directive import Setup
 from kdns.dnsserver.io import reload
 from kdns.dnsserver.io import server as server_module
 from kdns.dnsserver.io.corefile import Corefile
@@ -26,9 +24,11 @@ from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.dnsserver.io.setup import BlockSetup
 from kdns.errors import InputError, ListenError
-from kdns.plugins import errors
 from kdns.plugins.directives import configure
+from kdns.plugins.observers import errors
 from kdns.runtime import process
+from kdns.serverblocks.config import ServerConfig
+from kdns.serverblocks.directive import Setup
 from kdns.status.io.site import DnsStatus
 
 

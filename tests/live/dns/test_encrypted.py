@@ -33,10 +33,10 @@ from kdns.corefile.parse import parse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.encrypted import quic
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.listener_options import DEFAULTS, ListenerOptions
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.runtime.connections import ConnectionKind, Connections, PartOfConnections
+from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions
 
 QUERY = packet("a.test", number=0)
 

@@ -21,13 +21,14 @@ from structlog.testing import capture_logs
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dnsserver.frame_streams import ACCEPT, FrameSpec, control_frame
-from kdns.dnsserver.io import frame_stream
-from kdns.dnsserver.io.frame_stream import FrameListener, FrameStream
+from kdns.dnsserver.frame_streams import io as frame_stream
+from kdns.dnsserver.frame_streams.codec import ACCEPT, control_frame
+from kdns.dnsserver.frame_streams.io import FrameListener, FrameStream
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
+from kdns.serverblocks.directive import FrameSpec
+from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
 from kdns.tally import Tally
 
 

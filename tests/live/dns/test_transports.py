@@ -29,8 +29,8 @@ from kdns.dnsserver.answers.padding import BLOCK_BYTES
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
-from kdns.plugins.forward.forwarder import Forwarder
-from kdns.plugins.whoami import Whoami
+from kdns.plugins.sources.forward.forwarder import Forwarder
+from kdns.plugins.sources.whoami import Whoami
 
 Got: TypeAlias = list[str]
 """The rcodes of the messages that came before the end, and for an error of HTTP its status."""

@@ -15,11 +15,11 @@ from kdns.cluster.io.kubeconfig import kubeconfig
 from kdns.controlplane.server.io.secure_serving import read_tokens
 from kdns.corefile.lexer import Token
 from kdns.dnsserver.io.corefile import read_corefile
-from kdns.dnsserver.stanza import duration_s
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.net import HostPort
 from kdns.plugins.directives import BY_NAME
 from kdns.runtime.files import bounded
+from kdns.serverblocks.stanza import duration_s
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from yaml_file import yaml_file
 from kdns.cluster.source import Source
 from kdns.corefile.lexer import Token
 from kdns.corefile.parse import parse
-from kdns.dnsserver import patterns
-from kdns.dnsserver.config import server_configs
-from kdns.dnsserver.stanza import UNLIMITED, argument_bounds, duration_s
 from kdns.errors import CorefileError
-from kdns.plugins import errors, log
 from kdns.plugins.directives import BY_NAME
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.observers import errors, log
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.serverblocks import patterns
+from kdns.serverblocks.config import server_configs
+from kdns.serverblocks.stanza import UNLIMITED, argument_bounds, duration_s
 
 GOLDEN: dict[str, Any] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")
 ZONES = ("example.org.",)

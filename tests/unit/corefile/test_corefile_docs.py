@@ -13,12 +13,12 @@ from dns_chain import only
 from kdns.cluster.source import Source
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
-from kdns.dnsserver.block_options import BindConfig, MetricsPage, ReadyPage
-from kdns.dnsserver.directive import Repeat, Row
 from kdns.net import HostPort
-from kdns.plugins import bind, health, prometheus, ready
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.settings import bind, health, prometheus, ready
+from kdns.plugins.sources.kubernetes import plugin as kubernetes
+from kdns.serverblocks.block_options import BindConfig, MetricsPage, ReadyPage
+from kdns.serverblocks.directive import Repeat, Row
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

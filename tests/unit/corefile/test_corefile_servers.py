@@ -12,14 +12,15 @@ from dns_chain import only
 from yaml_file import yaml_file
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.advice import ADVICE, EXTERNAL, REMOVED, REMOVED_OPTIONS
-from kdns.dnsserver.block_options import BindConfig
-from kdns.dnsserver.config import TRANSPORTS, server_configs
-from kdns.dnsserver.directive import Repeat
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins import bind, health, loadbalance
+from kdns.plugins.changes import loadbalance
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, configure
+from kdns.plugins.settings import bind, health
+from kdns.serverblocks.advice import ADVICE, EXTERNAL, REMOVED, REMOVED_OPTIONS
+from kdns.serverblocks.block_options import BindConfig
+from kdns.serverblocks.config import TRANSPORTS, server_configs
+from kdns.serverblocks.directive import Repeat
 
 REFUSED: list[list[str]] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")["servers"]
 

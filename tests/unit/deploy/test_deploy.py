@@ -15,11 +15,11 @@ from kdns import __version__
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, ServiceImport
 from kdns.cluster.watch import RESOURCES
 from kdns.corefile.parse import parse
-from kdns.dnsserver.config import ServerConfig
-from kdns.plugins import health, prometheus, ready
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes import plugin as kubernetes
+from kdns.plugins.settings import health, prometheus, ready
+from kdns.plugins.sources.kubernetes import plugin as kubernetes
 from kdns.runtime.files.yaml import documents
+from kdns.serverblocks.config import ServerConfig
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 PROJECT = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]

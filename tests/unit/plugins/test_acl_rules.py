@@ -17,8 +17,8 @@ from kdns.dnsserver.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
-from kdns.plugins import acl
 from kdns.plugins.directives import configure
+from kdns.plugins.guards import acl
 from kdns.values import evolve
 
 

@@ -27,14 +27,14 @@ from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Plugin
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins import file
 from kdns.plugins.directives import configure
-from kdns.plugins.file import FileConfig, ZoneFiles
-from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.secondary import plugin as secondary
-from kdns.plugins.secondary.plugin import SecondaryConfig
-from kdns.plugins.transfer import TransferConfig, Transfers, notify_packet
-from kdns.plugins.zones.authority import FREED_AT_ONCE
+from kdns.plugins.sources import file
+from kdns.plugins.sources.file import FileConfig, ZoneFiles
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.secondary import plugin as secondary
+from kdns.plugins.sources.secondary.plugin import SecondaryConfig
+from kdns.plugins.sources.transfer import TransferConfig, Transfers, notify_packet
+from kdns.plugins.sources.zones.authority import FREED_AT_ONCE
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError
 
 HEAD = "$TTL 60\n@ IN SOA ns admin {serial} 7200 3600 86400 30\n@ IN NS ns.example.\n"

@@ -8,8 +8,8 @@ import pytest
 from dns_chain import FakeReader, FakeSetup
 
 from kdns.errors import CorefileError
-from kdns.plugins import auto
-from kdns.plugins.auto import AutoConfig
+from kdns.plugins.sources import auto
+from kdns.plugins.sources.auto import AutoConfig
 
 PATH = "/zones/db.a.example"
 ZONE = "@ 60 IN SOA ns.example. root.example. 1 60 60 60 60\n@ 60 IN NS ns.example.\n"

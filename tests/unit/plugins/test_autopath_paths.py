@@ -24,11 +24,11 @@ from kdns.dns.types import NXDOMAIN, A
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.autopath import Autopath, AutopathConfig, search_of
-from kdns.plugins.cache import plugin as cache
+from kdns.plugins.changes.autopath import Autopath, AutopathConfig, search_of
+from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes.options import Options, PodMode
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.options import Options, PodMode
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 SHOP, BANK, SHARED, NOBODY = "10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.9"
 OUTSIDE = "example.net.shop.svc.cluster.local."

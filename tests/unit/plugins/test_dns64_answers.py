@@ -12,7 +12,7 @@ from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A
 from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins.dns64 import Dns64, Dns64Config
+from kdns.plugins.changes.dns64 import Dns64, Dns64Config
 
 SIX, FOUR = ("2001:db8::9", 5), ("192.0.2.9", 5)
 ADDRESS = (b"\xc0\x00\x02\x01",)

@@ -18,8 +18,8 @@ from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
-from kdns.plugins.dnssec.keys import read_key
-from kdns.plugins.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
+from kdns.plugins.changes.dnssec.keys import read_key
+from kdns.plugins.changes.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
 
 DAY_S = 24 * HOUR_S
 APEX = RRset("a.", SOA, 60, (Soa("ns.a.", "h.a.", 1, 2, 3, 4, 5),))

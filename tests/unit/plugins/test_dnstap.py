@@ -9,13 +9,13 @@ from frame_reader import decoded, message_of
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dnsserver import frame_streams as frames
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Forwarded, Request
+from kdns.dnsserver.frame_streams import codec as frames
 from kdns.net import packed
 from kdns.plugins.directives import configure
-from kdns.plugins.dnstap import plugin
-from kdns.plugins.dnstap.message import Tap, payload, varint
+from kdns.plugins.observers.dnstap import plugin
+from kdns.plugins.observers.dnstap.message import Tap, payload, varint
 from kdns.values import evolve
 
 PACKET = query("a.example.", A)

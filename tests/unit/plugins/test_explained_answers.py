@@ -13,9 +13,9 @@ from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.types import EXTENDED_ERROR, type_number
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.kubernetes.causes import LOOKED_AT
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import EXPLAINED_PER_S, Kubernetes
+from kdns.plugins.sources.kubernetes.causes import LOOKED_AT
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import EXPLAINED_PER_S, Kubernetes
 
 
 def state() -> State:

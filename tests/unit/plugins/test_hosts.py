@@ -15,9 +15,9 @@ from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.plugins import hosts
 from kdns.plugins.directives import configure
-from kdns.plugins.hosts import MAX_RECORDS, HostTable, read_entries
+from kdns.plugins.sources import hosts
+from kdns.plugins.sources.hosts import MAX_RECORDS, HostTable, read_entries
 
 FILE = """
 127.0.0.1 localhost  # the machine itself

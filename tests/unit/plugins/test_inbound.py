@@ -13,7 +13,7 @@ from kdns.dns.query import QR
 from kdns.dns.rdata import wire_of
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record
-from kdns.plugins.secondary.inbound import Inbound, TransferKind, serial_in
+from kdns.plugins.sources.secondary.inbound import Inbound, TransferKind, serial_in
 
 
 def soa(serial: int) -> str:
@@ -91,7 +91,7 @@ def test_refused(about: str) -> None:
 
 
 def test_the_records_of_a_transfer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdns.plugins.secondary.inbound.MAX_RECORDS", 3)
+    monkeypatch.setattr("kdns.plugins.sources.secondary.inbound.MAX_RECORDS", 3)
     inbound = Inbound("x.")
     assert not inbound.feed(message(soa(2), A1))
     with pytest.raises(ValueError, match="more than 3 records"):

@@ -13,9 +13,9 @@ from kdns.cluster.state import State
 from kdns.dns.message import decode, query
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.k8s_external import External, ExternalConfig
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.k8s_external import External, ExternalConfig
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 ZONES = ("example.org.", "192.in-addr.arpa.")
 

@@ -18,11 +18,12 @@ from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.dnsserver.io.exchange import log_failure
-from kdns.plugins import errors, hosts, log
-from kdns.plugins.cache.plugin import CROWDED
+from kdns.plugins.changes.cache.plugin import CROWDED
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.observers import errors, log
+from kdns.plugins.sources import hosts
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 CLIENT = ("192.0.2.7", 40053)
 RCODES = {"NOERROR": 0, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}

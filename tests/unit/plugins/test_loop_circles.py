@@ -13,8 +13,8 @@ from kdns.dns.query import Query
 from kdns.dns.types import HINFO
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request
-from kdns.plugins.forward.plugin import Forward
-from kdns.plugins.loop import Loop, LoopConfig, build
+from kdns.plugins.guards.loop import Loop, LoopConfig, build
+from kdns.plugins.sources.forward.plugin import Forward
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError
 
 CIRCLE, GOOD = "192.0.2.1:53", "192.0.2.2:53"

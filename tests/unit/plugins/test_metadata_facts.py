@@ -14,11 +14,11 @@ from kdns.dns.names import labels_of
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
-from kdns.plugins.kubernetes.facts import client_facts, name_facts
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.log import Log, LogConfig, compiled
-from kdns.plugins.metadata import Metadata, MetadataConfig
+from kdns.plugins.observers.log import Log, LogConfig, compiled
+from kdns.plugins.observers.metadata import Metadata, MetadataConfig
+from kdns.plugins.sources.kubernetes.facts import client_facts, name_facts
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 
 class Knowing(Plugin):

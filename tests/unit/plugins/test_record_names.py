@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from kdns.dns.names import labels_of, reverse_range, reversed_address
-from kdns.plugins.kubernetes.dashed import dashed, dashed_ipv4, undashed
+from kdns.plugins.sources.kubernetes.dashed import dashed, dashed_ipv4, undashed
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.chain import Block, Chain
-from kdns.plugins import records, whoami
-from kdns.plugins.records import Records, RecordsConfig
+from kdns.plugins.sources import records, whoami
+from kdns.plugins.sources.records import Records, RecordsConfig
 
 SOA = "example.org. 60 IN SOA ns.icann.org. noc.dns.icann.org. 2020091001 7200 3600 1209600 3600"
 PLAIN = r"""

@@ -11,8 +11,8 @@ from records_table import OWN, SERIAL, Case, Row, cases, folded
 from kdns.dns.message import decode, query
 from kdns.dns.names import labels_of
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.kubernetes.service import own_addresses, service_tree
-from kdns.plugins.kubernetes.zone import Status, Zones
+from kdns.plugins.sources.kubernetes.service import own_addresses, service_tree
+from kdns.plugins.sources.kubernetes.zone import Status, Zones
 
 CASES = cases()
 ROWS = [(case, row) for case in CASES for row in case.rows]

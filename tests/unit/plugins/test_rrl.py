@@ -15,8 +15,8 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.chain import Reply, Request
-from kdns.plugins import rrl
 from kdns.plugins.directives import configure
+from kdns.plugins.guards import rrl
 from kdns.values import evolve
 
 ANSWER = Response(NOERROR, answer=(RRset("a.example.org.", A, 5, (bytes(4),)),))

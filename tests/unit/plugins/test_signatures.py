@@ -8,8 +8,8 @@ from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dns.types import A
 from kdns.errors import CorefileError
-from kdns.plugins.tsig.plugin import parse_secrets
-from kdns.plugins.tsig.signature import BADKEY, BADSIG, BADTIME, MAC_BYTES, Signer, Verifier, tsig_of, verified
+from kdns.plugins.guards.tsig.plugin import parse_secrets
+from kdns.plugins.guards.tsig.signature import BADKEY, BADSIG, BADTIME, MAC_BYTES, Signer, Verifier, tsig_of, verified
 
 KEY = labels_of("key.")
 SECRET = b"secret"

@@ -15,8 +15,8 @@ from zone_text import record_texts
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import MX, NSEC, SRV, A
-from kdns.plugins.dnssec.keys import read_key
-from kdns.plugins.dnssec.signing import canonical, nsec_rdata, signature
+from kdns.plugins.changes.dnssec.keys import read_key
+from kdns.plugins.changes.dnssec.signing import canonical, nsec_rdata, signature
 
 NOW_S = 1_700_000_000
 

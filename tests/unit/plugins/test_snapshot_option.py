@@ -8,8 +8,8 @@ from kdns.cluster.source import SnapshotFile
 from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.plugins.kubernetes.config import MAX_AGE_S, KubernetesConfig
-from kdns.plugins.kubernetes.plugin import DIRECTIVE
+from kdns.plugins.sources.kubernetes.config import MAX_AGE_S, KubernetesConfig
+from kdns.plugins.sources.kubernetes.plugin import DIRECTIVE
 
 
 def configured(words: str) -> KubernetesConfig:

@@ -24,7 +24,7 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import Change, State
 from kdns.dnsserver.answers.response import Subject
-from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, REVERSE, of_address, of_pod, of_service, touched
+from kdns.plugins.sources.kubernetes.subjects import APEX, NAMESPACES, REVERSE, of_address, of_pod, of_service, touched
 
 
 def ip(text: str) -> bytes:

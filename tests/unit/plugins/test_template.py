@@ -17,11 +17,11 @@ from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.answers.response import Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Reply, Request, Sees
-from kdns.dnsserver.expressions.values import EvaluationError
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
-from kdns.plugins.template.gofunctions import Map, Struct
-from kdns.plugins.template.gotemplate import Template, TemplateSyntaxError
+from kdns.plugins.sources.template.gofunctions import Map, Struct
+from kdns.plugins.sources.template.gotemplate import Template, TemplateSyntaxError
+from kdns.serverblocks.expressions.values import EvaluationError
 
 MISTAKES = [
     ("IN", "", "template", "an argument is missing"),

@@ -26,10 +26,10 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import State
 from kdns.dns.names import labels_of
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.kubernetes.reverse import is_above_an_address
-from kdns.plugins.kubernetes.service import ready_targets, service_tree, weighted
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.reverse import is_above_an_address
+from kdns.plugins.sources.kubernetes.service import ready_targets, service_tree, weighted
 
 REVERSE = labels_of("96.10.in-addr.arpa.")
 
@@ -68,8 +68,8 @@ def test_a_change_makes_anew_what_it_touches(
         looked.append(given)
         return is_above_an_address(*given)
 
-    monkeypatch.setattr("kdns.plugins.kubernetes.zone.service_tree", tree)
-    monkeypatch.setattr("kdns.plugins.kubernetes.zone.is_above_an_address", look)
+    monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.service_tree", tree)
+    monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.is_above_an_address", look)
     state = State()
     for each in (Namespace(Meta("shop")), service("a", "10.96.0.1"), service("b", "10.96.0.2")):
         state.upsert(each)
@@ -107,7 +107,7 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
         meta = SliceMeta(f"a-{number}", "shop", SliceLabels("a"))
         return EndpointSlice(meta, "IPv4", endpoints, (EndpointPort("p", 80),))
 
-    monkeypatch.setattr("kdns.plugins.kubernetes.service.ready_targets", targets)
+    monkeypatch.setattr("kdns.plugins.sources.kubernetes.service.ready_targets", targets)
     state = State(synced={Namespace, Service, EndpointSlice})
     parts = [part(number, 10) for number in range(slices)]
     objects: list[Object] = [Namespace(Meta("shop")), service("a", "None"), *parts]

@@ -13,9 +13,9 @@ from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.answers.response import PRIVATE
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.chain import Block, Chain, Request
-from kdns.dnsserver.config import clashes
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
+from kdns.serverblocks.config import clashes
 
 MISTAKES = [
     ("view", "view", "an argument is missing"),

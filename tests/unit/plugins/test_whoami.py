@@ -13,8 +13,8 @@ from kdns.dns.message import decode, query
 from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.net import join_host_port, unpacked
-from kdns.plugins import whoami
 from kdns.plugins.directives import configure
+from kdns.plugins.sources import whoami
 
 CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives" / "misc-cases.json"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from dns_chain import FakeReader
 
-from kdns.plugins.file import newer_version
-from kdns.plugins.zones.authority import ServedZone
+from kdns.plugins.sources.file import newer_version
+from kdns.plugins.sources.zones.authority import ServedZone
 
 
 @pytest.mark.parametrize("ignores_serial", [False, True])

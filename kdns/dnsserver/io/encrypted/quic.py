@@ -31,9 +31,9 @@ from kdns.dnsserver.io.exchange import Answering, PendingQuery, log_failure
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
-from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.net import is_ipv6
 from kdns.runtime.client_memory import Account
+from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
 
 BURST: Final = 64
 """The most datagrams that are read in one iteration of the loop."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 
-from kdns.dnsserver.listener_options import ClientAuth, TlsConfig
 from kdns.errors import CorefileError, InputError
 from kdns.runtime.os_errors import CERTIFICATE_AND_KEY, CERTIFICATES, os_reason, pem_reason
+from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
 
 MODES = {
     ClientAuth.NOCERT: ssl.CERT_NONE,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from math import inf
 
 from kdns import logs
-from kdns.dnsserver.config import ServerConfig
 from kdns.runtime.process import processors
+from kdns.serverblocks.config import ServerConfig
 
 log = logs.get(__name__)
 

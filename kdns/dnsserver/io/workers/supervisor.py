@@ -19,8 +19,6 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kdns import logs
-from kdns.dnsserver.block_options import HealthPage, MetricsPage, Page, ReadyPage
-from kdns.dnsserver.config import ServerConfig
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.metrics import probe_metrics, registry
 from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, RETIRING, Reload, pages_of
@@ -35,6 +33,8 @@ from kdns.runtime.metric_sums import summed, with_ended
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
 from kdns.runtime.process import RELOAD_SIGNALS
 from kdns.runtime.tasks import observed
+from kdns.serverblocks.block_options import HealthPage, MetricsPage, Page, ReadyPage
+from kdns.serverblocks.config import ServerConfig
 
 log = logs.get(__name__)
 

@@ -12,8 +12,8 @@ from kdns.cluster.io.clusters import Cluster, Clusters, Listener
 from kdns.cluster.objects import Meta, Namespace
 from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.errors import CorefileError
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 
 def test_the_serial_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from kdns.dns.types import A
 from kdns.dnsserver.answers import answer
 from kdns.dnsserver.answers.answer import compile_answer, limit_of, with_room
 from kdns.dnsserver.answers.response import Message, Response
-from kdns.plugins.forward.bailiwick import checked
+from kdns.plugins.sources.forward.bailiwick import checked
 from kdns.values import evolve
 
 NAME = "Big.example.org."

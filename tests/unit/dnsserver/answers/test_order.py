@@ -19,9 +19,9 @@ from kdns.dnsserver.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, r
 from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.chain import Plugin, Request, Serve
 from kdns.errors import CorefileError
-from kdns.plugins.kubernetes.options import Options
-from kdns.plugins.kubernetes.plugin import Kubernetes
-from kdns.plugins.loadbalance import LoadbalanceConfig, build, parse_weights
+from kdns.plugins.changes.loadbalance import LoadbalanceConfig, build, parse_weights
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 NAME = "web.shop.svc.cluster.local."
 

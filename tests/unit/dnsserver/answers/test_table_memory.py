@@ -25,7 +25,7 @@ from kdns.dns.message import query
 from kdns.dns.types import AAAA, A
 from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.options import Options
 
 SERVICES = 1000
 

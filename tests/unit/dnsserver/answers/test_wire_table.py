@@ -15,7 +15,7 @@ from kdns.dnsserver.answers import table
 from kdns.dnsserver.answers.answer import Answer, ResponseKind
 from kdns.dnsserver.answers.response import Reuse, Subject
 from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, ResponseCounts, packet_key
-from kdns.plugins.kubernetes.subjects import APEX, NAMESPACES, of_service
+from kdns.plugins.sources.kubernetes.subjects import APEX, NAMESPACES, of_service
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97
 WEB, DB = of_service(("shop", "web")), of_service(("shop", "db"))

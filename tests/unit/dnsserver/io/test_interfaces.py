@@ -7,13 +7,13 @@ import errno
 import pytest
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.config import WILDCARD
 from kdns.dnsserver.io import interfaces
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.net import packed
 from kdns.netlink.addresses import InterfaceAddress
 from kdns.plugins.directives import configure
+from kdns.serverblocks.config import WILDCARD
 
 
 @pytest.fixture

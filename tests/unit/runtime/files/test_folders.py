@@ -11,8 +11,8 @@ from served_kinds import CATALOGUE
 
 from kdns.controlplane.manifests.io.files import load
 from kdns.dnsserver.io.capabilities import LocalFiles
-from kdns.plugins.auto import AutoConfig, scan
-from kdns.plugins.zones.authority import ServedZone
+from kdns.plugins.sources.auto import AutoConfig, scan
+from kdns.plugins.sources.zones.authority import ServedZone
 from kdns.runtime.files.folders import VOLUME, files_below
 
 ZONE = "@ 60 IN SOA ns.example. root.example. 1 60 60 60 60\n@ 60 IN NS ns.example.\n"

@@ -1,0 +1,1 @@
+"""dnstap's frames on a connection (Frame Streams, fstrm's protocol)."""

@@ -1,0 +1,254 @@
+"""Frames to collectors: a bounded queue for each, and a connection that reconnects, or a listening socket."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from kdns import logs
+from kdns.dnsserver.frame_streams.codec import (
+    ACCEPT,
+    FINISH,
+    MAX_CONTROL_BYTES,
+    READY,
+    START,
+    STOP,
+    control_frame,
+    control_kind,
+    data_frame,
+)
+from kdns.dnsserver.io.encrypted.tls import server_context
+from kdns.errors import InputError
+from kdns.runtime.os_errors import os_reason
+from kdns.runtime.tls import default_context
+from kdns.serverblocks.directive import FrameSpec
+from kdns.tally import Tally
+
+CONNECT_S: Final = 5.0
+"""The timeout for connecting and the handshake."""
+RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Delays before reconnecting; the last one repeats, until a connection has lasted as long."""
+FLUSH_S: Final = 1.0
+"""The timeout of the final handshake."""
+MAX_QUEUED_BYTES: Final = 256 << 20
+MAX_COLLECTORS: Final = 16
+"""The most collectors of a listening socket; further connections are closed."""
+GATHER_S: Final = 0.005
+"""The delay before frames are written: a packet for each would cost more than the frame."""
+
+
+class FrameStream:
+    """The waiting frames for one collector, at most `max_bytes`. Frames beyond the limits are lost and counted."""
+
+    def __init__(self, spec: FrameSpec, lost: Tally, max_bytes: int = MAX_QUEUED_BYTES) -> None:
+        self._spec = spec
+        self._max_bytes = max_bytes
+        self._lost = lost
+        self._frames: deque[bytes] = deque()
+        self._size_bytes = 0
+        self._wake = asyncio.Event()
+        self._context: ssl.SSLContext | None = None
+        self._warning = logs.RareWarning(__name__, "dnstap reader not reached", endpoint=str(spec))
+
+    def put(self, content: bytes) -> None:
+        """Enqueues a frame, unless too many wait. Never blocks."""
+        if len(self._frames) >= self._spec.queued or self._size_bytes + len(content) > self._max_bytes:
+            self._lost.count += 1
+            return
+        self._frames.append(data_frame(content))
+        self._size_bytes += len(content) + 4
+        if len(self._frames) == 1:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Writes frames until the server block ends, and then the waiting ones."""
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            began_s = loop.time()
+            try:
+                await self._write_to_reader()
+            except (OSError, ValueError, EOFError) as error:
+                self._warning.log(error=_reason(error))
+            if loop.time() - began_s > RETRY_S[-1]:
+                failures = 0
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _write_to_reader(self) -> None:
+        """Connects, and writes frames until the connection or this task ends."""
+        async with asyncio.timeout(CONNECT_S):
+            reader, writer = await self._connect()
+        await self.serve(reader, writer)
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Writes frames until the connection or this task ends; OSError, ValueError or EOFError where it fails."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                writer.write(control_frame(READY))
+                await _control(reader, ACCEPT)
+                writer.write(control_frame(START))
+        except BaseException:
+            _close(writer)
+            raise
+        writer.transport.set_write_buffer_limits(high=self._spec.buffer_bytes)
+        try:
+            await self._write(reader, writer)
+        except asyncio.CancelledError:
+            with suppress(OSError, ValueError, EOFError, TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self._finish(reader, writer)
+            raise
+        finally:
+            _close(writer)
+
+    async def _connect(self) -> tuple[StreamReader, StreamWriter]:
+        spec = self._spec
+        if spec.address is None:
+            return await asyncio.open_unix_connection(spec.path)
+        context = await self._tls() if spec.scheme == "tls" else None
+        return await asyncio.open_connection(spec.address.host, spec.address.port, ssl=context)
+
+    async def _tls(self) -> ssl.SSLContext:
+        """Returns the client's TLS context, made once and in a thread: loading the system's roots takes 20 ms."""
+        if self._context is None:
+            self._context = await asyncio.to_thread(_context, self._spec)
+        return self._context
+
+    async def _write(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Writes frames until the collector disconnects."""
+        closed = asyncio.ensure_future(reader.read(1))
+        try:
+            while not closed.done():
+                waiting = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait((waiting, closed), return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                await asyncio.sleep(GATHER_S)
+                while self._frames and not closed.done():
+                    writer.write(self._taken())
+                    await writer.drain()
+        finally:
+            closed.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                await closed
+        raise EOFError
+
+    def _taken(self) -> bytes:
+        """Returns the frames that are written together."""
+        frames: list[bytes] = []
+        size_bytes = 0
+        while self._frames and size_bytes < self._spec.buffer_bytes:
+            frames.append(self._frames.popleft())
+            size_bytes += len(frames[-1])
+        self._size_bytes -= size_bytes
+        if not self._frames:
+            self._wake.clear()
+        return b"".join(frames)
+
+    async def _finish(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Writes the remaining frames, and ends the stream with the protocol's handshake."""
+        while self._frames:
+            writer.write(self._taken())
+            await writer.drain()
+        writer.write(control_frame(STOP))
+        await _control(reader, FINISH)
+
+
+class FrameListener:
+    """The collectors that are connected. A frame without any is dropped, and is not lost."""
+
+    def __init__(self, spec: FrameSpec, lost: Tally) -> None:
+        self._spec = spec
+        self._lost = lost
+        self._streams: dict[asyncio.Task[None], FrameStream] = {}
+        self._warning = logs.RareWarning(__name__, "dnstap does not listen", endpoint=str(spec))
+
+    def put(self, content: bytes) -> None:
+        """Enqueues a frame for each collector. Never blocks."""
+        for stream in self._streams.values():
+            stream.put(content)
+
+    async def run(self) -> None:
+        """Serves collectors until the server block ends, and then what they wait for."""
+        failures = 0
+        while True:
+            try:
+                await self._listen()
+            except (OSError, InputError) as error:
+                self._warning.log(error=_reason(error))
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _listen(self) -> None:
+        server = await self._started()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            server.close()
+            tasks = tuple(self._streams)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _started(self) -> asyncio.Server:
+        spec = self._spec
+        if spec.address is None:
+            return await asyncio.start_unix_server(self._connected, spec.path)  # replaces a socket that is there
+        context = server_context(spec.tls, ()) if spec.scheme == "tls" and spec.tls else None
+        return await asyncio.start_server(
+            self._connected,
+            spec.address.host or None,
+            spec.address.port,
+            ssl=context,
+            ssl_handshake_timeout=CONNECT_S if context else None,
+            reuse_port=True,  # a reload listens before the earlier block ends
+        )
+
+    async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._streams) >= MAX_COLLECTORS:
+            writer.transport.abort()
+            return
+        self._streams[task] = stream = FrameStream(self._spec, self._lost, MAX_QUEUED_BYTES // MAX_COLLECTORS)
+        try:
+            with suppress(OSError, ValueError, EOFError, TimeoutError):  # it has left, or is no collector
+                await stream.serve(reader, writer)
+        finally:
+            del self._streams[task]
+
+
+def _close(writer: StreamWriter) -> None:
+    """Closes a connection; at once if its collector has not read everything, because it may never do so."""
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+    else:
+        writer.close()
+
+
+def _context(spec: FrameSpec) -> ssl.SSLContext:
+    context = default_context()
+    if spec.skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason why the collector gets no frames."""
+    if isinstance(error, EOFError):
+        return "the reader closed the connection"
+    if isinstance(error, TimeoutError):
+        return "the reader does not answer in time"
+    return os_reason(error) if isinstance(error, OSError) else str(error)
+
+
+async def _control(reader: StreamReader, expected: int) -> None:
+    """Reads a control frame of this type; raises ValueError for anything else."""
+    head = await reader.readexactly(8)
+    size_bytes = int.from_bytes(head[4:], "big")
+    if head[:4] != bytes(4) or size_bytes > MAX_CONTROL_BYTES:
+        raise ValueError("the reader does not speak Frame Streams")
+    control_kind(await reader.readexactly(size_bytes), expected)

@@ -1,0 +1,1 @@
+"""Directives that change a query or a response on its way."""

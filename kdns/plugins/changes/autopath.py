@@ -1,0 +1,243 @@
+"""autopath [ZONES…] RESOLV-CONF | @kubernetes: tries a client's search path in the server, so that one query is enough.
+
+A client with a search path queries `name` first as `name.FIRST`. If that does not exist, the name is queried with each
+further element of the path, then alone; the first that exists is the answer, after a CNAME. The path is that of a file,
+for all clients, or that of the client's pod, found by its address.
+
+With @kubernetes the answer depends on the client, so neither a cache nor the answer table keeps it. Each name of the
+path is queried as if the client had sent the query: `acl` and `cache` of the block apply. Differs: CoreDNS keeps such
+answers in its cache, where clients of other namespaces get them. Differs: an address that pods of several namespaces
+share, as with hostNetwork, has no path; CoreDNS takes the first pod's. Differs: coredns_autopath_success_total counts
+answers under another name of the path; CoreDNS also counts names that exist as queried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
+from kdns.dns.rrset import RRset
+from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
+from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.net import packed
+from kdns.plugins.changes.cache.plugin import Cache
+from kdns.plugins.guards.acl import Acl
+from kdns.plugins.sources.kubernetes.options import PodMode
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
+from kdns.serverblocks.directive import Answers, Directive, EventLog, Files, Metrics, Tasks
+from kdns.serverblocks.stanza import Option, configured, count
+from kdns.values import evolve
+
+NAME: Final = "autopath"
+USAGE: Final = "autopath [ZONES...] RESOLV-CONF|@kubernetes"
+OWN_RESOLV_CONF: Final = "/etc/resolv.conf"
+REREAD_S: Final = 60.0
+MAX_ELEMENTS: Final = 32
+"""The most elements of a search path, with those of the cluster (glibc has no limit, older versions six)."""
+NO_ANSWER: Final = (UNHANDLED, UNANSWERED, NOT_SERVED)
+"""Response codes of a missing name: the next element is tried."""
+
+SearchPath = tuple[Labels, ...]
+OPTIONS: Final[dict[str, Option]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class AutopathConfig:
+    """The search path for names in `zones`: that of the file `path`, or with "" that of the client's pod."""
+
+    zones: tuple[str, ...]
+    path: str = ""
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
+    """Returns the configuration of a `autopath` stanza; its ZONES default to the server block's.
+
+    Raises CorefileError.
+    """
+    count(stanza, USAGE)
+    *named, source = stanza.args
+    if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
+        raise source.expected("the path of a resolv.conf file, or @kubernetes for the search paths of Pods")
+    path = "" if source.text == "@kubernetes" else source.text
+    return configured(AutopathConfig(all_zones(named) or zones, path), stanza, OPTIONS)
+
+
+def search_of(text: str) -> SearchPath:
+    """Returns the search path of a resolv.conf(5): its last `search` or `domain`, words that are not names left out."""
+    words: list[str] = []
+    for line in text.splitlines():
+        keyword, *values = line.split() or [""]
+        if keyword in {"search", "domain"}:
+            words = values if keyword == "search" else values[:1]
+    found: list[Labels] = []
+    for word in words:
+        try:
+            found.append(tuple(label.lower() for label in labels_of(word)))
+        except ValueError:
+            continue
+    return tuple(dict.fromkeys(labels for labels in found if labels and b"" not in labels))[:MAX_ELEMENTS]
+
+
+class Needs(Answers, EventLog, Files, Metrics, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Autopath(Plugin):
+    """Tries the path of a name below its first element, if the name does not exist."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: AutopathConfig, setup: Needs) -> None:
+        self._setup = setup
+        self._zones = ZoneSet(config.zones)
+        self._of_pods = not config.path
+        self._search: SearchPath = ()
+        self._cluster: Kubernetes | None = None
+        self._before: tuple[Plugin, ...] | None = None
+        self._successes = setup.counters(
+            "coredns_autopath_success", "Queries answered with another name of the search path.", ("server",)
+        )
+        every_s = REREAD_S if self._of_pods else 0.0
+        setup.watch_file("resolv.conf", config.path or OWN_RESOLV_CONF, every_s, self._read, is_optional=self._of_pods)
+
+    def _read(self, text: str) -> None:
+        self._search = search_of(text)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, or for NXDOMAIN that for another name of the path."""
+        query = request.query
+        if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
+            return next(request)
+        self._find_neighbours()
+        if self._of_pods and not self._may_be_searched(query.labels):
+            return next(request)
+        path = self._path_of(request)
+        if not path or not is_below(query.labels, path[0]) or query.labels == path[0]:
+            if not self._of_pods:
+                return next(request)
+            path = ()
+        return then(next(request), partial(self._after_first, request, path, next))
+
+    def _find_neighbours(self) -> None:
+        """Finds the cluster, and the plugins before this one that receive the queries for names of a path."""
+        if self._before is None:
+            plugins = self._setup.plugins()
+            own = plugins.index(self) if self in plugins else 0
+            self._before = tuple(plugin for plugin in plugins[:own] if isinstance(plugin, Acl | Cache))
+            self._cluster = next((plugin for plugin in plugins if isinstance(plugin, Kubernetes)), None)
+
+    def _may_be_searched(self, labels: Labels) -> bool:
+        """Returns whether the name is below `namespace.svc.ZONE`, where the path of a Pod begins."""
+        cluster = self._cluster
+        if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
+            return False
+        zone = cluster.zones.zone_of(labels)
+        if zone is None:
+            return False
+        relative = labels[: len(labels) - zone.depth]
+        return len(relative) > 2 and relative[-1] == b"svc"
+
+    def _path_of(self, request: Request) -> SearchPath:
+        """Returns the client's search path, () if it is not known."""
+        cluster = self._cluster
+        if not self._of_pods:
+            return self._search
+        zone = cluster.zones.zone_of(request.query.labels) if cluster else None
+        if cluster is None or zone is None:
+            return ()
+        namespaces = {key[0] for key in cluster.zones.state.pods_by_ip[packed(request.client[0])]}
+        if len(namespaces) != 1:
+            return ()
+        namespace = namespaces.pop().encode("ascii", "replace")
+        own = ((namespace, b"svc", *zone.labels), (b"svc", *zone.labels), zone.labels)
+        return tuple(dict.fromkeys(labels for labels in (*own, *self._search) if labels))
+
+    def _after_first(
+        self,
+        request: Request,
+        path: SearchPath,
+        next: Serve,  # noqa: A002 - as in Plugin
+        reply: Reply,
+    ) -> Reply | Awaitable[Reply]:
+        """Returns the first reply where the name exists; it is the same for all clients, unlike what follows."""
+        if reply is None or not _is_missing(reply):
+            return reply
+        if not path:
+            return evolve(reply, reuse=PRIVATE)
+        return self._walk(request, reply, path, next)
+
+    async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        """Returns the first reply of the path's other names that is an answer, otherwise the first of all."""
+        for plugin in reversed(self._before or ()):
+            next = partial(plugin.serve, next=next)  # noqa: A001 - as in Plugin
+        base = request.query.labels[: len(request.query.labels) - len(path[0])]
+        reuse = first.reuse
+        for element in (*path[1:], ()):
+            try:
+                asked = request.about((*base, *element))
+            except ValueError:  # a name that is too long does not exist
+                continue
+            reply = await awaited(next(asked))
+            if reply is None:
+                return None
+            reuse = reuse.and_then(reply.reuse)
+            if not _is_missing(reply):
+                return self._answer(request, reply, (*base, *element), reuse)
+        return evolve(first, reuse=self._reuse(reuse))
+
+    def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
+        """Returns the reply for another name as the reply for the queried one: after a CNAME."""
+        if reply.wire:
+            reply = from_wire(reply)
+        answer = reply.answer
+        if answer:
+            alias = RRset(request.query.name, CNAME, answer[0].ttl, (text_of(labels),))
+            answer = (alias, *(rrset for rrset in answer if rrset.rtype != CNAME or rrset.owner != alias.owner))
+        authority = (reply.soa.rrset, *reply.authority) if reply.soa else reply.authority
+        tally = self._successes.tally(request.server)
+        return evolve(
+            reply,
+            answer=answer,
+            authority=authority,
+            soa=None,
+            zone="",
+            reuse=self._reuse(reuse),
+            tallies=(*reply.tallies, tally),
+            plugin=NAME if request.is_dry_run else reply.plugin,
+        )
+
+    def _reuse(self, reuse: Reuse) -> Reuse:
+        return PRIVATE if self._of_pods else reuse
+
+    async def check(self) -> None:
+        """Logs that no client's search path can be found."""
+        self._find_neighbours()
+        cluster = self._cluster
+        if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
+            reason = "`kubernetes` with `pods verified` is not in its block"
+            self._setup.log("error", "directive without effect", directive=NAME, reason=reason)
+
+
+def _is_missing(reply: Response) -> bool:
+    """Returns whether another name has to be tried."""
+    if reply.wire:
+        return reply.wire[3] & 15 == NXDOMAIN
+    return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
+
+
+def build(config: AutopathConfig, setup: Needs) -> Autopath:
+    """Returns the plugin of the stanza; CorefileError for a file that cannot be read."""
+    plugin = Autopath(config, setup)
+    if not config.path:
+        setup.spawn(plugin.check)
+    return plugin
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

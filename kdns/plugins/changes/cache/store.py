@@ -1,0 +1,132 @@
+"""Items by question, bounded by number and by bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from kdns.dns.query import CD, HEADER_BYTES, RD, Query
+from kdns.dnsserver.answers.response import Message, Repeat, Response, Reuse
+from kdns.plugins.changes.cache.kinds import AnswerKind
+from kdns.tally import Tally
+
+MAX_BYTES: Final = 64 << 20
+"""The memory limit for the items of one kind, for any number of them."""
+EVICTION_STEPS: Final = 8
+"""Used items that an eviction skips."""
+
+_FLAGS: Final = tuple(bytes((flags,)) for flags in range(32))
+_ITEM_BYTES: Final = 700
+"""The memory that CPython uses for an item, its response and its place, beside the bytes of key and message."""
+_RECORD_BYTES: Final = 250
+_OPTION_BYTES: Final = 150
+
+
+def question_key(query: Query) -> bytes:
+    """Returns everything that a reply may depend on: name, type, class, DO, CD and RD.
+
+    Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
+    The answer to a question with RD answers the one without RD, see `recursive_key`.
+    """
+    packet, end, edns = query.packet, query.question_end, query.edns
+    flags = (query.flags & (RD | CD)) >> 4 | (edns is not None and edns.do) << 1
+    return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + _FLAGS[flags]
+
+
+def recursive_key(key: bytes) -> bytes:
+    """Returns the key of the same question with RD: its answer answers the question without, too (RFC 1034 §4.3.1)."""
+    return key[:-1] + _FLAGS[key[-1] | RD >> 4]
+
+
+class Item(msgspec.Struct, eq=False, gc=False):
+    """One reply that is kept, its TTLs as they were at `stored_s`; times in seconds of the event loop's clock.
+
+    It is fresh until `end_s`, and the table has answers made of it until `reused_until_s` at most. `uses` counts the
+    answers made of it while it was fresh, those of the table a moment later. `next_refresh_s` is the earliest time of a
+    refresh, `last_s` when the directive saw it last, and `uses_before` what `uses` was when the present run of uses
+    began. The directive used it since the store looked last if it `was_used`; `uses_seen` is what `uses` was then.
+    The garbage collector does not look at items, as at answers (Answer).
+    """
+
+    key: bytes
+    kind: AnswerKind
+    response: Response
+    stored_s: float
+    ttl_s: float
+    end_s: float
+    size_bytes: int
+    uses: Tally
+    last_s: float
+    uses_before: int = 0
+    uses_seen: int = 0
+    reused_until_s: float = 0.0
+    next_refresh_s: float = 0.0
+    was_used: bool = False
+
+    @classmethod
+    def of(cls, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> Item:
+        """Returns an item that was not used."""
+        body = response.body
+        size_bytes = _ITEM_BYTES + len(key)
+        size_bytes += len(body.wire) if isinstance(body, Message) and not response.options else _size_of(response)
+        return cls(key, kind, response, stored_s, ttl_s, stored_s + ttl_s, size_bytes, Tally(), stored_s)
+
+    def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
+        """Returns the reuse of an answer that is made of it."""
+        self.reused_until_s = max(self.reused_until_s, until_s)
+        return Reuse((self.key,), until_s, repeat)
+
+
+def _size_of(response: Response) -> int:
+    size_bytes = len(response.wire) + sum(_OPTION_BYTES + len(data) for _, data in response.options)
+    sections = (response.answer, response.authority, response.additional)
+    for rrset in (rrset for rrsets in sections for rrset in rrsets):
+        texts = sum(len(rdata) for rdata in rrset.rdata if isinstance(rdata, bytes | str))
+        size_bytes += _RECORD_BYTES * (1 + len(rrset.rdata)) + texts
+    return size_bytes
+
+
+class Store:
+    """Items of one kind, at most `capacity` of them."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.size_bytes = 0
+        self._items: OrderedDict[bytes, Item] = OrderedDict()  # a dict looks for its first key past all that went
+        self.get = self._items.get
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item, was_used: Callable[[Item], bool]) -> int:
+        """Keeps an item, in place of one with its key; returns how many were evicted.
+
+        `was_used` says whether an item was used since its last round.
+        """
+        old = self._items.pop(item.key, None)
+        self._items[item.key] = item
+        self.size_bytes += item.size_bytes - (old.size_bytes if old else 0)
+        evictions = 0
+        while len(self._items) > self.capacity or self.size_bytes > MAX_BYTES:
+            self._evict(was_used)
+            evictions += 1
+        return evictions
+
+    def remove(self, key: bytes) -> None:
+        """Drops the item of a key, if there is one."""
+        item = self._items.pop(key, None)
+        if item is not None:
+            self.size_bytes -= item.size_bytes
+
+    def _evict(self, was_used: Callable[[Item], bool]) -> None:
+        """Evicts the oldest item; one that was used since its last round gets another one."""
+        for step in range(EVICTION_STEPS + 1):
+            key = next(iter(self._items))
+            item = self._items[key]
+            if step == EVICTION_STEPS or not was_used(item):
+                break
+            self._items.move_to_end(key)
+        self.remove(key)

@@ -1,0 +1,160 @@
+"""dns64 [PREFIX] { prefix PREFIX; translate_all; allow_ipv4 }: AAAA records made of A records (RFC 6147).
+
+A client behind NAT64 reaches an IPv4 host by an IPv6 address that has the host's own in it (RFC 6052).
+Differs: a query with CD and DO goes through as it is, since its client validates (RFC 6147 §5.5); CoreDNS makes up
+records for it. AD and signatures do not go with records that were made up.
+Differs: a PREFIX on the line and options in the block go together; CoreDNS ignores the block then.
+Differs: RA stays as the A answer has it; CoreDNS clears it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv6Network, ip_network
+from typing import Final
+
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Stanza
+from kdns.dns.query import AD, CD
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.serverblocks.directive import Directive, Metrics
+from kdns.serverblocks.stanza import Option, configured, count, flag, sets
+from kdns.values import evolve
+
+NAME: Final = "dns64"
+WELL_KNOWN: Final = IPv6Network("64:ff9b::/96")
+LENGTHS: Final = (32, 40, 48, 56, 64, 96)
+NO_SOA_TTL_S: Final = 600
+"""The longest TTL of a translated record if the AAAA answer has no SOA (RFC 6147 §5.1.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dns64Config:
+    """The prefix (RFC 6052 §2.2), whether AAAA records are replaced as well, and whether IPv4 clients are served."""
+
+    prefix: IPv6Network = WELL_KNOWN
+    translate_all: bool = False
+    allow_ipv4: bool = False
+
+
+def _prefix(token: Token) -> IPv6Network:
+    try:
+        network = ip_network(token.text)
+    except ValueError as error:
+        raise token.error(f"expected an IPv6 prefix such as {WELL_KNOWN}: {error}") from error
+    if not isinstance(network, IPv6Network) or network.prefixlen not in LENGTHS:
+        raise token.expected(f"an IPv6 prefix of {', '.join(map(str, LENGTHS))} bits")
+    if network.network_address.packed[8]:
+        raise token.error("bits 64 to 71 of a prefix must be zero (RFC 6052 §2.2)")
+    return network
+
+
+OPTIONS: Final = {
+    "prefix": Option("prefix PREFIX", sets("prefix", _prefix)),
+    "translate_all": Option("translate_all", flag("translate_all")),
+    "allow_ipv4": Option("allow_ipv4", flag("allow_ipv4")),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> Dns64Config:
+    """Returns the configuration of a `dns64` stanza; raises CorefileError."""
+    count(stanza, "dns64 [PREFIX]")
+    config = Dns64Config(_prefix(stanza.args[0])) if stanza.args else Dns64Config()
+    return configured(config, stanza, OPTIONS)
+
+
+def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
+    """Returns the IPv6 address that contains an IPv4 address (RFC 6052 §2.2): bits 64 to 71 are zero."""
+    free = [at for at in range(prefix.prefixlen // 8, 16) if at != 8]
+    made = bytearray(prefix.network_address.packed)
+    for at, octet in zip(free, address, strict=False):
+        made[at] = octet
+    return bytes(made)
+
+
+class Dns64(Plugin):
+    """Queries A if a name has no AAAA. The result depends on the client's family, as partitions of the table do."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: Dns64Config, metrics: Metrics) -> None:
+        self._config = config
+        self._translated = metrics.counters(
+            "coredns_dns64_requests_translated", "Queries for AAAA that caused a query for A.", ("server",)
+        )
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, or AAAA records made of its A records."""
+        reply = self._reply(request, next)
+        is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
+        # a question of the server's own, for a CNAME's target: a cache in front of the caller holds both families
+        return then(reply, for_one_client) if is_of_family and request.depth else reply
+
+    def _reply(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        reply = next(request)
+        if not self.is_concerned(request):
+            return reply
+        return then(reply, partial(self._after, request, next))
+
+    def is_concerned(self, request: Request) -> bool:
+        """Returns whether AAAA records may be made for this query."""
+        query = request.query
+        if query.qtype != AAAA or query.qclass != IN or (query.do and query.flags & CD):
+            return False
+        return self._config.allow_ipv4 or ":" in request.client[0]
+
+    def is_translated(self, reply: Response) -> bool:
+        """Returns whether A is queried after this answer: not for a name that does not exist (RFC 6147 §5.1.2)."""
+        if reply.rcode == NXDOMAIN:
+            return False
+        return self._config.translate_all or not any(rrset.rtype == AAAA for rrset in reply.answer)
+
+    def _after(self, request: Request, next: Serve, reply: Reply) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        if reply is None:
+            return None
+        first = from_wire(reply) if reply.wire else reply
+        if not self.is_translated(first):
+            return reply
+        return then(next(request.about(request.query.labels, A)), partial(self._translation, request, first))
+
+    def _translation(self, request: Request, first: Response, found: Reply) -> Reply:
+        """Returns the answer for A with AAAA records in place of A; the first one where none exist."""
+        if found is None:
+            return None
+        if found.wire:
+            found = from_wire(found)
+        tallies = (*first.tallies, *found.tallies, self._translated.tally(request.server))
+        reuse = first.reuse.and_then(found.reuse)
+        if not any(rrset.rtype == A for rrset in found.answer):
+            empty = first if first.rcode == NOERROR else found
+            return evolve(empty, reuse=reuse, tallies=tallies)
+        longest_s = _negative_ttl_s(first)
+        answer = tuple(self._rrset(rrset, longest_s) for rrset in found.answer if rrset.rtype != RRSIG)
+        return evolve(found, answer=answer, flags=found.flags & ~AD, reuse=reuse, tallies=tallies)
+
+    def _rrset(self, rrset: RRset, longest_s: int) -> RRset:
+        if rrset.rtype != A:
+            return rrset
+        addresses = (rdata for rdata in rrset.rdata if isinstance(rdata, bytes))
+        rdata = tuple(synthesized(self._config.prefix, address) for address in addresses)
+        return RRset(rrset.owner, AAAA, min(rrset.ttl, longest_s), rdata)
+
+
+def _negative_ttl_s(first: Response) -> int:
+    """Returns the lifetime of the negative answer for AAAA: the TTL of the SOA (RFC 6147 §5.1.7)."""
+    rrsets = (*((first.soa.rrset,) if first.soa else ()), *first.authority)
+    return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
+
+
+def build(config: Dns64Config, metrics: Metrics) -> Dns64:
+    """Returns the plugin of the stanza."""
+    return Dns64(config, metrics)
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

@@ -1,0 +1,376 @@
+"""dnssec [ZONES…] { key file KEY…; cache_capacity N }: answers are signed while they are made.
+
+That a name or a type does not exist is said by an NSEC record made for the question, which covers that name and no
+other ("black lies"): NXDOMAIN becomes NOERROR, and nobody can list the zone.
+Differs: the original TTL in a signature is the RRset's (RFC 4034 §3.1.4); CoreDNS writes 3600.
+Differs: the NSEC record of a delegation has the types NS, RRSIG and NSEC; CoreDNS adds types that are not there, and
+says NS of every name that it is asked DS of, with which anybody can pass the name off as an unsigned zone.
+Differs: the NSEC record of other names has all types that are in use; CoreDNS's lacks PTR, MX, NAPTR, SVCB, HTTPS and
+CAA, so that a resolver that reuses NSEC records (RFC 8198) takes those for absent once it has asked for another type.
+Differs: what is signed already is not signed again. CNAMEs in front of a name that does not exist are signed, and the
+NSEC record is that of the last name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from cachetools import LRUCache
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import MAX_LABEL_BYTES, Labels, ZoneSet, folded, is_below, labels_of, text_of
+from kdns.dns.query import AA
+from kdns.dns.rrset import RRset
+from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.outcome import soa_owner
+from kdns.dnsserver.answers.response import NEVER, Response, Reuse
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.plugins.changes.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
+from kdns.serverblocks.directive import Clock, Directive, EventLog, Files, Metrics, Sample
+from kdns.serverblocks.stanza import Option, configured, integer, path_of, sets
+from kdns.values import evolve
+
+NAME: Final = "dnssec"
+DEFAULT_CAPACITY: Final = 10_000
+KEY_TTL_S: Final = 3600
+HOUR_S: Final = 3600
+BEFORE_S: Final = 3 * HOUR_S
+"""The time before now at which a signature becomes valid, for clients whose clocks are behind."""
+VALID_S: Final = 8 * 24 * HOUR_S
+RENEWED_S: Final = 4 * 24 * HOUR_S
+"""A signature with a shorter remaining validity is renewed."""
+MAX_ADDITIONAL: Final = 8
+"""The most RRsets of the additional section that are signed; further ones are removed."""
+
+TYPES: Final = frozenset(
+    {1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC}
+    | {49, 52, 53, 55, 61, 64, 65, 99, 108, 109, 256, 257}
+)
+"""Types of any name: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT, APL, SSHFP, IPSECKEY,
+RRSIG, NSEC, DHCID, TLSA, SMIMEA, HIP, OPENPGPKEY, SVCB, HTTPS, SPF, EUI48, EUI64, URI and CAA.
+
+A type that is not here is denied with each other one: resolvers reuse NSEC (RFC 8198).
+"""
+APEX_TYPES: Final = TYPES | {NS, SOA, DNSKEY, 59, 60, 62}
+"""With CDS, CDNSKEY and CSYNC."""
+DELEGATION_TYPES: Final = frozenset((NS, RRSIG, NSEC))
+
+
+@dataclass(frozen=True, slots=True)
+class DnssecConfig:
+    """The zones, the files of their keys, with or without their endings, and how many signatures are kept."""
+
+    zones: tuple[str, ...]
+    keys: tuple[Token, ...] = ()
+    capacity: int = DEFAULT_CAPACITY
+
+
+def _key(config: DnssecConfig, line: Line) -> DnssecConfig:
+    source, *names = line.args
+    if source.text != "file":
+        raise source.error(f"`{source.text}` is not supported: keys are in files, use `key file KEY...`")
+    for name in names:
+        path_of(name)
+    return replace(config, keys=(*config.keys, *names))
+
+
+OPTIONS: Final = {
+    "key": Option("key file KEY...", _key),
+    "cache_capacity": Option("cache_capacity SIGNATURES", sets("capacity", integer, 1)),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> DnssecConfig:
+    """Returns the configuration of a `dnssec` stanza; its ZONES default to the server block's. Raises CorefileError."""
+    return configured(DnssecConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+class Signed(NamedTuple):
+    """A signature, and the end of its validity, in Unix seconds."""
+
+    rrset: RRset
+    expiration_s: int
+
+
+class Needs(Clock, EventLog, Files, Metrics, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Dnssec(Plugin):
+    """Signs the answers to queries with DO, and answers for the keys of its zones."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, setup: Needs) -> None:
+        self._zones = ZoneSet(zones)
+        self._setup = setup
+        of_keys = tuple(key for key in keys if key.is_for_keys)
+        of_zone = tuple(key for key in keys if not key.is_for_keys)
+        is_split = bool(of_keys and of_zone)
+        self._keys = keys
+        self._key_signers = of_keys if is_split else keys
+        self._signers = of_zone if is_split else keys
+        self._kept: LRUCache[tuple[int, Labels, bytes], Signed] = LRUCache(capacity)
+        self._servers: set[str] = set()
+        self._hits = setup.counters("coredns_dnssec_cache_hits", "Signatures taken from the cache.", ("server",))
+        self._misses = setup.counters("coredns_dnssec_cache_misses", "Signatures that were made.", ("server",))
+        labels = ("server", "type")
+        setup.expose("coredns_dnssec_cache_entries", "Signatures in the cache.", labels, self._entries, counter=False)
+
+    def _entries(self) -> Iterable[Sample]:
+        return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, signed if the client sets DO."""
+        query = request.query
+        zone = self._zones.closest(query.labels)
+        if zone is None or not self._keys or query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        if query.qtype == DNSKEY and query.labels == zone:
+            return self._dnskey(request, zone)
+        if not query.do:
+            return next(request)
+        if query.qtype == DS and (query.labels != zone or self._zones.closest(zone[1:]) is not None):
+            return self._ds(request, zone, next)
+        return then(next(request), partial(self._signed_reply, request, zone))
+
+    def _dnskey(self, request: Request, zone: Labels) -> Response:
+        rrset = RRset(request.query.name, DNSKEY, KEY_TTL_S, tuple(key.dnskey for key in self._keys))
+        response = Response(NOERROR, AA, (rrset,), reuse=Reuse(), plugin=NAME)
+        return self.signed(request, zone, response) if request.query.do else response
+
+    async def _ds(self, request: Request, zone: Labels, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
+        """Signs the reply about DS, which is the parent's (RFC 4035 §3.1.4.1) unless only the child is served.
+
+        If there is no DS, only a query for NS tells an unsigned child from any other name.
+        """
+        reply = await awaited(next(request))
+        is_cut = False
+        labels = request.query.labels
+        if labels == zone:
+            parent = self._zones.closest(labels[1:])
+            is_cut = reply is not None and parent is not None and soa_owner(reply) != text_of(zone)
+            zone = parent if is_cut and parent is not None else zone
+        elif reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
+            referral = await awaited(next(request.about(labels, NS)))
+            is_cut = referral is not None and _is_cut(_taken_apart(referral), request.query.name)
+        return self._signed_reply(request, zone, reply, is_cut=is_cut)
+
+    def _signed_reply(self, request: Request, zone: Labels, reply: Reply, *, is_cut: bool = False) -> Reply:
+        if reply is None or reply.rcode not in {NOERROR, NXDOMAIN}:
+            return reply
+        return self.signed(request, zone, _taken_apart(reply), is_cut=is_cut)
+
+    def signed(self, request: Request, zone: Labels, response: Response, *, is_cut: bool = False) -> Response:
+        """Returns the response with signatures, for a query in this zone.
+
+        `is_cut` says that its name is a child's apex.
+        """
+        reuse = response.reuse
+        if response.soa is not None:
+            response = evolve(response, soa=None, authority=(response.soa.rrset, *response.authority))
+            reuse = NEVER.and_then(reuse)  # its SOA is another one with each change of the zone
+        answer, authority = response.answer, response.authority
+        additional = response.additional
+        rcode = response.rcode
+        denied = _last_name(request.query.labels, answer) if not _has(answer, request.query.qtype) else None
+        is_negative = rcode == NXDOMAIN or denied is not None
+        cut_zone = self._zone_of_cut(zone, answer, authority, denied)
+        if cut_zone is not None:
+            answer = self._section(request, answer)
+            authority = self._delegation(request, cut_zone, authority)
+        elif is_negative and denied is not None and _has(authority, SOA):
+            denied_zone = zone if denied == request.query.labels else self._zones.closest(denied)
+            authority = self._section(request, authority)
+            if denied_zone is None:
+                answer = self._section(request, answer)
+            else:
+                nsec = self._nsec(request, denied_zone, denied, _ttl_of(authority, SOA), is_cut=is_cut)
+                if request.query.qtype == NSEC and not answer:
+                    answer, authority = nsec, ()
+                else:
+                    answer, authority = self._section(request, answer), (*authority, *nsec)
+                rcode = NOERROR if nsec else rcode
+        else:
+            answer = self._section(request, answer)
+            authority = self._section(request, authority)
+            additional = self._section(request, additional[:MAX_ADDITIONAL])
+        until = Reuse((), request.received_s + RENEWED_S / 2)
+        return evolve(
+            response,
+            rcode=rcode,
+            answer=answer,
+            authority=authority,
+            additional=additional,
+            reuse=reuse.and_then(until),
+        )
+
+    def _zone_of_cut(
+        self, zone: Labels, answer: tuple[RRset, ...], authority: tuple[RRset, ...], last: Labels | None
+    ) -> Labels | None:
+        """Returns the zone of a referral, at once or after CNAMEs; None for other responses.
+
+        NS records of a delegation and glue have no signatures (RFC 4035 §2.2).
+        """
+        cut = next((rrset for rrset in authority if rrset.rtype == NS), None)
+        if cut is None or _has(authority, SOA):
+            return None
+        if not answer:
+            return zone
+        labels = tuple(label.lower() for label in labels_of(cut.owner))
+        is_behind = last is not None and is_below(last, labels) and self._zones.closest(labels) != labels
+        return self._zones.closest(labels) if is_behind else None
+
+    def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
+        """Returns a referral with its DS records signed, or with the proof of their absence (RFC 4035 §3.1.4)."""
+        merged = _merged(authority)
+        delegations = [rrset for rrset in merged if rrset.rtype == DS]
+        if delegations:
+            return (*merged, *(one for rrset in delegations for one in self._signatures(request, zone, rrset)))
+        cut = next(rrset for rrset in merged if rrset.rtype == NS)
+        labels = tuple(label.lower() for label in labels_of(cut.owner))
+        beside = (
+            (labels[0] + b"\x00", *labels[1:]) if labels and len(labels[0]) < MAX_LABEL_BYTES else (b"\x00", *labels)
+        )
+        nsec = self._nsec_of(request, zone, labels, cut.ttl, DELEGATION_TYPES, beside)
+        return (*merged, *nsec)
+
+    def _nsec(self, request: Request, zone: Labels, labels: Labels, ttl_s: int, *, is_cut: bool) -> tuple[RRset, ...]:
+        """Returns the proof that a name does not have the type; it applies to that name only."""
+        qtype = request.query.qtype
+        types = APEX_TYPES if labels == zone else DELEGATION_TYPES if is_cut else TYPES
+        types = types if qtype in {NSEC, RRSIG} else types - {qtype}
+        return self._nsec_of(request, zone, labels, ttl_s, types, (b"\x00", *labels))
+
+    def _nsec_of(
+        self, request: Request, zone: Labels, labels: Labels, ttl_s: int, types: Iterable[int], following: Labels
+    ) -> tuple[RRset, ...]:
+        """Returns an NSEC record and its signatures.
+
+        Nothing where the name is too long to have another one behind it.
+        """
+        try:
+            rdata = nsec_rdata(following, types)
+        except ValueError:
+            return ()
+        rrset = RRset(text_of(labels), NSEC, ttl_s, (rdata,))
+        return (rrset, *self._signatures(request, zone, rrset))
+
+    def _section(self, request: Request, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
+        """Returns the RRsets, with signatures of unsigned ones that are in a zone."""
+        merged = _merged(rrsets)
+        covered = {
+            (folded(rrset.owner), int.from_bytes(rdata[:2], "big"))
+            for rrset in merged
+            if rrset.rtype == RRSIG
+            for rdata in rrset.rdata
+            if isinstance(rdata, bytes)
+        }
+        signatures: list[RRset] = []
+        for rrset in merged:
+            if rrset.rtype == RRSIG or (folded(rrset.owner), rrset.rtype) in covered:
+                continue
+            owner = tuple(label.lower() for label in labels_of(rrset.owner))
+            zone = self._zones.closest(owner[1:] if rrset.rtype == DS else owner)  # DS is the parent's
+            if zone is not None:
+                signatures += self._signatures(request, zone, rrset)
+        return (*merged, *signatures)
+
+    def _signatures(self, request: Request, zone: Labels, rrset: RRset) -> list[RRset]:
+        """Returns the signatures of an RRset by each key, kept ones as far as they hold long enough."""
+        now_s = int(self._setup.unix_s())
+        records = canonical(rrset)
+        made: list[RRset] = []
+        self._servers.add(request.server)
+        for key in self._key_signers if rrset.rtype == DNSKEY else self._signers:
+            place = key.tag, zone, records
+            found = self._kept.get(place)
+            if found is None or found.expiration_s < now_s + RENEWED_S:
+                expiration_s = now_s + VALID_S
+                one = signature(key, zone, rrset, records, now_s - BEFORE_S, expiration_s)
+                found = self._kept[place] = Signed(one, expiration_s)
+                self._misses.tally(request.server).count += 1
+            else:
+                self._hits.tally(request.server).count += 1
+            made.append(replace(found.rrset, owner=rrset.owner))
+        return made
+
+
+def _taken_apart(reply: Response) -> Response:
+    return from_wire(reply) if reply.wire else reply
+
+
+def _is_cut(referral: Response, name: str) -> bool:
+    """Returns whether the name is delegated."""
+    at_name = [rrset for rrset in referral.authority if rrset.rtype == NS and folded(rrset.owner) == name]
+    return bool(at_name) and not referral.answer
+
+
+def _merged(rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
+    """Returns the records of each owner and type as one RRset, with the lowest TTL (RFC 2181 §5.2)."""
+    merged: dict[tuple[str, int, int], RRset] = {}
+    for rrset in rrsets:
+        place = folded(rrset.owner), rrset.rtype, rrset.rclass
+        old = merged.get(place)
+        rdata = rrset.rdata if old is None else (*old.rdata, *rrset.rdata)
+        ttl_s = rrset.ttl if old is None else min(rrset.ttl, old.ttl)
+        merged[place] = replace(old or rrset, ttl=ttl_s, rdata=rdata)
+    return tuple(merged.values())
+
+
+def _has(rrsets: tuple[RRset, ...], rtype: int) -> bool:
+    return any(rrset.rtype == rtype for rrset in rrsets)
+
+
+def _ttl_of(rrsets: tuple[RRset, ...], rtype: int) -> int:
+    return next(rrset.ttl for rrset in rrsets if rrset.rtype == rtype)
+
+
+def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
+    """Returns the name that CNAMEs lead to; None where something else than CNAMEs is there."""
+    for rrset in answer:
+        if rrset.rtype == CNAME:
+            labels = tuple(label.lower() for label in labels_of(str(rrset.rdata[-1])))
+        elif rrset.rtype != RRSIG:
+            return None
+    return labels
+
+
+def key_pair(token: Token, setup: Needs) -> SigningKey:
+    """Returns the key pair of a file, given with or without its ending; CorefileError at the word that names it."""
+    from kdns.plugins.changes.dnssec.keys import read_key  # noqa: PLC0415 - only where it is used
+
+    base = token.text.removesuffix(".key").removesuffix(".private")
+    texts: list[str] = []
+    for ending in (".key", ".private"):
+        setup.watch_file("key", base + ending, 0.0, texts.append)
+    try:
+        return read_key(*texts)
+    except ValueError as error:
+        raise token.error(str(error)) from error
+
+
+def build(config: DnssecConfig, setup: Needs) -> Dnssec:
+    """Returns the plugin of the stanza.
+
+    CorefileError for a key that cannot be read, or that is not for one of the zones.
+    """
+    zones = [labels_of(zone) for zone in config.zones]
+    keys: list[SigningKey] = []
+    for token in config.keys:
+        key = key_pair(token, setup)
+        if not any(is_below(zone, key.owner) for zone in zones):
+            raise token.error(f"the key's zone {text_of(key.owner)} is not one of {', '.join(config.zones)}")
+        keys.append(key)
+    if not keys:
+        setup.log("warning", "directive without effect", directive=NAME, reason="no `key file`")
+    return Dnssec(config.zones, tuple(keys), config.capacity, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

@@ -1,0 +1,100 @@
+"""header { query|response set|clear FLAGS… }: flags of the query that later directives see, and of the response."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.query import AA, RA, RD
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.serverblocks.directive import Directive, Repeat
+from kdns.serverblocks.stanza import Option, choice, configured, count, folded
+from kdns.values import evolve
+
+FLAGS = {"aa": AA, "ra": RA, "rd": RD}
+USAGE = "set|clear aa|ra|rd..."
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Bits of the header that are set, and those that are cleared."""
+
+    set: int = 0
+    clear: int = 0
+
+    def then(self, later: Flags) -> Flags:
+        """Returns the combination of both; the later one wins."""
+        return Flags(self.set & ~later.clear | later.set, self.clear & ~later.set | later.clear)
+
+    def of(self, flags: int) -> int:
+        """Returns the header's flags, changed."""
+        return flags & ~self.clear | self.set
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderConfig:
+    """The messages that are changed."""
+
+    query: Flags = Flags()
+    response: Flags = Flags()
+
+
+class Header(Plugin):
+    """Changes flags of queries and responses, by the packet alone.
+
+    RD of a response is that of the query as `query` rules left it, as in CoreDNS, unless a `response` rule names it.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: HeaderConfig) -> None:
+        self._config = config
+        query = config.query
+        self._response = Flags(query.set & RD, query.clear & RD).then(config.response)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply to the changed query, changed."""
+        query = request.query
+        flags = self._config.query.of(query.flags)
+        if flags != query.flags:
+            request = evolve(request, query=query.changed(flags=flags))
+        return then(next(request), self._changed)
+
+    def _changed(self, reply: Reply) -> Reply:
+        if reply is None:
+            return None
+        flags = Flags(*reply.header).then(self._response)
+        return evolve(reply, header=(flags.set, flags.clear))
+
+
+def _rule(config: HeaderConfig, line: Line) -> HeaderConfig:
+    action, *names = (replace(word, text=word.text.lower()) for word in line.args)
+    bits = reduce(or_, (FLAGS[choice(name, tuple(FLAGS))] for name in names))
+    flags = Flags(set=bits) if choice(action, ("set", "clear")) == "set" else Flags(clear=bits)
+    if line.name == "query":
+        return replace(config, query=config.query.then(flags))
+    return replace(config, response=config.response.then(flags))
+
+
+OPTIONS = {name: Option(f"{name} {USAGE}", _rule) for name in ("query", "response")}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
+    """Returns the configuration of a `header` stanza; raises CorefileError."""
+    count(stanza, f"header {{ query|response {USAGE} }}", (0, 0))
+    if not stanza.block:
+        raise stanza.error(f"a rule is missing; expected `header {{ query|response {USAGE} }}`")
+    return configured(HeaderConfig(), folded(stanza), OPTIONS)
+
+
+def build(configs: tuple[HeaderConfig, ...], _setup: object) -> Header:
+    """Returns the plugin for all stanzas of a server block, in order."""
+    query = reduce(Flags.then, (config.query for config in configs))
+    response = reduce(Flags.then, (config.response for config in configs))
+    return Header(HeaderConfig(query, response))
+
+
+DIRECTIVE = Directive("header", parse, build, Repeat.ADD, options=OPTIONS)

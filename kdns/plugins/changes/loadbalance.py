@@ -1,0 +1,129 @@
+"""loadbalance [round_robin | weighted FILE] { prefer CIDR… | reload DURATION }: the order of addresses in an answer.
+
+It acts on the answers of all directives of its block, except zone transfers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Literal, Protocol
+
+from kdns.corefile.address import name
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Stanza
+from kdns.dnsserver.answers.order import Order, Weights
+from kdns.dnsserver.answers.response import EVERYTHING
+from kdns.dnsserver.chain import Plugin, Sees
+from kdns.net import Network, packed
+from kdns.serverblocks.directive import Answers, Directive, Files, Repeat
+from kdns.serverblocks.stanza import Option, adds, configured, count, duration_s, integer, path_of, sets
+
+MAX_WEIGHT = 255
+USAGE = "loadbalance [round_robin | weighted FILE]"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadbalanceConfig:
+    """The policy; `prefer` puts addresses of these networks first.
+
+    weighted: `weight_path` is read again every `reload_s` seconds, 0 means never; prefer stays empty.
+    """
+
+    policy: Literal["round_robin", "weighted"] = "round_robin"
+    prefer: tuple[Network, ...] = ()
+    weight_path: str = ""
+    reload_s: float = 30.0
+
+    def order(self, weights: Weights) -> Order:
+        """Returns the policy that is applied to answers; `weights` are those of the file, none for round_robin."""
+        return Order(rotate=True, prefer=self.prefer, weights=weights)
+
+
+def _network(token: Token) -> Network:
+    if "/" not in token.text:
+        raise token.expected("a network in CIDR notation, such as 10.9.20.0/24")
+    try:
+        return ip_network(token.text, strict=False)
+    except ValueError as error:
+        raise token.error(f"expected a network in CIDR notation: {error}") from error
+
+
+ROUND_ROBIN_OPTIONS = {"prefer": Option("prefer CIDR...", adds("prefer", _network))}
+WEIGHTED_OPTIONS = {"reload": Option("reload DURATION", sets("reload_s", duration_s))}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
+    """Returns the configuration of a `loadbalance` stanza; raises CorefileError."""
+    policy = stanza.args[0].text if stanza.args else "round_robin"
+    if policy == "round_robin":
+        count(stanza, USAGE, (0, 1))
+        return configured(LoadbalanceConfig(), stanza, ROUND_ROBIN_OPTIONS)
+    if policy == "weighted":
+        count(stanza, USAGE, (2, 2))
+        return configured(LoadbalanceConfig("weighted", weight_path=path_of(stanza.args[1])), stanza, WEIGHTED_OPTIONS)
+    raise stanza.args[0].error(f"unknown policy; expected `{USAGE}`")
+
+
+def parse_weights(text: str, path: str) -> Weights:
+    """Returns the weights of a file: a name on a line of its own, then lines of an address and its weight.
+
+    Blank lines and lines that begin with # do not count. A name may come again; the first weight of an address holds.
+    Raises CorefileError, with the file's own lines.
+    """
+    weights: dict[str, dict[bytes, int]] = {}
+    of_name: dict[bytes, int] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = [Token(path, number, word) for word in line.split()]
+        if not words or words[0].text.startswith("#"):
+            continue
+        if len(words) > 2:
+            raise words[2].error("one word too many; expected a name alone, or an address and its weight")
+        address = packed(words[0].text)
+        if len(words) == 1:
+            if address:
+                raise words[0].error(f"expected a weight from 1 to {MAX_WEIGHT} after the address")
+            of_name = weights.setdefault(name(words[0]), {})
+            continue
+        if not address:
+            raise words[0].expected("an IP address")
+        if of_name is None:
+            raise words[0].error("expected a name before the first address")
+        of_name.setdefault(address, integer(words[1], 1, MAX_WEIGHT))
+    return weights
+
+
+class Needs(Answers, Files, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Loadbalance(Plugin):
+    """Has the order of the addresses of the block's answers. A new order drops all kept answers."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: LoadbalanceConfig, setup: Needs) -> None:
+        self._config = config
+        self._setup = setup
+        self.order = config.order({})
+        if config.weight_path:
+            setup.watch_file("weight file", config.weight_path, config.reload_s, self._use, parse=self._parse)
+
+    def _parse(self, text: str) -> Order:
+        return self._config.order(parse_weights(text, self._config.weight_path))
+
+    def _use(self, order: Order) -> None:
+        self.order = order
+        self._setup.forget((EVERYTHING,))
+
+
+def build(config: LoadbalanceConfig, setup: Needs) -> Loadbalance:
+    """Raises CorefileError, with the file's own line, for a weight file that cannot be used.
+
+    Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
+    """
+    return Loadbalance(config, setup)
+
+
+OPTIONS = {**ROUND_ROBIN_OPTIONS, **WEIGHTED_OPTIONS}
+DIRECTIVE = Directive("loadbalance", parse, build, Repeat.LAST, options=OPTIONS)

@@ -1,0 +1,79 @@
+"""minimal: removes the authority and additional sections of positive answers if the protocol allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.query import HEADER_BYTES
+from kdns.dns.types import NSEC, NSEC3
+from kdns.dns.wire import ANSWER, AUTHORITY, records
+from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of
+from kdns.dnsserver.answers.response import Message, Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.serverblocks.directive import Directive, Repeat
+from kdns.serverblocks.stanza import configured, count
+from kdns.values import evolve
+
+PROOFS: Final = frozenset((NSEC, NSEC3))
+
+
+@dataclass(frozen=True, slots=True)
+class MinimalConfig:
+    """There is nothing to configure."""
+
+
+class Minimal(Plugin):
+    """Removes the two sections of positive answers. The effect depends on the answer only.
+
+    Differs: an answer with NSEC or NSEC3 records keeps its authority section: they prove that a wildcard applies, and
+    without them the answer is bogus (RFC 4035 §3.1.3.3).
+    """
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply; denials, errors and referrals as they are."""
+        reply = next(request)
+        if isinstance(reply, Response):
+            return shortened(reply) if reply.authority or reply.additional or reply.wire else reply
+        return then(reply, shortened)
+
+
+def shortened(reply: Reply) -> Reply:
+    """Returns the reply without the optional sections."""
+    if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
+        return reply
+    if reply.wire:
+        return evolve(reply, body=Message(shortened_wire(reply.wire)))
+    has_proof = any(rrset.rtype in PROOFS for rrset in reply.authority)
+    return evolve(reply, authority=reply.authority if has_proof else (), additional=())
+
+
+def shortened_wire(wire: bytes) -> bytes:
+    """Returns a message truncated after the last kept section: names point backwards only."""
+    found = records(wire)
+    has_proof = any(record.section == AUTHORITY and record.rtype in PROOFS for record in found)
+    last = AUTHORITY if has_proof else ANSWER
+    stays = [record for record in found if record.section <= last]
+    if len(stays) == len(found):
+        return wire
+    end = stays[-1].end if stays else found[0].owner_at
+    authorities = wire[8:10] if has_proof else bytes(2)
+    return wire[:8] + authorities + bytes(2) + wire[HEADER_BYTES:end]
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
+    """Returns the configuration of a `minimal` stanza; raises CorefileError."""
+    count(stanza, "minimal")
+    return configured(MinimalConfig(), stanza, {})
+
+
+def build(_config: MinimalConfig, _setup: object) -> Minimal:
+    """Returns the plugin."""
+    return Minimal()
+
+
+DIRECTIVE = Directive("minimal", parse, build, Repeat.LAST)

@@ -1,0 +1,65 @@
+"""nsid [DATA]: the name of this server, for clients that want to know who answered (RFC 5001)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
+from kdns.dns.types import NSID
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.stanza import configured
+from kdns.values import evolve
+
+MAX_BYTES: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class NsidConfig:
+    """The text; the machine's host name where it is empty."""
+
+    text: str = ""
+
+
+class Nsid(Plugin):
+    """Adds the option to responses to queries that have it. Queries with options are never in the table."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, text: str) -> None:
+        self._add = partial(with_option, (NSID, text.encode()))
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, with the option if the query requests it."""
+        edns = request.query.edns
+        if edns is None or all(code != NSID for code, _ in edns.options):
+            return next(request)
+        return then(next(request), self._add)
+
+
+def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
+    """Returns the reply with an option of this code in the place of any other."""
+    return reply and evolve(reply, options=(*(one for one in reply.options if one[0] != option[0]), option))
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
+    """Returns the configuration of a `nsid` stanza; raises CorefileError."""
+    text = " ".join(token.text for token in stanza.args)
+    if len(text.encode()) > MAX_BYTES:
+        raise stanza.args[0].error(f"expected a name of at most {MAX_BYTES} bytes: each answer carries it")
+    return configured(NsidConfig(text), stanza, {})
+
+
+def build(config: NsidConfig, block: Answers) -> Nsid:
+    """Returns the plugin."""
+    return Nsid(config.text or block.hostname)
+
+
+DIRECTIVE = Directive("nsid", parse, build)

@@ -1,0 +1,245 @@
+"""Changes of answers by rules: names, TTLs, response codes and options as the client is to see them.
+
+Differs: an answer that was renamed has AD cleared, since its data is not what was validated (RFC 4035 §3.2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from kdns.dns.names import Labels, encode_name, is_below, labels_of, text_of
+from kdns.dns.query import AD, TC
+from kdns.dns.rdata import LAYOUTS, renamed
+from kdns.dns.rrset import Rdata, RRset, Soa
+from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
+from kdns.dnsserver.chain import Reply, Request, then
+from kdns.plugins.changes.rewrite.patterns import NamePattern
+from kdns.values import evolve
+
+Rename: TypeAlias = Callable[[Labels], Labels]
+
+_SIGNED = frozenset((RRSIG, NSEC))
+"""Types whose names are part of a signature: another name would only make it wrong."""
+
+
+class Change(Protocol):
+    """Changes an answer; `request` is the client's."""
+
+    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
+        """Returns the changed answer, which holds no `wire`."""
+        ...
+
+
+def taken_apart(response: Response, labels: Labels) -> Response:
+    """Returns the same answer for a question about this name, whichever it was an answer to: records only.
+
+    An SOA that changes under compiled answers stays only where the name lies below its zone.
+    """
+    if response.wire:
+        response = from_wire(response)
+    if response.soa is not None and not is_below(labels, labels_of(response.soa.rrset.owner)):
+        response = _with_fixed_soa(response)
+    if response.zone and not is_below(labels, labels_of(response.zone)):
+        response = evolve(response, zone="")
+    return response
+
+
+def _with_fixed_soa(response: Response) -> Response:
+    """Returns the SOA as a record: it is of this moment, so that the answer is for this query only."""
+    if response.soa is None:
+        return response
+    return evolve(
+        response, soa=None, authority=(response.soa.rrset, *response.authority), reuse=NEVER.and_then(response.reuse)
+    )
+
+
+def by_pattern(pattern: NamePattern) -> Rename:
+    """Rewrites a name by a pattern."""
+
+    def changed(labels: Labels) -> Labels:
+        name = pattern.replaced(text_of(_folded(labels)))
+        return labels if name is None else labels_of(name)
+
+    return changed
+
+
+def by_suffix(owner: Labels, to: Labels) -> Rename:
+    """Returns a rewrite of names at and below one name to another; of the root, only the root itself."""
+    return partial(_moved, owner, to)
+
+
+def _moved(owner: Labels, to: Labels, labels: Labels) -> Labels:
+    if not is_below(_folded(labels), owner) or (labels and not owner):
+        return labels
+    return (*labels[: len(labels) - len(owner)], *to)
+
+
+def _folded(labels: Labels) -> Labels:
+    return tuple(label.lower() for label in labels)
+
+
+@dataclass(frozen=True, slots=True)
+class RenameRecords:
+    """Changes the owners of records, the names in rdata, or both. A name that would become too long is not changed."""
+
+    rename: Rename
+    owners: bool = True
+    values: bool = True
+
+    def __call__(self, request: Request, response: Response) -> Response:
+        """See Change."""
+        del request
+        if response.soa is not None and self._changed(response.soa.rrset) != response.soa.rrset:
+            response = _with_fixed_soa(response)
+        sections = [
+            tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
+        ]
+        if sections == [response.answer, response.authority, response.additional]:
+            return response
+        answer, authority, additional = sections
+        return evolve(
+            response, answer=answer, authority=authority, additional=additional, flags=response.flags & ~AD, zone=""
+        )
+
+    def _changed(self, rrset: RRset) -> RRset:
+        owner, rdata = rrset.owner, rrset.rdata
+        if self.owners:
+            owner = self._name(owner)
+        if self.values and rrset.rtype in LAYOUTS and rrset.rtype not in _SIGNED:
+            rdata = tuple(self._rdata(rrset.rtype, one) for one in rdata)
+        return rrset if owner == rrset.owner and rdata == rrset.rdata else replace(rrset, owner=owner, rdata=rdata)
+
+    def _name(self, name: str) -> str:
+        try:
+            labels = self.rename(labels_of(name))
+            encode_name(labels)
+        except ValueError:
+            return name
+        return text_of(labels)
+
+    def _rdata(self, rtype: int, rdata: Rdata) -> Rdata:
+        if isinstance(rdata, Soa):
+            return replace(rdata, mname=self._name(rdata.mname))  # RNAME is a mailbox, not a host
+        try:
+            return renamed(rtype, rdata, self.rename)
+        except ValueError:
+            return rdata
+
+
+@dataclass(frozen=True, slots=True)
+class LimitTtls:
+    """Limits the TTLs of all records to these bounds, in seconds."""
+
+    least_s: int
+    most_s: int
+
+    def __call__(self, request: Request, response: Response) -> Response:
+        """See Change. An answer whose TTLs are counted down is for this query only."""
+        del request
+        if response.soa is not None and self._changed(response.soa.rrset) is not response.soa.rrset:
+            response = _with_fixed_soa(response)
+        answer, authority, additional = (
+            tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
+        )
+        reuse = response.reuse if response.aged_from_s is None else NEVER.and_then(response.reuse)
+        return evolve(response, answer=answer, authority=authority, additional=additional, reuse=reuse)
+
+    def _changed(self, rrset: RRset) -> RRset:
+        ttl = min(max(rrset.ttl, self.least_s), self.most_s)
+        return rrset if ttl == rrset.ttl else replace(rrset, ttl=ttl)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRcode:
+    """Replaces one response code by another."""
+
+    rcode: int
+    to: int
+
+    def __call__(self, request: Request, response: Response) -> Response:
+        """See Change."""
+        del request
+        return evolve(response, rcode=self.to) if response.rcode == self.rcode else response
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOption:
+    """Restores the client's data in options of a code, or removes them if the client sent none."""
+
+    code: int
+
+    def __call__(self, request: Request, response: Response) -> Response:
+        """See Change."""
+        if not any(code == self.code for code, _ in response.options):
+            return response
+        edns = request.query.edns
+        own = tuple(option for option in edns.options if option[0] == self.code) if edns else ()
+        options: list[tuple[int, bytes]] = []
+        for option in response.options:
+            if option[0] != self.code:
+                options.append(option)
+            elif own:
+                options += own
+                own = ()
+        return evolve(response, options=tuple(options))
+
+
+@dataclass(frozen=True, slots=True)
+class RetargetCname:
+    """Changes the target of the first CNAME that matches; `resolve` finds the records of the new target.
+
+    They, or the negative answer, replace all later records; if `resolve` fails, nothing changes. The response code is
+    that of the new target (RFC 6604 §3). Differs: CoreDNS keeps the old one.
+    """
+
+    pattern: NamePattern
+    resolve: Callable[[Request], Reply | Awaitable[Reply]]
+
+    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
+        """See Change."""
+        for index, rrset in enumerate(response.answer):
+            if rrset.rtype == CNAME:
+                target = self.pattern.replaced(text_of(_folded(labels_of(str(rrset.rdata[0])))))
+                if target is not None:
+                    return self._retargeted(request, response, index, target)
+        return response
+
+    def _retargeted(self, request: Request, response: Response, index: int, target: str) -> Reply | Awaitable[Reply]:
+        try:
+            labels = labels_of(target)
+            asked = request.about(labels)
+        except ValueError:
+            return response
+        cname = replace(response.answer[index], rdata=(text_of(labels),))
+        start = (*response.answer[:index], cname)
+        if request.query.qtype == CNAME:
+            return evolve(response, answer=start, flags=response.flags & ~AD)
+        return then(self.resolve(asked), partial(_joined, response, start))
+
+
+def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Reply:
+    if reply is None:
+        return evolve(response, reuse=PRIVATE)
+    if reply.wire:
+        reply = from_wire(reply)
+    reuse = response.reuse.and_then(reply.reuse)
+    if reply.rcode not in {NOERROR, NXDOMAIN}:
+        return evolve(response, reuse=reuse, tallies=(*response.tallies, *reply.tallies))
+    ages = response.aged_from_s is not None or reply.aged_from_s is not None
+    denial = () if reply.answer else (*reply.authority, *((reply.soa.rrset,) if reply.soa else ()))
+    return evolve(
+        response,
+        rcode=reply.rcode,
+        answer=(*start, *reply.answer),
+        authority=response.authority if reply.answer else denial,
+        soa=response.soa if reply.answer else None,
+        flags=(response.flags & ~(AD | TC)) | (reply.flags & TC),
+        reuse=NEVER.and_then(reuse) if ages or reply.soa else reuse,
+        tallies=(*response.tallies, *reply.tallies),
+        zone="",
+    )

@@ -1,0 +1,119 @@
+"""rewrite [continue | stop] FIELD …: questions and answers made into others.
+
+The rules of a server block are tried in the order of the Corefile; `stop`, the default, ends that where its rule
+applies, `continue` applies the next rule to the changed question. Answers are changed back in the opposite order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, taken_apart
+from kdns.plugins.changes.rewrite.config import USAGES, RewriteConfig, parse
+from kdns.plugins.changes.rewrite.rules import Step
+from kdns.serverblocks.directive import Answers, Directive, EventLog, Repeat
+from kdns.values import evolve
+
+NO_NAME: Final = Response(SERVFAIL, plugin="rewrite", error="invalid name after rewrite")
+"""The response if a rule makes an invalid name."""
+
+
+class Rewrite(Plugin):
+    """Applies rules to each query, and reverts their changes in the answer.
+
+    Differs: a complete new name is checked when the Corefile is read.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = tuple(steps)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply to the rewritten query."""
+        current, name = request, request.query.name
+        changes: tuple[Change, ...] = ()
+        is_of_packet = True
+        try:
+            for rule, stops in self._steps:
+                outcome = rule.apply(current, name)
+                if outcome is None:
+                    is_of_packet = is_of_packet and not rule.reads_client
+                    continue
+                is_of_packet = is_of_packet and outcome.is_of_packet
+                changes = (*outcome.changes, *changes)
+                if outcome.request is not current:
+                    current = outcome.request
+                    name = current.query.name
+                if stops:
+                    break
+        except ValueError:
+            return NO_NAME
+        reply = next(current)
+        if current is request and not changes and is_of_packet:
+            return reply
+        return then(reply, _Work(request, current, changes, is_of_packet).done)
+
+
+class _Work(NamedTuple):
+    """Changes the reply to a rewritten query; `request` is the client's, `current` was answered."""
+
+    request: Request
+    current: Request
+    changes: tuple[Change, ...]
+    is_of_packet: bool
+
+    def done(self, reply: Reply) -> Reply | Awaitable[Reply]:
+        """Returns the reply with all changes for the client."""
+        if reply is None:
+            return None
+        query, answered = self.request.query, self.current.query
+        is_same = (query.labels, query.qtype, query.qclass) == (answered.labels, answered.qtype, answered.qclass)
+        response = reply
+        if self.changes or not is_same:
+            response = taken_apart(response, query.labels)
+            if response.more_messages:
+                response = evolve(response, more_messages=map(self._further, response.more_messages))
+        return self._changed(self.changes, response)
+
+    def _changed(self, changes: tuple[Change, ...], response: Reply) -> Reply | Awaitable[Reply]:
+        """Returns the response after these changes. One CNAME is led elsewhere.
+
+        What is found there was changed already.
+        """
+        while changes and response is not None:
+            change, changes = changes[0], changes[1:]
+            changed = change(self.request, response)
+            if isinstance(change, RetargetCname) and changed is not response:
+                changes = tuple(each for each in changes if not isinstance(each, RetargetCname))
+            if not isinstance(changed, Response):
+                return then(changed, partial(self._changed, changes))
+            response = changed
+        return response if self.is_of_packet else for_one_client(response)
+
+    def _further(self, message: Response) -> Response:
+        """Returns a further message of a zone transfer with all changes for the client; targets of CNAMEs stay."""
+        message = taken_apart(message, self.request.query.labels)
+        for change in self.changes:
+            changed = change(self.request, message) if not isinstance(change, RetargetCname) else message
+            message = changed if isinstance(changed, Response) else message
+        return message
+
+
+class Needs(Answers, EventLog, Protocol):
+    """The capabilities that the directive uses."""
+
+
+def build(configs: tuple[RewriteConfig, ...], setup: Needs) -> Rewrite:
+    """Returns the plugin for all stanzas of a server block."""
+    for doubt in (doubt for config in configs for doubt in config.doubts):
+        setup.log("warning", "rewrite in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
+    return Rewrite([config.step(setup) for config in configs])
+
+
+DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES, warnings=lambda config: config.doubts)

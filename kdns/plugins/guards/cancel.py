@@ -1,0 +1,66 @@
+"""cancel [TIMEOUT]: a query that later directives have not answered in time gets SERVFAIL."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
+from kdns.dns.types import SERVFAIL
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source
+from kdns.serverblocks.directive import Directive, Tasks
+from kdns.serverblocks.stanza import configured, count, duration_s
+
+DEFAULT_S: Final = 5.001
+
+
+@dataclass(frozen=True, slots=True)
+class CancelConfig:
+    """The longest time that an answer may take, in seconds."""
+
+    timeout_s: float = DEFAULT_S
+
+
+class Cancel(Plugin):
+    """Ends what waits for too long. An answer that is there at once is not touched."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: CancelConfig, tasks: Tasks) -> None:
+        self._timeout_s = config.timeout_s
+        self._tasks = tasks
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, or SERVFAIL when the time is over."""
+        reply = next(request)
+        return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
+
+    def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
+        del zone, server
+        return later  # which never waits
+
+    async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
+        try:
+            return await self._tasks.with_timeout(self._timeout_s, reply)
+        except TimeoutError:
+            return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
+    """Returns the configuration of a `cancel` stanza; raises CorefileError."""
+    count(stanza, "cancel [TIMEOUT]")
+    timeouts = [duration_s(token) for token in stanza.args]
+    if 0.0 in timeouts:
+        raise stanza.args[0].expected("a duration longer than 0, as in `cancel 5001ms`")
+    return configured(CancelConfig(*timeouts), stanza, {})
+
+
+def build(config: CancelConfig, tasks: Tasks) -> Cancel:
+    """Returns the plugin."""
+    return Cancel(config, tasks)
+
+
+DIRECTIVE = Directive("cancel", parse, build)

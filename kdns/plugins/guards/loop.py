@@ -1,0 +1,177 @@
+"""loop: an upstream that sends questions back to this server is found by a question that nobody else knows.
+
+Each upstream of `forward` is queried for HINFO of a name of its own, made of random numbers. If that query
+arrives here again, the upstream forms a loop: it gets no queries until such a query no longer arrives. Differs: CoreDNS
+ends the process, and with it the names of the cluster, which need no upstream. Differs: one return is enough; CoreDNS
+waits for the third, as its own first question is one that it counts. Differs: upstreams that a changed file or name
+brings are checked too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Final, NamedTuple, Protocol
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import query_for
+from kdns.dns.types import HINFO
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.plugins.sources.forward.group import Group, Member
+from kdns.plugins.sources.forward.plugin import Forward
+from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Metrics, Peers, Tasks
+from kdns.serverblocks.stanza import configured, count
+from kdns.upstream.upstream import UpstreamError
+
+EVERY_S: Final = 1.0
+"""The interval at which new upstreams are checked, in seconds."""
+AGAIN_S: Final = 30.0
+"""The time until an upstream in a loop, or one that did not answer, is queried again, in seconds."""
+TIMEOUT_S: Final = 2.0
+EXPECTED_S: Final = 30.0
+"""The time in which a query may return, in seconds."""
+REMEDY: Final = (
+    "forward to servers that do not ask this one: where resolv.conf names 127.0.0.53, systemd-resolved has the real "
+    "upstreams in /run/systemd/resolve/resolv.conf, which kubelet's resolvConf or `forward` can name"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopConfig:
+    """`loop` has no options."""
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoopConfig:
+    """Returns the configuration of a `loop` stanza; raises CorefileError."""
+    count(stanza, "loop")
+    return configured(LoopConfig(), stanza, {})
+
+
+class Route(NamedTuple):
+    """One upstream of one stanza, and the zone of the names for its queries."""
+
+    group: Group
+    member: Member
+    zone: Labels
+
+
+class Needs(Answers, Clock, EventLog, Metrics, Peers, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Loop(Plugin):
+    """Detects its own queries; every query is passed to the next directive."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, setup: Needs) -> None:
+        self._setup = setup
+        self._expected: dict[Labels, tuple[float, Callable[[], None]]] = {}
+        self._due_s: dict[Member, float] = {}
+        self._looping: dict[Group, frozenset[Member]] = {}
+        setup.expose(
+            "kdns_loop_upstreams",
+            "1 for an upstream that sends queries back and is not used.",
+            ("to",),
+            self._samples,
+            counter=False,
+        )
+        setup.spawn(self._follow)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply; a returned query of this server is recorded first."""
+        query = request.query
+        if query.qtype == HINFO and query.labels in self._expected:
+            until_s, came_back = self._expected[query.labels]
+            if self._setup.now_s() < until_s:
+                came_back()
+        return next(request)
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()  # no plain question is for HINFO
+
+    def expect(self, labels: Labels, came_back: Callable[[], None]) -> None:
+        """Calls a function at each query for HINFO of a name, in the next 30 s."""
+        now_s = self._setup.now_s()
+        self._expected = {name: one for name, one in self._expected.items() if one[0] > now_s}
+        self._expected[labels] = now_s + EXPECTED_S, came_back
+
+    async def _follow(self) -> None:
+        """Queries each upstream once, and again if it did not answer or forms a loop."""
+        while True:
+            now_s = self._setup.now_s()
+            routes = list(self._routes())
+            self._due_s = {route.member: self._due_s.get(route.member, now_s) for route in routes}
+            self._looping = {group: members & {*group.members} for group, members in self._looping.items()}
+            for route in routes:
+                if self._due_s[route.member] <= now_s:
+                    self._due_s[route.member] = now_s + AGAIN_S
+                    self._setup.spawn(partial(self._ask, route))
+            await self._setup.sleep(EVERY_S)
+
+    def _routes(self) -> Iterator[Route]:
+        forwarders = [
+            each for plugin in self._setup.plugins() if isinstance(plugin, Forward) for each in plugin.forwarders
+        ]
+        zones = [labels_of(zone) for zone in self._setup.zones]
+        for forwarder in forwarders:
+            common = [
+                max(own, zone, key=len)
+                for own in zones
+                for zone in forwarder.zones
+                if is_below(own, zone) or is_below(zone, own)
+            ]
+            for member in forwarder.group.members if common else ():
+                yield Route(forwarder.group, member, common[0])
+
+    async def _ask(self, route: Route) -> None:
+        random, member = self._setup.random, route.member
+        labels = (b"%016x" % random.getrandbits(64), b"%016x" % random.getrandbits(64), *route.zone)
+        returns: list[Route] = []
+
+        def came_back() -> None:
+            returns.append(route)
+            self._disable(route)
+
+        self.expect(labels, came_back)
+        try:
+            await member.upstream.exchange(query_for(labels, HINFO), "udp", TIMEOUT_S)
+        except (UpstreamError, ValueError):  # a zone may leave no room for the name
+            return
+        if not returns:
+            self._due_s[member] = inf
+            self._enable(route)
+
+    def _disable(self, route: Route) -> None:
+        looping = self._looping.get(route.group, frozenset())
+        if route.member in looping:
+            return
+        self._use(route.group, looping | {route.member})
+        self._setup.log(
+            "error", "forwarding loop detected", upstream=route.member.name, effect="upstream not used", remedy=REMEDY
+        )
+
+    def _enable(self, route: Route) -> None:
+        looping = self._looping.get(route.group, frozenset())
+        if route.member in looping:
+            self._use(route.group, looping - {route.member})
+            self._setup.log("info", "forwarding loop resolved", upstream=route.member.name)
+
+    def _use(self, group: Group, looping: frozenset[Member]) -> None:
+        self._looping[group] = looping
+        group.disable(looping)
+
+    def _samples(self) -> list[tuple[tuple[str, ...], float]]:
+        return [((member.name,), 1.0) for members in self._looping.values() for member in members]
+
+
+def build(config: LoopConfig, setup: Needs) -> Loop:
+    """Returns the plugin; it finds the upstreams of the block when all directives are built."""
+    del config
+    return Loop(setup)
+
+
+DIRECTIVE = Directive("loop", parse, build)

@@ -1,0 +1,223 @@
+"""rrl [ZONES…] { … }: how many responses of one kind, and queries, a network of clients gets a second over UDP.
+
+Queries with forged sources make a server flood others; it answers those less. The same as BIND's rate-limit and the
+external plugin rrl of CoreDNS.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import ZoneSet
+from kdns.dns.query import TC
+from kdns.dnsserver.answers.outcome import ResponseClass, answered_type, referral_owner, response_class_of, soa_owner
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.net import client_address
+from kdns.serverblocks.directive import Directive, Metrics
+from kdns.serverblocks.stanza import Option, configured, flag, integer, rate, sets
+
+Verdict: TypeAlias = Literal["send", "slip", "drop"]
+
+MAX_SLIP: Final = 10
+MAX_TABLE: Final = 10_000_000
+CREDIT_S: Final = 1.0
+"""The most credit of an account, in seconds: the allowance of one second may be used at once."""
+SHARES: Final = 16
+"""The number of shares of the table: one network has at most one of them."""
+SHARED: Final = 1024
+"""Shared accounts for networks for which the table has no room."""
+SWEPT: Final = 2
+"""Accounts that are checked for each new one, and dropped if they are full."""
+
+
+@dataclass(frozen=True, slots=True)
+class RrlConfig:
+    """How many a second; 0: without limit, None: as many as `responses`. Prefix lengths in bits."""
+
+    zones: tuple[str, ...]
+    window_s: float = 15.0
+    ipv4_prefix: int = 24
+    ipv6_prefix: int = 56
+    responses: float = 0.0
+    nodata: float | None = None
+    nxdomains: float | None = None
+    referrals: float | None = None
+    errors: float | None = None
+    requests: float = 0.0
+    max_table_size: int = 100_000
+    slip_ratio: int = 0
+    report_only: bool = False
+
+    def allowance(self, outcome: ResponseClass) -> float:
+        """Returns the allowed responses of this class, per second."""
+        of_kind = {
+            ResponseClass.SUCCESS: self.responses,
+            ResponseClass.NODATA: self.nodata,
+            ResponseClass.NXDOMAIN: self.nxdomains,
+            ResponseClass.REFERRAL: self.referrals,
+            ResponseClass.ERROR: self.errors,
+        }[outcome]
+        return self.responses if of_kind is None else of_kind
+
+
+class Accounts:
+    """The remaining allowances of client networks, at most `size` accounts; the least recently used one is first.
+
+    An account is the time at which its balance was 0, in seconds: it is credited by the clock. Who has nothing to
+    remember, having saved CREDIT_S, is as good as new and may be dropped. A network that has its share of the table, or
+    any network while the table is full, uses one of SHARED accounts for what would need another one: it is limited
+    more, never less, and cannot take the accounts of others.
+    """
+
+    def __init__(self, size: int, window_s: float, slip_ratio: int) -> None:
+        self._size = size
+        self._share = max(size // SHARES, 1)
+        self._window_s = window_s
+        self._slip_ratio = slip_ratio
+        self._accounts: dict[object, tuple[float, int, bytes | None]] = {}
+        self._shared: dict[object, tuple[float, int, bytes | None]] = {}
+        self._of_network: Counter[bytes | None] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def debit(self, key: object, allowance: float, now_s: float, network: bytes | None = None) -> Verdict:
+        """Takes one from an account that is credited `allowance` a second, and returns the action for its balance.
+
+        `network` is whose account it is; None for one that no share of the table bounds.
+        """
+        self._sweep(now_s)
+        accounts = self._accounts
+        if key not in accounts:
+            is_shared = network is not None and self._of_network[network] >= self._share
+            if is_shared or len(accounts) >= self._size:
+                accounts, key = self._shared, hash(network) % SHARED
+            else:
+                self._of_network[network] += 1
+        zero_s, dropped, _ = accounts.pop(key, (now_s - CREDIT_S, 0, None))
+        balance_s = max(min(now_s - zero_s, CREDIT_S) - 1 / allowance, -self._window_s)
+        verdict: Verdict = "send"
+        if balance_s < 0:
+            dropped += 1
+            verdict = "slip" if self._slip_ratio and dropped % self._slip_ratio == 0 else "drop"
+        accounts[key] = (now_s - balance_s, dropped, network)
+        return verdict
+
+    def _sweep(self, now_s: float) -> None:
+        for _ in range(SWEPT):
+            key = next(iter(self._accounts), None)
+            if key is None or now_s - self._accounts[key][0] < CREDIT_S:
+                return
+            _, _, network = self._accounts.pop(key)
+            self._of_network[network] -= 1
+            if not self._of_network[network]:
+                del self._of_network[network]
+
+
+class Rrl(Plugin):
+    """Drops or truncates responses beyond the limit. Streams are not limited: their sources cannot be forged.
+
+    Differs: denials of one zone share an account, as in BIND; otherwise random names would each have their own. The
+    metrics have no label for clients, whose number is not limited.
+    """
+
+    sees = Sees.EVERY
+
+    def __init__(self, config: RrlConfig, metrics: Metrics) -> None:
+        self._config = config
+        self._zones = ZoneSet(config.zones)
+        self._accounts = Accounts(config.max_table_size, config.window_s, config.slip_ratio)
+        name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance of a network."
+        self._responses = metrics.counters(name, text, ()).tally()
+        name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance of a network."
+        self._requests = metrics.counters(name, text, ()).tally()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, a truncated one, or no response. Internal queries are not limited."""
+        config = self._config
+        if request.is_stream or request.depth or request.query.labels not in self._zones:
+            return next(request)
+        network = self._network(request.client[0])
+        if config.requests and self._accounts.debit(network, config.requests, request.received_s, network) != "send":
+            self._requests.count += 1
+            if not config.report_only:
+                return None
+        return then(next(request), partial(self._limited, request, network))
+
+    def _limited(self, request: Request, network: bytes, reply: Reply) -> Reply:
+        if reply is None:
+            return None
+        outcome = response_class_of(reply)
+        allowance = self._config.allowance(outcome)
+        if not allowance:
+            return reply
+        key = (network, outcome, *_subject(request, reply, outcome))
+        verdict = self._accounts.debit(key, allowance, request.received_s, network)
+        if verdict == "send":
+            return reply
+        self._responses.count += 1
+        if self._config.report_only:
+            return reply
+        return Response(reply.rcode, reply.flags | TC, plugin=reply.plugin) if verdict == "slip" else None
+
+    def _network(self, host: str) -> bytes:
+        """Returns the network of the client's address."""
+        address = client_address(host)
+        bits = self._config.ipv4_prefix if len(address) == 4 else self._config.ipv6_prefix
+        free = max(len(address) * 8 - bits, 0)
+        return (int.from_bytes(address, "big") >> free << free).to_bytes(len(address), "big")
+
+
+def _subject(request: Request, reply: Response, outcome: ResponseClass) -> tuple[object, ...]:
+    """Returns the key that equal responses share, so that names and types which a client makes up share an account.
+
+    Denials are of a zone, referrals of a delegation, answers of a wildcard or a name.
+    """
+    query = request.query
+    match outcome:
+        case ResponseClass.ERROR:
+            return ()
+        case ResponseClass.NXDOMAIN | ResponseClass.NODATA:
+            return (soa_owner(reply),)
+        case ResponseClass.REFERRAL:
+            return (referral_owner(reply),)
+        case _:
+            rtype = answered_type(reply)
+            return () if rtype is None else (reply.wildcard or query.labels, rtype)
+
+
+OPTIONS = {
+    "window": Option("window SECONDS", sets("window_s", lambda word: float(integer(word, 1, 3600)))),
+    "ipv4-prefix-length": Option("ipv4-prefix-length LENGTH", sets("ipv4_prefix", integer, 1, 32)),
+    "ipv6-prefix-length": Option("ipv6-prefix-length LENGTH", sets("ipv6_prefix", integer, 1, 128)),
+    **{
+        f"{name}-per-second": Option(f"{name}-per-second ALLOWANCE", sets(name, rate))
+        for name in ("responses", "nodata", "nxdomains", "referrals", "errors", "requests")
+    },
+    "max-table-size": Option("max-table-size SIZE", sets("max_table_size", integer, 1, MAX_TABLE)),
+    "slip-ratio": Option("slip-ratio N", sets("slip_ratio", integer, 0, MAX_SLIP)),
+    "report-only": Option("report-only", flag("report_only")),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
+    """Returns the configuration of a `rrl` stanza; raises CorefileError.
+
+    Without zones it is about those of the server block.
+    """
+    return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+def build(config: RrlConfig, metrics: Metrics) -> Rrl:
+    """Returns the plugin."""
+    return Rrl(config, metrics)
+
+
+DIRECTIVE = Directive("rrl", parse, build, options=OPTIONS)

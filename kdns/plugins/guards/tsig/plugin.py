@@ -1,0 +1,206 @@
+"""tsig [ZONES...] { secret NAME KEY | secrets FILE | require … | require_opcode … }: signed queries and responses.
+
+RFC 8945. A signature identifies the client: `transfer` behind this directive gives zones to who signed the query.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from typing import Final, Protocol
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import ZoneSet, folded, labels_of, text_of
+from kdns.dns.query import NOTIFY, OPCODE
+from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
+from kdns.dnsserver.answers.response import MessageSigner, Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.errors import CorefileError
+from kdns.serverblocks.directive import Clock, Directive, FileReader, Files, Tasks
+from kdns.serverblocks.stanza import Option, adds, configured, path_of, sets_all
+from kdns.values import evolve
+
+NAME: Final = "tsig"
+OPCODES: Final = {"QUERY": 0, "IQUERY": 0x0800, "STATUS": 0x1000, "NOTIFY": NOTIFY, "UPDATE": 0x2800}
+"""Opcodes where they stand in the flags. kdns answers QUERY and NOTIFY; all others are NOTIMP before any directive."""
+ALL: Final = "all"
+NONE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class TsigConfig:
+    """The keys, and which queries have to be signed: None for all types or opcodes."""
+
+    zones: tuple[str, ...]
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    secret_files: tuple[str, ...] = ()
+    qtypes: frozenset[int] | None = frozenset()
+    opcodes: frozenset[int] | None = frozenset()
+
+    def requires(self, qtype: int, opcode: int) -> bool:
+        """Returns whether a message of this kind has to be signed."""
+        of_type = self.qtypes is None or (not opcode and qtype in self.qtypes)
+        return of_type or self.opcodes is None or opcode in self.opcodes
+
+
+def key_name(token: Token) -> str:
+    """Returns the name of a key, as keys are found by it; CorefileError for a word that is not a name."""
+    if not token.text:
+        raise token.expected("the name of a key")
+    try:
+        return folded(text_of(labels_of(token.text)))
+    except ValueError as error:
+        raise token.error(f"expected the name of a key: {error}") from error
+
+
+def _secret_bytes(token: Token) -> bytes:
+    try:
+        return b64decode(token.text, validate=True)
+    except ValueError:
+        raise Token(token.path, token.line, "").error("the secret is not valid Base64") from None
+
+
+def _secret(config: TsigConfig, line: Line) -> TsigConfig:
+    name, secret = line.args
+    return replace(config, secrets={**config.secrets, key_name(name): _secret_bytes(secret)})
+
+
+def _numbers(args: Sequence[Token], numbers: Mapping[str, int] | None, what: str) -> frozenset[int] | None:
+    """Returns the types or opcodes of some words; None for `all`."""
+    found = set()
+    for token in args:
+        if token.text.lower() in {ALL, NONE}:
+            if len(args) > 1:
+                raise token.error(f"`{token.text}` cannot be combined with other arguments")
+            return None if token.text.lower() == ALL else frozenset()
+        try:
+            found.add(type_number(token.text.upper()) if numbers is None else numbers[token.text.upper()])
+        except KeyError:
+            raise token.expected(f"{what}, all or none") from None
+    return frozenset(found)
+
+
+def _qtypes(args: Sequence[Token]) -> frozenset[int] | None:
+    return _numbers(args, None, "a record type, such as AXFR")
+
+
+def _opcodes(args: Sequence[Token]) -> frozenset[int] | None:
+    return _numbers(args, OPCODES, f"one of {', '.join(OPCODES)}")
+
+
+OPTIONS = {
+    "secret": Option("secret NAME KEY", _secret),
+    "secrets": Option("secrets FILE", adds("secret_files", path_of)),
+    "require": Option("require all|none|QTYPE...", sets_all("qtypes", _qtypes)),
+    "require_opcode": Option("require_opcode all|none|OPCODE...", sets_all("opcodes", _opcodes)),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> TsigConfig:
+    """Returns the configuration of a `tsig` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
+    return configured(TsigConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+_KEY = re.compile(r'\s*key\s+"?([^\s"{]+)"?\s*\{([^{}]*)\}\s*;?', re.DOTALL)
+_CLAUSE = re.compile(r'\s*(algorithm|secret)\s+"?([^\s";]+)"?\s*;', re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def parse_secrets(text: str, path: str) -> dict[str, bytes]:
+    """Returns the keys of a file that has `key "NAME" { algorithm …; secret "…"; };` as BIND.
+
+    CorefileError for others.
+    """
+    text = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    secrets: dict[str, bytes] = {}
+    position = 0
+    while text[position:].strip():
+        match = _KEY.match(text, position)
+        line = text.count("\n", 0, position + len(text[position:]) - len(text[position:].lstrip())) + 1
+        clauses = dict(_CLAUSE.findall(match[2])) if match else {}
+        if match is None or "secret" not in clauses or _CLAUSE.sub("", match[2]).strip():
+            raise CorefileError(
+                path, line, "", 'expected a key such as: key "NAME" { algorithm hmac-sha256; secret "…"; };'
+            )
+        secrets[key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
+        position = match.end()
+    return secrets
+
+
+class Needs(Clock, Files, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Tsigs(Plugin):
+    """Verifies signed queries, refuses queries without a required signature, and signs the responses.
+
+    A signed query is never answered from the table, because its signature is an additional record.
+    """
+
+    sees = Sees.PACKET
+    takes_notify = True
+
+    def __init__(self, config: TsigConfig, setup: Needs) -> None:
+        self._config = config
+        self._setup = setup
+        self._zones = ZoneSet(config.zones)
+        self.secrets: dict[str, bytes] = dict(config.secrets)
+        if config.secret_files:
+            setup.prepare(self._read)
+
+    async def _read(self) -> None:
+        for path in self._config.secret_files:
+            self.secrets |= await self._setup.in_thread(partial(_secrets_of, self._setup.path(path)))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns NOTAUTH for a wrong signature, REFUSED for a missing one, else the next directive's reply."""
+        query = request.query
+        if query.labels not in self._zones:
+            return next(request)
+        return self._unsigned(request, next) if query.is_plain else self._verified(request, next)
+
+    def _unsigned(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        is_refused = self._config.requires(request.query.qtype, request.query.flags & OPCODE)
+        return Response(REFUSED, plugin=NAME) if is_refused else next(request)
+
+    def _verified(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        from kdns.plugins.guards.tsig.signature import tsig_of, unsigned, verified  # noqa: PLC0415 - imported by `build`
+
+        query = request.query
+        try:
+            tsig = tsig_of(query.packet)
+        except ValueError:
+            return Response(FORMERR, plugin=NAME)
+        if tsig is None:
+            return self._unsigned(request, next)
+        error, signer = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
+        if error:
+            return Response(NOTAUTH, plugin=NAME, signer=signer)
+        bare = evolve(query, packet=unsigned(query.packet, tsig))
+        return then(next(evolve(request, query=bare)), partial(_signed, signer=signer))
+
+
+def _signed(reply: Reply, signer: MessageSigner) -> Reply:
+    return reply and evolve(reply, signer=signer)
+
+
+def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:
+    return parse_secrets(files.text(path), path)
+
+
+def build(config: TsigConfig, setup: Needs) -> Tsigs:
+    """Returns the plugin. The code for signatures is imported before the first query."""
+    import_module("kdns.plugins.guards.tsig.signature")
+    return Tsigs(config, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

@@ -1,0 +1,80 @@
+"""view NAME { expr EXPRESSION }: a server block for the queries for which all expressions are true.
+
+Several blocks may have the same zone then: the first matching one answers, and a block of a zone is tried before the
+blocks of zones above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.chain import Plugin, Request, Sees
+from kdns.plugins.observers.metadata import Metadata
+from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.expressions.functions import QUERY_FUNCTIONS, Environment
+from kdns.serverblocks.expressions.parser import Expression, expression
+from kdns.serverblocks.expressions.values import EvaluationError
+from kdns.serverblocks.stanza import UNLIMITED, Option, configured, count
+
+
+@dataclass(frozen=True, slots=True)
+class ViewConfig:
+    """The name, for metrics and as the fact `view/name`, and what must be true of a query."""
+
+    name: str
+    conditions: tuple[Expression, ...] = ()
+
+
+def _expr(config: ViewConfig, line: Line) -> ViewConfig:
+    return replace(config, conditions=(*config.conditions, expression(line.args, QUERY_FUNCTIONS)))
+
+
+OPTIONS: Final = {"expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED))}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ViewConfig:
+    """Returns the configuration of a `view` stanza; raises CorefileError."""
+    count(stanza, "view NAME")
+    return configured(ViewConfig(stanza.args[0].text), stanza, OPTIONS)
+
+
+class ViewPlugin(Plugin):
+    """Provides the view's name; the server chooses the block before its chain is called."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: ViewConfig, block: Answers) -> None:
+        self.view_name = config.name
+        self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
+        self._conditions = config.conditions
+        self._block = block
+
+    def metadata(self, request: Request) -> Mapping[str, str]:
+        """See kdns.plugins.observers.metadata.Provider."""
+        del request
+        return {"view/name": self.view_name}
+
+    def accepts(self, request: Request) -> bool:
+        """Returns whether the value of each expression is true for this query.
+
+        With `metadata` in the block, expressions use the facts of its directives.
+        """
+        for plugin in self._block.plugins():
+            if isinstance(plugin, Metadata):
+                request = plugin.with_facts(request)
+        environment = Environment(request)
+        try:
+            return all(condition.value(environment) is True for condition in self._conditions)
+        except EvaluationError:
+            return False
+
+
+def build(config: ViewConfig, block: Answers) -> ViewPlugin:
+    """Returns the plugin; the server uses it to choose the block of a query."""
+    return ViewPlugin(config, block)
+
+
+DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS, is_view=True)

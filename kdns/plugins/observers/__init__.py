@@ -1,0 +1,1 @@
+"""Directives that look at queries and responses: logs, counts, metadata."""

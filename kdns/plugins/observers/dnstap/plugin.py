@@ -1,0 +1,239 @@
+"""dnstap [listen] SOCKET [full] [BUFFER] [QUEUE] { identity|version|extra TEXT; … }: queries and responses, copied.
+
+Several stanzas add up: each has its own reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from kdns import __version__
+from kdns.corefile.address import port_number
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
+from kdns.errors import CorefileError
+from kdns.net import HostPort, split_host_port
+from kdns.plugins.observers.dnstap.message import (
+    CLIENT_QUERY,
+    CLIENT_RESPONSE,
+    FORWARDER_QUERY,
+    FORWARDER_RESPONSE,
+    Tap,
+    payload,
+)
+from kdns.plugins.observers.log import Format, compiled, line_of
+from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, FrameSpec, Metrics, Peers, Repeat
+from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
+from kdns.serverblocks.stanza import Option, configured, count, integer, sets, text
+from kdns.values import evolve
+
+USAGE: Final = "dnstap SOCKET [full] [BUFFER] [QUEUE]"
+LISTEN: Final = "listen"
+LISTEN_USAGE: Final = "dnstap listen SOCKET [full] [BUFFER] [QUEUE]"
+DEFAULT_VERSION: Final = f"kdns-{__version__}"
+MAX_BUFFER: Final = 1024
+"""MiB."""
+MAX_QUEUE: Final = 4096
+QUEUE: Final = 10_000
+"""The unit of QUEUE, in messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class DnstapConfig:
+    """One reader. `full`: with the messages' bytes; an empty `identity` is the machine's name.
+
+    `mistakes` are options without effect.
+    """
+
+    frames: FrameSpec
+    full: bool = False
+    identity: str = ""
+    version: str = DEFAULT_VERSION
+    extra: Format = ()
+    mistakes: tuple[CorefileError, ...] = ()
+
+
+class Reader(NamedTuple):
+    """The receiver of the copies and their contents."""
+
+    put: Callable[[bytes], None]
+    full: bool
+    identity: bytes
+    version: bytes
+    extra: Format
+
+
+class Needs(Answers, Clock, EventLog, Files, Metrics, Peers, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Dnstap(Plugin):
+    """Copies each query when it comes, each response when it is sent, and what `forward` asks its upstreams."""
+
+    sees = Sees.EVERY
+
+    def __init__(self, readers: Iterable[Reader], clock: Clock) -> None:
+        self._readers = tuple(readers)
+        self._clock = clock
+        self._has_extra = any(reader.extra for reader in self._readers)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply."""
+        tap = Tap(CLIENT_QUERY, request.transport, request.client, self._unix_s(request.received_s))
+        self._copy(request, tap._replace(query=request.query.packet))
+        reply = next(request)
+        return then(reply, partial(_with_metadata, request)) if self._has_extra else reply
+
+    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
+        """Copies a response."""
+        query_s = self._unix_s(request.received_s)
+        tap = Tap(
+            CLIENT_RESPONSE,
+            request.transport,
+            request.client,
+            query_s,
+            response_s=query_s + took_s,
+            response=wire,
+        )
+        self._copy(evolve(request, metadata=response.metadata), tap)
+
+    def forwarded(self, request: Request, exchange: Forwarded) -> None:
+        """Copies an exchange with an upstream."""
+        started_s = self._unix_s(exchange.started_s)
+        tap = Tap(FORWARDER_QUERY, exchange.transport, request.client, started_s, exchange.upstream)
+        self._copy(request, tap._replace(query=exchange.query))
+        if exchange.response:
+            ended_s = self._unix_s(exchange.ended_s)
+            ended = tap._replace(kind=FORWARDER_RESPONSE, response_s=ended_s, response=exchange.response)
+            self._copy(request, ended)
+
+    def _unix_s(self, loop_s: float) -> float:
+        """Returns a time of the event loop's clock as Unix time."""
+        return self._clock.unix_s() - (self._clock.now_s() - loop_s)
+
+    def _copy(self, request: Request, tap: Tap) -> None:
+        for reader in self._readers:
+            extra = line_of(reader.extra, request, None, b"", 0.0).encode() if reader.extra else b""
+            copied = tap if reader.full else tap._replace(query=None, response=None)
+            reader.put(payload(copied, reader.identity, reader.version, extra))
+
+
+def _with_metadata(request: Request, reply: Reply) -> Reply:
+    return reply and evolve(reply, metadata=request.metadata)
+
+
+def _frames(token: Token, *, listens: bool) -> FrameSpec:
+    """Returns the endpoint as a URL, or as the path of a socket."""
+    scheme, separator, rest = token.text.partition("://")
+    if not separator:
+        scheme, rest = "unix", token.text
+    if scheme == "unix":
+        if not rest:
+            raise token.error("expected the path of a socket after unix://")
+        return FrameSpec("unix", path=rest, listens=listens)
+    parts = split_host_port(rest)
+    if scheme not in {"tcp", "tls"} or not parts or not (parts[0] or listens):
+        raise token.expected("tcp://HOST:PORT, tls://HOST:PORT, unix://PATH or PATH")
+    address = HostPort(parts[0], port_number(token, parts[1]))
+    return FrameSpec("tls" if scheme == "tls" else "tcp", address=address, listens=listens)
+
+
+def _skipverify(config: DnstapConfig, line: Line) -> DnstapConfig:
+    if config.frames.scheme != "tls" and not config.frames.listens:
+        raise line.error("`skipverify` is allowed with tls:// only")
+    return _secured(replace(config, frames=replace(config.frames, skip_verify=True)), line)
+
+
+def _tls(config: DnstapConfig, line: Line) -> DnstapConfig:
+    if not config.frames.listens:
+        raise line.error(f"`tls` is allowed with `{LISTEN_USAGE}` only")
+    cert, key, *ca = (token.text for token in line.args)
+    tls = TlsConfig(cert, key, ca[0] if ca else "", at=line.words[0])
+    return _secured(replace(config, frames=replace(config.frames, tls=tls)), line)
+
+
+def _secured(config: DnstapConfig, line: Line) -> DnstapConfig:
+    """Notes an option of TLS that has no effect, as in CoreDNS."""
+    if config.frames.scheme == "tls":
+        return config
+    mistake = line.error(f"`{line.name}` has no effect with {config.frames.scheme}://; tls:// encrypts")
+    return replace(config, mistakes=(*config.mistakes, mistake))
+
+
+OPTIONS = {
+    "identity": Option("identity IDENTITY", sets("identity", text)),
+    "version": Option("version VERSION", sets("version", text)),
+    "extra": Option("extra EXTRA", sets("extra", lambda word: compiled(word.text))),
+    "tls": Option("tls CERT KEY [CA]", _tls),
+    "skipverify": Option("skipverify", _skipverify),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
+    """Returns the configuration of a `dnstap` stanza; raises CorefileError."""
+    listens = bool(stanza.args) and stanza.args[0].text == LISTEN
+    usage = LISTEN_USAGE if listens else USAGE
+    count(stanza, usage)
+    socket, *rest = stanza.args[listens:]
+    config = DnstapConfig(_frames(socket, listens=listens))
+    if rest and rest[0].text == "full":
+        config = replace(config, full=True)
+        rest = rest[1:]
+    if rest:
+        if not config.full or len(rest) > 2:
+            raise rest[0].error(f"one argument too many; expected `{usage}`, with BUFFER and QUEUE after full")
+        frames = replace(config.frames, buffer_bytes=integer(rest[0], 1, MAX_BUFFER) << 20)
+        if len(rest) == 2:
+            frames = replace(frames, queued=integer(rest[1], 1, MAX_QUEUE) * QUEUE)
+        config = replace(config, frames=frames)
+    config = configured(config, stanza, OPTIONS)
+    if listens and config.frames.scheme == "tls" and config.frames.tls is None:
+        raise socket.error("tls:// needs the certificate of this end in the block: `tls CERT KEY [CA]`")
+    return config
+
+
+def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
+    """Returns the plugin for all stanzas of a server block."""
+    lost = setup.counters(
+        "kdns_dnstap_lost_messages", "Copies of messages that the collector did not read in time.", ("endpoint",)
+    )
+    for mistake in (mistake for config in configs for mistake in config.mistakes):
+        setup.log("warning", "option ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
+    readers = [
+        Reader(
+            setup.frames(_placed(config.frames, setup), lost.tally(str(config.frames))),
+            config.full,
+            (config.identity or setup.hostname).encode(),
+            config.version.encode(),
+            config.extra,
+        )
+        for config in configs
+    ]
+    return Dnstap(readers, setup)
+
+
+def _placed(frames: FrameSpec, files: Files) -> FrameSpec:
+    """Returns the endpoint with the paths of its certificate, and how collectors are verified by it.
+
+    A collector needs a certificate if there is a CA; with `skipverify` it may have none.
+    """
+    tls = frames.tls
+    if tls is None:
+        return frames
+    verified = ClientAuth.VERIFY_IF_GIVEN if frames.skip_verify else ClientAuth.REQUIRE_AND_VERIFY
+    placed = replace(
+        tls,
+        cert=files.path(tls.cert),
+        key=files.path(tls.key),
+        ca=tls.ca and files.path(tls.ca),
+        client_auth=verified if tls.ca else ClientAuth.NOCERT,
+    )
+    return replace(frames, tls=placed)
+
+
+DIRECTIVE = Directive("dnstap", parse, build, Repeat.ADD, options=OPTIONS, warnings=lambda config: config.mistakes)

@@ -1,0 +1,176 @@
+"""errors { stacktrace; consolidate DURATION REGEX [LEVEL] [show_first] }: failed queries in the log.
+
+REGEX is one of RE2, as Go's are: it takes a time linear in the text, which holds names that clients choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.types import type_name
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Request, Sees
+from kdns.durations import format_duration
+from kdns.serverblocks.block_options import BlockOptions
+from kdns.serverblocks.directive import Directive, EventLog, Level, Tasks
+from kdns.serverblocks.patterns import Pattern, regex
+from kdns.serverblocks.stanza import Option, configured, count, duration_s, flag
+
+LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidate:
+    """A rule: errors that match `pattern` within `period_s` seconds of the first are one line at `level`.
+
+    show_first logs the first at once. The first rule that matches an error counts it.
+    """
+
+    period_s: float
+    pattern: Pattern
+    level: Level = "error"
+    show_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsConfig:
+    """The handling of errors; `stacktrace` adds the stack of an unexpected one."""
+
+    stacktrace: bool = False
+    consolidate: tuple[Consolidate, ...] = ()
+
+
+def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
+    period, pattern, *rest = line.args
+    level: Level = "error"
+    if rest and rest[0].text in LEVELS:
+        level = LEVELS[rest.pop(0).text]
+    show_first = bool(rest) and rest[0].text == "show_first"
+    if wrong := rest[show_first:]:
+        raise wrong[0].error(f"expected at most one level ({', '.join(LEVELS)}) and then at most one show_first")
+    rule = Consolidate(_period_s(period), regex(pattern), level, show_first)
+    return replace(config, consolidate=(*config.consolidate, rule))
+
+
+def _period_s(token: Token) -> float:
+    period_s = duration_s(token)
+    if not period_s:
+        raise token.expected("a duration longer than 0")
+    return period_s
+
+
+OPTIONS = {
+    "stacktrace": Option("stacktrace", flag("stacktrace")),
+    "consolidate": Option("consolidate DURATION REGEX [LEVEL] [show_first]", _consolidate),
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
+    """Returns the configuration of a `errors` stanza; raises CorefileError.
+
+    `errors stdout` is an old spelling of `errors`.
+    """
+    count(stanza, "errors [stdout]")
+    if stanza.args and stanza.args[0].text != "stdout":
+        raise stanza.args[0].expected("`stdout` or no argument (errors are written to the log)")
+    return configured(ErrorsConfig(), stanza, OPTIONS)
+
+
+class Needs(EventLog, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Errors(Plugin):
+    """Logs each response that has an `error`. The table never has such a response: observers see each one.
+
+    SERVFAIL of an upstream, fresh or cached, is its answer and not an error of this server, as in CoreDNS.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
+        self.log = ErrorLog(config, setup)
+
+    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
+        """Writes or counts a failed query."""
+        del took_s
+        if response.error:
+            query = request.query
+            self.log.report(f"{wire[3] & 15} {query.name} {type_name(query.qtype)}", response.error)
+
+
+@dataclass(slots=True)
+class Pending:
+    """Errors of one rule in its period; `shown` of them were logged at once."""
+
+    count: int
+    last: str
+    shown: int = 0
+
+
+class ErrorLog:
+    """Error lines; those that match a `consolidate` rule are counted, and are one line when its period is over.
+
+    A pattern is searched in the error alone, without the query that it is about. A single error that was shown at
+    once is not repeated.
+    """
+
+    def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
+        self._config = config
+        self._setup = setup
+        self._pending: dict[Consolidate, Pending] = {}
+
+    def report(self, where: str, error: str) -> None:
+        """Writes or counts one error; `where` are the rcode and the query."""
+        text = f"{where}: {error}"
+        rule = next((rule for rule in self._config.consolidate if rule.pattern.search(error)), None)
+        if rule is None:
+            self._print("error", text)
+        elif pending := self._pending.get(rule):
+            pending.count += 1
+            pending.last = text
+        else:
+            self._pending[rule] = Pending(1, text, int(rule.show_first))
+            self._setup.call_later(rule.period_s, partial(self._end, rule))
+            if rule.show_first:
+                self._print(rule.level, text)
+
+    def flush(self) -> None:
+        """Writes what is still being counted."""
+        for rule in tuple(self._pending):
+            self._end(rule)
+
+    def _end(self, rule: Consolidate) -> None:
+        pending = self._pending.pop(rule, None)
+        if pending and pending.count > pending.shown:
+            facts = {
+                "count": pending.count,
+                "like": rule.pattern.pattern,
+                "period_s": rule.period_s,
+                "last": pending.last,
+            }
+            like, period = rule.pattern.pattern, format_duration(rule.period_s)
+            line = f"plugin/errors: {pending.count} errors like '{like}' occurred in last {period}"
+            self._setup.print_line(rule.level, "queries failed", line, facts)
+
+    def _print(self, level: Level, text: str) -> None:
+        self._setup.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
+
+
+def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
+    """Sets the logging of stacks with `stacktrace`."""
+    return replace(options, logs_stacks=options.logs_stacks or config.stacktrace)
+
+
+def build(config: ErrorsConfig, setup: Needs) -> Errors:
+    """Returns the plugin; errors that are still being counted are written when the server block ends."""
+    plugin = Errors(config, setup)
+    setup.on_stop(plugin.log.flush)
+    return plugin
+
+
+DIRECTIVE = Directive("errors", parse, build, options=OPTIONS, sets_up=sets_up)

@@ -1,0 +1,261 @@
+"""log [NAMES…] [FORMAT] { class CLASSES… }: one line for each query whose name and answer match.
+
+The rules of several stanzas are tried in order; the first that matches a query is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal, Protocol, TypeAlias, get_args
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import ZoneSet
+from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
+from kdns.dns.types import NOTIMP, SERVFAIL, class_name, rcode_name, type_name
+from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of_wire
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.net import bracketed
+from kdns.serverblocks.directive import Clock, Directive, EventLog, Repeat
+from kdns.serverblocks.stanza import Option, configured
+from kdns.values import evolve
+
+Class: TypeAlias = Literal["all", "success", "denial", "error"]
+CLASSES: dict[str, Class] = {name: name for name in get_args(Class)}
+CLASS_OF: Final[dict[ResponseClass, Class]] = {
+    ResponseClass.SUCCESS: "success",
+    ResponseClass.REFERRAL: "success",
+    ResponseClass.NODATA: "denial",
+    ResponseClass.NXDOMAIN: "denial",
+    ResponseClass.ERROR: "error",
+}
+"""NODATA without an SOA is a success, as in CoreDNS."""
+TYPE_OF: Final = {
+    ResponseClass.SUCCESS: "NOERROR",
+    ResponseClass.REFERRAL: "DELEGATION",
+    ResponseClass.NODATA: "NODATA",
+    ResponseClass.NXDOMAIN: "NXDOMAIN",
+    ResponseClass.ERROR: "OTHERERROR",
+}
+OWN_METADATA: Final = frozenset(("/log/class", "/log/type"))
+"""Placeholders that look like metadata, and need no `metadata`."""
+
+FLAGS = (("qr", QR), ("aa", AA), ("tc", TC), ("rd", RD), ("ra", RA), ("ad", AD), ("cd", CD))
+
+COMMON = (
+    '{remote}:{port} - {>id} "{type} {class} {name} {proto} {size} {>do} {>bufsize}" '
+    "{rcode} {>rflags} {rsize} {duration}"
+)
+SHORTCUTS = {
+    "{common}": COMMON,
+    "{combined}": f'{COMMON} "{{>opcode}}"',
+}
+QUERY_FIELDS = frozenset({"type", "name", "class", "proto", "size", "remote", "port", "local"})
+HEADER_FIELDS = frozenset({">id", ">opcode", ">do", ">bufsize", ">rflags"})
+ANSWER_FIELDS = frozenset({"rcode", "rsize", "duration"})
+FIELDS = QUERY_FIELDS | HEADER_FIELDS | ANSWER_FIELDS
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A placeholder of a format: one of FIELDS, or /LABEL for metadata."""
+
+    name: str
+
+
+Format: TypeAlias = tuple[str | Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Queries for names in `zones` whose answer is in one of `classes` are written as `format` says."""
+
+    zones: tuple[str, ...]
+    format: Format
+    classes: frozenset[Class] = frozenset()
+
+    def includes(self, answer_class: Class) -> bool:
+        """Returns whether answers of this class are logged; no class, or the class `all`, means every answer."""
+        return not self.classes or "all" in self.classes or answer_class in self.classes
+
+
+def compiled(text: str) -> Format:
+    """Returns the format in pieces: unknown text in braces stays text."""
+    for shortcut, meaning in SHORTCUTS.items():
+        text = text.replace(shortcut, meaning)
+    pieces: list[str | Field] = []
+    for index, piece in enumerate(re.split(r"\{([^{}]*)\}", text)):
+        if index % 2 and (piece in FIELDS or piece.startswith("/")):
+            pieces.append(Field(piece))
+            continue
+        plain = f"{{{piece}}}" if index % 2 else piece
+        if pieces and isinstance(pieces[-1], str):
+            pieces[-1] += plain
+        elif plain:
+            pieces.append(plain)
+    return tuple(pieces)
+
+
+def _class(config: LogConfig, line: Line) -> LogConfig:
+    return replace(config, classes=config.classes | {_answer_class(token) for token in line.args})
+
+
+def _answer_class(token: Token) -> Class:
+    if token.text not in CLASSES:
+        raise token.expected(f"one of {', '.join(CLASSES)}")
+    return CLASSES[token.text]
+
+
+OPTIONS = {"class": Option("class all|success|denial|error...", _class)}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
+    """Returns the configuration of one `log` stanza; raises CorefileError.
+
+    Without names it is about every name of the server block.
+    """
+    names, text = stanza.args, "{common}"
+    if names and "{" in names[-1].text:
+        if len(names) == 1:
+            raise names[0].error("expected names before the format; write `log . FORMAT` for all names")
+        names, text = names[:-1], names[-1].text
+    return configured(LogConfig(all_zones(names) or (".",), compiled(text)), stanza, OPTIONS)
+
+
+class Needs(Clock, EventLog, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Log(Plugin):
+    """Writes the line of a query when its response has been sent; the first rule whose zones match is used."""
+
+    sees = Sees.EVERY
+    takes_notify = True
+
+    def __init__(self, configs: tuple[LogConfig, ...], setup: Needs) -> None:
+        self._setup = setup
+        self._rules = [(ZoneSet(config.zones), config) for config in configs]
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply, which `sent` logs; a missing response is logged at once."""
+        reply = next(request)
+        if isinstance(reply, Response) and reply.metadata is request.metadata:
+            return reply
+        return then(reply, partial(self._replied, request))
+
+    def _replied(self, request: Request, reply: Reply) -> Reply:
+        if reply is None:
+            self._write(request, None, b"", max(0.0, self._setup.now_s() - request.received_s))
+            return None
+        return evolve(reply, metadata=request.metadata)
+
+    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
+        """Writes the line that the rules have for this query."""
+        self._write(evolve(request, metadata=response.metadata), response, wire, took_s)
+
+    def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
+        for zones, config in self._rules:
+            if request.query.labels in zones:
+                if config.includes(answer_class(response, wire)):
+                    facts = facts_of(config.format, request, response, wire, took_s)
+                    self._setup.print_line("info", "query", filled(config.format, facts), facts)
+                return
+
+
+def answer_class(response: Response | None, wire: bytes) -> Class:
+    """Returns the class of a response as the `log` directive names them; silence is an error."""
+    return CLASS_OF[response_class_of_wire(wire, rcode_of(response, wire))] if response is not None else "error"
+
+
+def rcode_of(response: Response, wire: bytes) -> int:
+    """Returns the rcode with the upper bits that are in the OPT (RFC 6891 §6.1.3)."""
+    return response.rcode & ~15 | wire[3] & 15
+
+
+def facts_of(
+    format: Format,  # noqa: A002 - CoreDNS's word
+    request: Request,
+    response: Response | None,
+    wire: bytes,
+    took_s: float,
+) -> dict[str, str]:
+    """Returns the facts of a query that a format names, by the names without > and /.
+
+    `response` None and `wire` b"" for silence.
+    """
+    named = dict.fromkeys(piece.name for piece in format if isinstance(piece, Field))
+    fields = query_fields(request)
+    if response is not None:
+        fields |= answer_fields(response, wire)
+        fields["rsize"] = str(len(wire))
+    fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
+    fields |= {name: request.metadata.get(name[1:]) or "-" for name in named if name.startswith("/")}
+    if not OWN_METADATA.isdisjoint(named):
+        fields |= _own_metadata(response, wire)
+    return {name.lstrip(">/"): fields.get(name, "-") for name in named}
+
+
+def _own_metadata(response: Response | None, wire: bytes) -> dict[str, str]:
+    """Returns CoreDNS's metadata about a response; silence is an error."""
+    if response is None:
+        return {"/log/class": "error", "/log/type": "OTHERERROR"}
+    rcode = rcode_of(response, wire)
+    found = response_class_of_wire(wire, rcode)
+    kind = "SERVERERROR" if rcode in {SERVFAIL, NOTIMP} else TYPE_OF[found]
+    return {"/log/class": CLASS_OF[found], "/log/type": kind}
+
+
+def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word
+    """Returns the line of a query; `response` None and `wire` b"" for silence."""
+    return filled(format, facts_of(format, request, response, wire, took_s))
+
+
+def filled(format: Format, facts: Mapping[str, str]) -> str:  # noqa: A002 - CoreDNS's word
+    """Returns a format with the facts that it names."""
+    return "".join(piece if isinstance(piece, str) else facts[piece.name.lstrip(">/")] for piece in format)
+
+
+def query_fields(request: Request) -> dict[str, str]:
+    """Returns the facts of a query that a format may name, in CoreDNS's words.
+
+    The response's size is that of silence.
+    """
+    query, (host, port) = request.query, request.client
+    bufsize = query.edns.payload_bytes if query.edns else PLAIN_PAYLOAD_BYTES
+    return {
+        "type": type_name(query.qtype),
+        "name": query.name,
+        "class": class_name(query.qclass),
+        "proto": request.transport if request.transport == "udp" else "tcp",
+        "size": str(len(query.packet)),
+        "remote": bracketed(host),
+        "port": str(port),
+        "local": bracketed(request.local),
+        ">id": str(int.from_bytes(query.packet[:2], "big")),
+        ">opcode": str(query.flags >> 11 & 15),
+        ">do": "true" if query.do else "false",
+        ">bufsize": str(MAX_MESSAGE_BYTES if request.is_stream else bufsize),
+        "rsize": "0",
+    }
+
+
+def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
+    """Returns the facts of a response that a format may name, without its size."""
+    flags = int.from_bytes(wire[2:4], "big")
+    return {
+        ">rflags": ",".join(name for name, bit in FLAGS if flags & bit),
+        "rcode": rcode_name(rcode_of(response, wire)),
+    }
+
+
+def build(configs: tuple[LogConfig, ...], setup: Needs) -> Log:
+    """Returns the plugin for all stanzas of a server block."""
+    return Log(configs, setup)
+
+
+DIRECTIVE = Directive("log", parse, build, Repeat.ADD, options=OPTIONS)

@@ -1,0 +1,121 @@
+"""metadata [ZONES…]: facts about queries from the directives that know them, for logs and later directives.
+
+A fact's label begins with the directive that provides it, such as `kubernetes/namespace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import ZoneSet
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.stanza import Option, configured
+from kdns.values import evolve
+
+OPTIONS: Final[dict[str, Option]] = {}
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A plugin that knows facts about queries."""
+
+    def metadata(self, request: Request) -> Mapping[str, str]:
+        """Returns its facts about this query, by label; called once for a query when a fact of it is read."""
+        ...
+
+
+def is_label(text: str) -> bool:
+    """Returns whether it names a fact: a directive, a slash, and something behind it."""
+    directive, slash, name = text.partition("/")
+    return bool(directive and slash and name.strip("/"))
+
+
+class Facts(Mapping[str, str]):
+    """The metadata of one query. Providers are called at the first look-up of a label."""
+
+    __slots__ = ("_facts", "_noted", "_providers", "_request")
+
+    def __init__(self, request: Request, providers: tuple[Provider, ...]) -> None:
+        self._request = request
+        self._providers = providers
+        self._facts: dict[str, str] | None = None
+        self._noted: dict[str, str] = {}
+
+    def note(self, label: str, value: str) -> None:
+        """Adds a fact that a directive learns as it answers."""
+        self._noted[label] = value
+        self._facts = None
+
+    @property
+    def _all(self) -> dict[str, str]:
+        if self._facts is None:
+            self._facts = {
+                label: value
+                for provider in self._providers
+                for label, value in provider.metadata(self._request).items()
+                if is_label(label)
+            } | self._noted
+        return self._facts
+
+    def __getitem__(self, label: str) -> str:
+        return self._all[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataConfig:
+    """The zones whose queries have facts."""
+
+    zones: tuple[str, ...]
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> MetadataConfig:
+    """Returns the configuration of a `metadata` stanza; its ZONES default to the server block's.
+
+    Raises CorefileError.
+    """
+    return configured(MetadataConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+
+
+class Metadata(Plugin):
+    """Gives each request the facts that the block's other plugins know about it.
+
+    Facts may be the client's, so that a directive behind it may make answers of them: it sees every query.
+    """
+
+    sees = Sees.EVERY
+
+    def __init__(self, config: MetadataConfig, block: Answers) -> None:
+        self._zones = ZoneSet(config.zones)
+        self._block = block
+        self._providers: tuple[Provider, ...] | None = None
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the next directive's reply to the request with its facts."""
+        return next(self.with_facts(request))
+
+    def with_facts(self, request: Request) -> Request:
+        """Returns the request with its facts, where the directive is for its name."""
+        if request.query.labels not in self._zones:
+            return request
+        if self._providers is None:
+            self._providers = tuple(plugin for plugin in self._block.plugins() if isinstance(plugin, Provider))
+        return evolve(request, metadata=Facts(request, self._providers))
+
+
+def build(config: MetadataConfig, block: Answers) -> Metadata:
+    """Returns the plugin of the stanza."""
+    return Metadata(config, block)
+
+
+DIRECTIVE = Directive("metadata", parse, build, options=OPTIONS)

@@ -1,0 +1,1 @@
+"""Directives that set options of a server block; they are in no chain."""

@@ -1,0 +1,1 @@
+"""Directives that answer with records: the cluster, zones, files, other servers."""

@@ -1,0 +1,207 @@
+"""auto [ZONES...] { directory DIR [REGEXP ORIGIN_TEMPLATE] | reload DURATION | upstream }: a zone for each file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from posixpath import basename
+from typing import Final, Protocol
+
+from kdns.corefile.address import all_zones, zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import ZoneSet, labels_of
+from kdns.dns.types import REFUSED
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Reply, Request, Serve
+from kdns.errors import CorefileError
+from kdns.plugins.sources.file import RELOAD_S, Version, newer_version
+from kdns.plugins.sources.zones.authority import Authority, ServedZone
+from kdns.serverblocks.directive import (
+    Answers,
+    Directive,
+    EventLog,
+    FileReader,
+    Files,
+    Repeat,
+    Tasks,
+    UnreadableFileError,
+)
+from kdns.serverblocks.patterns import Pattern, compiled, regex
+from kdns.serverblocks.stanza import UPSTREAM, Option, configured, duration_s, sets
+from kdns.watch import watch
+
+NAME: Final = "auto"
+DEFAULT_PATTERN: Final = r"db\.(.*)"
+DEFAULT_TEMPLATE: Final = "{1}"
+_GROUP: Final = re.compile(r"\{(\d+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoConfig:
+    """The files of a directory whose names match the pattern; `template` makes the zone's name of its groups."""
+
+    zones: tuple[str, ...]
+    directory: str = ""
+    pattern: str = DEFAULT_PATTERN
+    template: str = DEFAULT_TEMPLATE
+    reload_s: float = RELOAD_S
+
+
+def _directory(config: AutoConfig, line: Line) -> AutoConfig:
+    if len(line.args) == 2:
+        raise line.args[1].error("expected a template of the zone's name, such as {1}, after the regular expression")
+    if len(line.args) == 1:
+        return replace(config, directory=line.args[0].text)
+    directory, pattern, template = line.args
+    regex(pattern)
+    return replace(config, directory=directory.text, pattern=pattern.text, template=template.text)
+
+
+OPTIONS: Final = {
+    "directory": Option("directory DIR [REGEXP ORIGIN_TEMPLATE]", _directory),
+    "reload": Option("reload DURATION", sets("reload_s", duration_s)),
+    "upstream": UPSTREAM,
+}
+
+
+def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
+    """Returns the configuration of a `auto` stanza; its ZONES default to the server block's. Raises CorefileError."""
+    config = configured(AutoConfig(all_zones(stanza.args) or block_zones), stanza, OPTIONS)
+    if not config.directory:
+        raise stanza.error("the directory is missing; expected an option such as `directory /etc/zones`")
+    return config
+
+
+def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
+    """Returns the zone of a file. None if the name does not match or does not give a zone's name."""
+    match = pattern.search(basename(path))
+    if match is None:
+        return None
+    groups = (match.group(0), *match.groups())
+    name = _GROUP.sub(lambda number: groups[int(number[1])] or "" if int(number[1]) < len(groups) else "", template)
+    try:
+        return zones(Token(path, 0, name))[0] if name else None
+    except CorefileError:
+        return None
+
+
+def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the file of each zone, and the files that are ignored because another one has the same zone."""
+    chosen: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    within = ZoneSet(config.zones)
+    for path in paths:
+        name = origin_of(path, pattern, config.template)
+        if name is None or labels_of(name) not in within:
+            continue
+        if name in chosen:
+            left_out[path] = name
+        else:
+            chosen[name] = path
+    return chosen, left_out
+
+
+@dataclass(slots=True)
+class Scan:
+    """The result of a scan of the directory: the file of each zone, new versions, and mistakes."""
+
+    chosen: dict[str, str]
+    left_out: dict[str, str]
+    versions: dict[str, Version] = field(default_factory=dict)
+    mistakes: list[CorefileError] = field(default_factory=list)
+
+
+def scan(config: AutoConfig, served_zones: dict[str, ServedZone], files: FileReader) -> Scan:
+    """Reads what is new in the directory; CorefileError for a directory that cannot be read."""
+    pattern = compiled(config.pattern)
+    found = Scan(*files_by_zone(files.names(config.directory), config, pattern))
+    for name, path in found.chosen.items():
+        known = served_zones.setdefault(name, ServedZone(name))
+        try:
+            version = newer_version(path, known, files)
+        except CorefileError as error:
+            found.mistakes.append(error)
+        else:
+            if version:
+                found.versions[name] = version
+    return found
+
+
+class Needs(Answers, EventLog, Files, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class AutoZones(Authority):
+    """The zones of directories: a new file adds a zone, and a removed file removes its zone.
+
+    Differs: a name in ZONES without a file is REFUSED, also for zone transfers.
+    """
+
+    _setup: Needs
+
+    def __init__(self, configs: tuple[AutoConfig, ...], setup: Needs) -> None:
+        super().__init__(NAME, setup)
+        self._within = ZoneSet(zone for config in configs for zone in config.zones)
+        self._of_config: list[dict[str, ServedZone]] = []
+        self._reported: dict[AutoConfig, tuple[object, ...]] = {}
+        """The errors of the last scan."""
+        for config in configs:
+            placed = replace(config, directory=setup.path(config.directory))
+            served_zones: dict[str, ServedZone] = {}
+            self._of_config.append(served_zones)
+            look = partial(self._refresh, placed, served_zones)
+            setup.prepare(look)
+            if config.reload_s:
+                report = partial(self._report, placed, "directory not usable")
+                setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the zone's answer; REFUSED for a name that none of the files is for."""
+        query = request.query
+        if query.labels in self._within and self.zone_of(query.labels) is None:
+            return Response(REFUSED, plugin=NAME)
+        return super().serve(request, next)
+
+    async def _refresh(self, config: AutoConfig, served_zones: dict[str, ServedZone]) -> None:
+        known = dict(served_zones)
+        try:
+            found = await self._setup.in_thread(partial(scan, config, known))
+        except UnreadableFileError as error:
+            self._report(config, "directory not readable", [error])
+            return
+        for name in served_zones.keys() - found.chosen.keys():
+            del served_zones[name]
+        for name, version in found.versions.items():
+            zone = served_zones.setdefault(name, known[name])
+            self.renew(zone, version.zone, version.differences)
+            self._setup.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
+        duplicates = [{"path": path, "zone": name, "used": found.chosen[name]} for path, name in found.left_out.items()]
+        self._report(config, "zone file not usable", found.mistakes, duplicates)
+        self.serve_zones(zone for each in self._of_config for zone in each.values() if zone.zone)
+
+    def _report(
+        self,
+        config: AutoConfig,
+        event: str,
+        mistakes: Sequence[CorefileError],
+        duplicates: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        """Logs the errors that the last scan did not have."""
+        before = self._reported.get(config, ())
+        self._reported[config] = (*map(str, mistakes), *duplicates)
+        if new := [error for error in mistakes if str(error) not in before]:
+            self._setup.report(event, new)
+        for facts in duplicates:
+            if facts not in before:
+                self._setup.log("warning", "zone has another file", **facts)
+
+
+def build(configs: tuple[AutoConfig, ...], setup: Needs) -> AutoZones:
+    """Returns the zones of all `auto` stanzas of the block."""
+    return AutoZones(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

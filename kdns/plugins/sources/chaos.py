@@ -1,0 +1,81 @@
+"""chaos [VERSION] [AUTHORS…]: what the server is called, for queries of class CH such as version.bind. TXT."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from kdns import __version__
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels
+from kdns.dns.rdata import text_rdata
+from kdns.dns.rrset import RRset
+from kdns.dns.types import CH, TXT
+from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.stanza import configured
+
+DEFAULT_VERSION: Final = f"kdns-{__version__}"
+DEFAULT_AUTHORS: Final = ("The kdns authors",)
+MAX_STRING_BYTES: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosConfig:
+    """The texts of version.bind. and authors.bind."""
+
+    version: str = DEFAULT_VERSION
+    authors: tuple[str, ...] = DEFAULT_AUTHORS
+
+
+class Chaos(Plugin):
+    """Answers TXT queries of class CH for five names; what it says never changes."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: ChaosConfig, hostname: str) -> None:
+        version, host = (text_of_strings(config.version),), (text_of_strings(hostname),)
+        self._texts = {
+            "version.bind.": version,
+            "version.server.": version,
+            "hostname.bind.": host,
+            "id.server.": host,
+            "authors.bind.": tuple(text_of_strings(author) for author in config.authors),
+        }
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the texts of one of the names (RFC 4892 §2); what the next directive says to every other query."""
+        query = request.query
+        texts = self._texts.get(query.name) if query.qclass == CH and query.qtype == TXT else None
+        if texts is None:
+            return next(request)
+        return Response(answer=(RRset(query.name, TXT, 0, texts, CH),), reuse=Reuse(), plugin="chaos")
+
+
+def text_of_strings(text: str) -> bytes:
+    """Returns TXT rdata of a text, in as many strings as it needs.
+
+    Differs: CoreDNS cuts a text off at 255 bytes.
+    """
+    octets = text.encode()
+    starts = range(0, max(len(octets), 1), MAX_STRING_BYTES)
+    return text_rdata(*(octets[start : start + MAX_STRING_BYTES] for start in starts))
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
+    """Returns the configuration of a `chaos` stanza; raises CorefileError."""
+    version, *authors = [token.text for token in stanza.args] or [DEFAULT_VERSION]
+    return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
+
+
+def build(config: ChaosConfig, block: Answers) -> Chaos:
+    """Returns the plugin."""
+    return Chaos(config, block.hostname)
+
+
+DIRECTIVE = Directive("chaos", parse, build)

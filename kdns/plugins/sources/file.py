@@ -1,0 +1,177 @@
+"""file DBFILE [ZONES...] { reload DURATION | reload_by_mtime | fallthrough [ZONES...] | upstream }: a master file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from posixpath import dirname, join
+from typing import Final, Protocol
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import ZoneSet
+from kdns.dns.zone.difference import Difference, is_newer
+from kdns.dns.zone.zone import Zone, ZoneError
+from kdns.errors import CorefileError
+from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
+from kdns.serverblocks.directive import (
+    Answers,
+    Directive,
+    EventLog,
+    FileReader,
+    Files,
+    Repeat,
+    Tasks,
+    UnreadableFileError,
+)
+from kdns.serverblocks.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, path_of, sets
+from kdns.watch import watch
+
+NAME: Final = "file"
+USAGE: Final = "file DBFILE [ZONES...]"
+RELOAD_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileConfig:
+    """One file and its zones; it is read again every `reload_s` seconds, 0: never.
+
+    With `ignores_serial` a changed text is a new version, also if the serial of its SOA is not.
+    """
+
+    path: str
+    zones: tuple[str, ...]
+    reload_s: float = RELOAD_S
+    ignores_serial: bool = False
+    fallthrough: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a zone, and its differences to the previous one."""
+
+    zone: Zone
+    differences: tuple[Difference, ...] = ()
+
+
+OPTIONS: Final = {
+    "reload": Option("reload DURATION", sets("reload_s", duration_s)),
+    "reload_by_mtime": Option("reload_by_mtime", flag("ignores_serial")),
+    "fallthrough": FALLTHROUGH,
+    "upstream": UPSTREAM,
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
+    """Returns the configuration of a `file` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
+    count(stanza, USAGE)
+    config = FileConfig(path_of(stanza.args[0]), all_zones(stanza.args[1:]) or zones)
+    return configured(config, stanza, OPTIONS)
+
+
+def zone_of(text: str, path: str, name: str, read: Callable[[str], str]) -> Zone:
+    """Returns the zone of a file's text, with the files that it includes; CorefileError at the line of a mistake."""
+    from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
+
+    try:
+        return Zone(name, parse_zone(text, name, path, partial(_included, read)))
+    except ZoneFileError as error:
+        raise CorefileError(error.path, error.line, "", error.reason) from error
+    except ZoneError as error:
+        raise CorefileError(path, 0, "", str(error)) from error
+
+
+def _included(read: Callable[[str], str], path: str, name: str) -> tuple[str, str]:
+    """Returns the path and text of a file that another one includes: relative to that one's folder."""
+    included = join(dirname(path), name)
+    try:
+        return included, read(included)
+    except CorefileError as error:
+        raise ValueError(f"$INCLUDE {name}: {error.reason}") from error
+
+
+def newer_version(path: str, served: ServedZone, files: FileReader, *, ignores_serial: bool = False) -> Version | None:
+    """Returns the zone of the file, if its version differs from the current one: in its serial, or in its text.
+
+    The same text is not parsed again, unless it includes files.
+    """
+    digest = sha256()
+
+    def read(name: str) -> str:
+        text = files.text(name)
+        digest.update(text.encode())
+        return text
+
+    text = read(path)
+    if served.zone and digest.digest() == served.digest and "$INCLUDE" not in text.upper():
+        return None
+    zone = zone_of(text, path, served.name, read)
+    is_same_text = digest.digest() == served.digest
+    served.digest = digest.digest()
+    if served.zone and (is_same_text if ignores_serial else zone.serial == served.zone.serial):
+        return None
+    return Version(
+        zone, differences_to(served, zone) if served.zone and is_newer(zone.serial, served.zone.serial) else ()
+    )
+
+
+class Needs(Answers, EventLog, Files, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class ZoneFiles(Authority):
+    """Zones of files, which are read again at intervals. An unusable file does not change the zone.
+
+    Differs: `fallthrough` applies to the zones of its own stanza; in CoreDNS to those of all in the server block.
+    """
+
+    _setup: Needs
+
+    def __init__(self, configs: tuple[FileConfig, ...], setup: Needs) -> None:
+        super().__init__(NAME, setup)
+        report = partial(setup.report, "zone file not usable", answers="as before")
+        by_name: dict[str, ServedZone] = {}
+        for config in configs:
+            fallthrough = ZoneSet(config.fallthrough)
+            zones = [ServedZone(zone, fallthrough) for zone in config.zones]
+            by_name |= {served.name: served for served in zones}
+            placed = replace(config, path=setup.path(config.path))
+            setup.prepare(partial(self._load, placed, zones))
+            for served in zones if config.reload_s else ():
+                look = partial(self._refresh, placed, served)
+                setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
+        self.serve_zones(by_name.values())
+
+    async def _load(self, config: FileConfig, zones: list[ServedZone]) -> None:
+        """Loads the first version. A missing file does not prevent the start if it is read again later."""
+        for served in zones:
+            try:
+                await self._refresh(config, served)
+            except UnreadableFileError as error:
+                if not config.reload_s:
+                    raise
+                self._setup.report("zone file not readable", [error], zone=served.name, again_in_s=config.reload_s)
+
+    async def _refresh(self, config: FileConfig, served: ServedZone) -> None:
+        path = config.path
+        look = partial(newer_version, path, served, ignores_serial=config.ignores_serial)
+        version = await self._setup.in_thread(look)
+        if version:
+            self.renew(served, version.zone, version.differences)
+            ignored = len(version.zone.ignored)
+            self._setup.log("info", "zone loaded", zone=served.name, path=path, serial=version.zone.serial)
+            if ignored:
+                self._setup.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
+
+
+def build(configs: tuple[FileConfig, ...], setup: Needs) -> ZoneFiles:
+    """Returns the zones of all `file` stanzas of the block."""
+    return ZoneFiles(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -1,0 +1,221 @@
+"""The upstreams of one stanza: their order and their health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from kdns.dns.names import labels_of
+from kdns.dns.query import RD, query_for
+from kdns.dns.types import NS, rcode_name
+from kdns.errors import CorefileError, InputError
+from kdns.plugins.sources.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
+from kdns.plugins.sources.forward.names import Name
+from kdns.plugins.sources.forward.targets import File, Target, resolv_conf
+from kdns.serverblocks.directive import EventLog, Files, Histogram, Histograms, Metrics, Peers, RandomNumbers, Tasks
+from kdns.tally import Tally
+from kdns.upstream.upstream import Transport, Upstream, UpstreamError
+
+PROXY_NAME: Final = "forward"
+BOUNDS_S: Final = tuple(0.00025 * 2**power for power in range(16))
+CHECK_TIMEOUT_S: Final = 1.0
+SHORTEST_INTERVAL_S: Final = 0.01
+FILE_EVERY_S: Final = 30.0
+"""The interval at which a file of upstreams is checked, in seconds."""
+CLOSE_AFTER_S: Final = 6.0
+"""A removed upstream is closed after this time in seconds, in which its pending queries end."""
+
+
+class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
+    """The capabilities that a group of upstreams uses."""
+
+
+class Durations(dict[int, Histogram]):
+    """How long the responses of one upstream took, by rcode; rcodes without a name are "other"."""
+
+    def __init__(self, address: str, histograms: Histograms) -> None:
+        super().__init__()
+        self._address = address
+        self._histograms = histograms
+
+    def __missing__(self, rcode: int) -> Histogram:
+        name = rcode_name(rcode)
+        label = "other" if name.startswith("RCODE") else name
+        histogram = self[rcode] = self._histograms.histogram(PROXY_NAME, self._address, label)
+        return histogram
+
+
+class Member:
+    """One upstream of a stanza, and what is known of its health; `name` is how it may be written in a Corefile.
+
+    Others are asked in its place while it `is_down`: after more than max_fails health checks failed in a row. They
+    begin when a question got no response, and end with the first response, whatever it says.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        upstream: Upstream,
+        config: ForwardConfig,
+        tasks: Tasks,
+        failures: Tally,
+        durations: Histograms,
+    ) -> None:
+        self.name = name
+        self.upstream = upstream
+        self.is_down = False
+        self._fails = 0
+        self.durations = Durations(str(upstream.spec.address), durations)
+        self._check = config.health_check
+        self._max_fails = config.max_fails
+        self._tasks = tasks
+        self._failures = failures
+        self._is_checking = False
+
+    def failed(self, transport: Transport) -> None:
+        """Starts health checks, over the protocol that got no response, unless they are under way."""
+        if self._max_fails and not self._is_checking:
+            self._is_checking = True
+            self._tasks.spawn(lambda: self._check_health(transport))
+
+    async def _check_health(self, transport: Transport) -> None:
+        check = self._check
+        query = query_for(labels_of(check.domain), NS, flags=RD if check.recursion_desired else 0)
+        try:
+            while True:
+                try:
+                    await self.upstream.exchange(query, transport, CHECK_TIMEOUT_S)
+                except UpstreamError:
+                    self._fails += 1
+                    self.is_down = self._fails > self._max_fails
+                    self._failures.count += 1
+                    await self._tasks.sleep(max(check.interval_s, SHORTEST_INTERVAL_S))
+                else:
+                    break
+        finally:
+            self._is_checking = False
+        self._fails = 0
+        self.is_down = False
+
+
+Members: TypeAlias = tuple[Member, ...]
+Order: TypeAlias = Callable[[Members], Iterable[Member]]
+
+
+def order(policy: Policy, random: RandomNumbers) -> Order:
+    """Returns the function that orders the upstreams for each question."""
+    policies: dict[Policy, Order] = {
+        "random": partial(_random, random),
+        "round_robin": _RoundRobin(),
+        "sequential": _sequential,
+    }
+    return policies[policy]
+
+
+def _random(random: RandomNumbers, members: Members) -> Iterator[Member]:
+    """Yields members in a random order, all equally likely; computed lazily."""
+    rest = list(members)
+    while len(rest) > 1:
+        yield rest.pop(random.randrange(len(rest)))
+    yield from rest
+
+
+class _RoundRobin:
+    """Puts each member first in turn; the others follow in the order of the Corefile."""
+
+    def __init__(self) -> None:
+        self._turn = -1
+
+    def __call__(self, members: Members) -> Members:
+        self._turn = (self._turn + 1) % max(len(members), 1)
+        return members[self._turn :] + members[: self._turn]
+
+
+def _sequential(members: Members) -> Members:
+    return members
+
+
+class Group:
+    """The upstreams of a stanza, in the order in which its words are written; `members` changes with files and names.
+
+    `usable` are those of them that are asked. An upstream that stays keeps its connections and what is known of its
+    health.
+    """
+
+    def __init__(self, config: ForwardConfig, setup: Needs) -> None:
+        self.members: Members = ()
+        self.usable: Members = ()
+        self._config = config
+        self._setup = setup
+        self._failures = setup.counters(
+            "coredns_proxy_healthcheck_failures", "Health checks of upstreams that failed.", ("proxy_name", "to")
+        )
+        self._durations = setup.histograms(
+            "coredns_proxy_request_duration_seconds",
+            "Time that upstreams took to answer.",
+            ("proxy_name", "to", "rcode"),
+            BOUNDS_S,
+        )
+        self._parts: list[tuple[Target, ...]] = [()] * len(config.targets)
+        self._by_target: dict[Target, Member] = {}
+        self._disabled: AbstractSet[Member] = frozenset()
+        names: list[Name] = []
+        for part, target in enumerate(config.targets):
+            update = partial(self._update, part)
+            if isinstance(target, File) or (target.may_be_file and setup.has_file(target.host)):
+                path = target.path if isinstance(target, File) else target.host
+                setup.watch_file("file of upstreams", path, FILE_EVERY_S, partial(self._read, path, update))
+            elif target.is_name:
+                names.append(Name(target, config, setup, update))
+            else:
+                update((target,))
+        if not self.members and not names:
+            raise self._error("no upstream; expected a line `nameserver ADDRESS` in one of the files")
+
+    def disable(self, members: AbstractSet[Member]) -> None:
+        """Sets the upstreams that are not queried."""
+        self._disabled = members
+        self.usable = tuple(member for member in self.members if member not in members)
+
+    def _read(self, path: str, update: Callable[[tuple[Target, ...]], None], text: str) -> None:
+        """Uses the addresses of a file. An empty file changes nothing if it would leave no upstream."""
+        found = resolv_conf(text)
+        for line, word in found.wrong:
+            self._setup.log(
+                "warning", "nameserver line ignored", file=path, line=line, got=word, expected="nameserver ADDRESS"
+            )
+        if not found.targets and self.members:
+            raise CorefileError(path, 0, "", "expected a line `nameserver ADDRESS`")
+        update(found.targets)
+
+    def _update(self, part: int, targets: tuple[Target, ...]) -> None:
+        """Sets the upstreams of one word of the stanza; CorefileError for too many, and for an unusable one."""
+        if targets == self._parts[part]:
+            return
+        parts = [*self._parts[:part], targets, *self._parts[part + 1 :]]
+        everyone = [target for each in parts for target in each]
+        if len(everyone) > MAX_UPSTREAMS:
+            raise self._error(f"expected at most {MAX_UPSTREAMS} upstreams, got {len(everyone)}")
+        members = {target: self._by_target.get(target) or self._member(target) for target in everyone}
+        gone = [member for target, member in self._by_target.items() if target not in members]
+        self._parts, self._by_target = parts, members
+        self.members = tuple(members[target] for target in everyone)
+        self.disable(self._disabled & set(self.members))
+        for member in gone:
+            self._setup.call_later(CLOSE_AFTER_S, member.upstream.close)
+
+    def _member(self, target: Target) -> Member:
+        try:
+            upstream = self._setup.upstream(self._config.spec(target))
+        except CorefileError:
+            raise
+        except InputError as error:
+            raise self._error(f"{target}: {error}") from error
+        failures = self._failures.tally(PROXY_NAME, str(upstream.spec.address))
+        return Member(str(target), upstream, self._config, self._setup, failures, self._durations)
+
+    def _error(self, reason: str) -> CorefileError:
+        token = self._config.targets[0].token
+        return token.error(reason) if token else CorefileError("", 0, "", reason)

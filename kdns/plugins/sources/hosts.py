@@ -1,0 +1,348 @@
+"""hosts [FILE [ZONES…]] { entries and options }: names and addresses of a file such as /etc/hosts, and of the block.
+
+Differs: without `fallthrough`, a name that is the zone's own, or has names below it, is NODATA (RFC 8020); CoreDNS says
+SERVFAIL, as to any name that is not there.
+Differs: a wildcard does not answer for a name that has an entry of its own, whatever its family (RFC 4592 §2.2.1).
+Differs: ANY gives the addresses (RFC 8482 §4.1); CoreDNS says NODATA.
+Differs: a directory as FILE is an error; CoreDNS ignores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Protocol
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, reversed_address, text_of
+from kdns.dns.query import AA
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
+from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
+from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, Sees, Serve
+from kdns.errors import DoubtfulError
+from kdns.plugins.directives import FOLDERS
+from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, Metrics, Sample
+from kdns.serverblocks.stanza import (
+    FALLTHROUGH,
+    Option,
+    UnknownOptionError,
+    configured,
+    duration_s,
+    flag,
+    integer,
+    path_of,
+    sets,
+)
+from kdns.spelling import closest
+from kdns.values import evolve
+
+NAME: Final = "hosts"
+USAGE: Final = "hosts [FILE [ZONES...]]"
+"""The name of the file in messages."""
+DEFAULT_PATH: Final = "/etc/hosts"
+MAX_TTL_S: Final = 65535
+EXACT: Final = Reuse()
+"""An answer is valid until the file changes, which drops all of them."""
+WILDCARD: Final = b"*"
+MAX_RECORDS: Final = 1000
+"""The most addresses of one name and type, and names of one address; an answer has no room for more."""
+
+_SERVED: Final = frozenset((A, AAAA, PTR, ANY))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: a packed address and the names that it has, as they are written and with a dot at the end."""
+
+    address: bytes
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostsConfig:
+    """The file and its zones, the entries of the block, and the options.
+
+    The file is checked every `reload_s` seconds, 0 means never. Names without an entry in the zones of `fallthrough`
+    are passed to the next directive; with `fallthrough_unsupported` so are types other than A, AAAA and PTR of existing
+    names.
+    """
+
+    zones: tuple[str, ...]
+    path: str = DEFAULT_PATH
+    inline: tuple[Entry, ...] = ()
+    ttl_s: int = 3600
+    has_reverse: bool = True
+    reload_s: float = 5.0
+    fallthrough: tuple[str, ...] = ()
+    fallthrough_unsupported: bool = False
+    mistakes: tuple[DoubtfulError, ...] = ()
+    """Mistakes in lines of the block, which are ignored."""
+
+
+OPTIONS: Final = {
+    "ttl": Option("ttl SECONDS", sets("ttl_s", integer, 1, MAX_TTL_S)),
+    "no_reverse": Option("no_reverse", flag("has_reverse", to=False)),
+    "reload": Option("reload DURATION", sets("reload_s", duration_s)),
+    "fallthrough": FALLTHROUGH,
+    "fallthrough_unsupported": Option("fallthrough_unsupported", flag("fallthrough_unsupported")),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
+    """Returns the configuration of a `hosts` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
+    config = HostsConfig(all_zones(stanza.args[1:]) or zones)
+    if stanza.args:
+        config = replace(config, path=path_of(stanza.args[0]))
+    for line in stanza.block:
+        if line.name in OPTIONS:
+            config = configured(config, replace(stanza, block=(line,)), OPTIONS)
+            continue
+        text = " ".join(word.text for word in line.words)
+        if config.fallthrough:
+            if _address_in(text.split()):
+                raise line.error("expected entries before `fallthrough`")
+            raise UnknownOptionError(line, OPTIONS)
+        inline, mistakes = (*config.inline, *read_entries(text)), (*config.mistakes, *_ignored(line, text))
+        config = replace(config, inline=inline, mistakes=mistakes)
+    if config.fallthrough_unsupported and not config.fallthrough:
+        wrong = next(line for line in stanza.block if line.name == "fallthrough_unsupported")
+        raise wrong.error("`fallthrough_unsupported` has no effect without `fallthrough`")
+    return config
+
+
+def _address(text: str) -> bytes | None:
+    """Returns the packed address, without the zone of an IPv6 address; a mapped IPv4 address becomes IPv4."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).packed
+
+
+def _name(text: str) -> str | None:
+    try:
+        encode_name(labels_of(text))
+    except ValueError:
+        return None
+    return text if text.endswith(".") else f"{text}."
+
+
+def read_entries(text: str) -> Iterator[Entry]:
+    """Yields the entries of a hosts file; comments, and invalid lines and names are left out (hosts(5))."""
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        address = _address(words[0]) if len(words) > 1 else None
+        if address is not None:
+            yield Entry(address, tuple(name for name in map(_name, words[1:]) if name))
+
+
+def left_out(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields the lines (from 1) of a hosts file with invalid entries or names: the wrong word, and the reason."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words and (reason := _no_entry(words)):
+            yield number, words[0], f"{reason}; the line is ignored"
+        elif words:
+            yield from (
+                (number, word, f"expected a host name, got {word!r}; this word is ignored")
+                for word in words[1:]
+                if not _name(word)
+            )
+
+
+def _no_entry(words: Sequence[str]) -> str:
+    """Returns why the words of a line are no entry and what was probably meant, "" for an entry."""
+    first = words[0]
+    if _address(first) is not None:
+        return "" if len(words) > 1 else f"expected a name after {first}"
+    if address := _address_in(words[1:]):
+        names = [word for word in words if word != address]
+        return f"the address comes first: `{' '.join((address, *names))}`"
+    bare = first.partition("/")[0].rstrip(",;")
+    if bare != first and _address(bare) is not None:
+        return f"expected ADDRESS NAME..., got {first!r}; write the address as {bare}"
+    return f"expected ADDRESS NAME..., got {first!r}"
+
+
+def _address_in(words: Iterable[str]) -> str:
+    return next((word for word in words if _address(word) is not None), "")
+
+
+def _ignored(line: Line, text: str) -> Iterator[DoubtfulError]:
+    """Yields the mistakes of a line of the block that is no option."""
+    empty = next((word for word in line.words if not word.text), None)
+    meant = "" if _address_in(text.split()) else closest(line.name, OPTIONS)
+    hint = f"; did you mean the option `{meant}`?" if meant else ""
+    if line.name in FOLDERS:
+        hint = f"; is a `}}` missing before the directive `{line.name}`?"
+    found = left_out(text) if text.strip() else [(1, "", "expected ADDRESS NAME..., got ''; the line is ignored")]
+    for _, word, reason in found:
+        shown = reason + (hint if word == line.name else "")
+        yield DoubtfulError(line.path, line.line, word, empty.error(shown).reason if empty else shown)
+
+
+class HostTable:
+    """Entries in the two ways that they are looked up: addresses by name and type, and names by address.
+
+    `parents` are the names above them, in the zones. Each name and address has MAX_RECORDS at most.
+    """
+
+    __slots__ = ("addresses", "names", "parents")
+
+    def __init__(self, entries: Iterable[Entry], zones: Iterable[str], *, has_reverse: bool = True) -> None:
+        self.addresses: dict[Labels, dict[int, dict[bytes, None]]] = {}
+        self.names: dict[bytes, dict[Labels, str]] = {}
+        apexes = ZoneSet(zones)
+        self.parents = set(apexes)
+        for address, name, labels in _in_order(entries):
+            zone = apexes.closest(labels)
+            if zone is None:
+                continue
+            of_type = self.addresses.setdefault(labels, {}).setdefault(address_type(address), {})
+            if len(of_type) < MAX_RECORDS:
+                of_type[address] = None
+            self.parents.update(labels[above:] for above in range(1, len(labels) - len(zone)))
+            names = self.names.setdefault(address, {}) if has_reverse else {}
+            if len(names) < MAX_RECORDS:
+                names.setdefault(labels, name)
+
+    @property
+    def size(self) -> int:
+        """The number of entries: addresses of names and names of addresses."""
+        by_name = sum(len(of_type) for by_type in self.addresses.values() for of_type in by_type.values())
+        return by_name + sum(map(len, self.names.values()))
+
+    def by_type(self, labels: Labels) -> dict[int, dict[bytes, None]] | None:
+        """Returns the addresses of a name, or of its wildcard; None if it does not exist.
+
+        A wildcard matches one label, and no name that has entries or names below it.
+        """
+        found = self.addresses.get(labels)
+        if found is None and labels not in self.parents:
+            found = self.addresses.get((WILDCARD, *labels[1:]))
+        return found
+
+    def has(self, labels: Labels) -> bool:
+        """Returns whether the name exists, possibly without records."""
+        return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
+
+    def names_of(self, labels: Labels) -> tuple[str, ...]:
+        """Returns the names of the address that a reverse name represents."""
+        address = reversed_address(labels)
+        return tuple(self.names[address].values()) if address in self.names else ()
+
+
+def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
+    """Yields each address with each of its names, and its labels in lower case."""
+    for entry in entries:
+        for name in entry.names:
+            yield entry.address, name, tuple(map(bytes.lower, labels_of(name)))
+
+
+class Needs(Answers, Clock, EventLog, Files, Metrics, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Hosts(Plugin):
+    """Answers from the table; a changed file drops all kept answers."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: HostsConfig, setup: Needs) -> None:
+        self._config = config
+        self._setup = setup
+        self._zones = ZoneSet(config.zones)
+        self._fallthrough = ZoneSet(config.fallthrough)
+        self._read_s = 0.0
+        self.table = HostTable((), config.zones)
+        self._path = setup.path(config.path)
+        setup.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._read, is_optional=True)
+        setup.expose(
+            "coredns_hosts_entries",
+            "Addresses of names, and names of addresses.",
+            ("hostsfile",),
+            self._entries,
+            counter=False,
+        )
+        setup.expose(
+            "coredns_hosts_reload_timestamp_seconds",
+            "Time at which the hosts file was read.",
+            (),
+            self._timestamp,
+            counter=False,
+        )
+
+    def _read(self, text: str) -> tuple[HostTable, list[DoubtfulError]]:
+        """Returns the table of the file's entries and then the block's, and the mistakes in ignored lines.
+
+        It takes a second for 100,000 lines. Mistakes in DEFAULT_PATH are not reported: it belongs to the machine.
+        """
+        config = self._config
+        table = HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
+        lines = () if config.path == DEFAULT_PATH else left_out(text)
+        return table, [DoubtfulError(self._path, line, "", reason) for line, _, reason in lines]
+
+    def _use(self, read: tuple[HostTable, list[DoubtfulError]]) -> None:
+        self.table, mistakes = read
+        if mistakes:
+            self._setup.report("hosts line ignored", mistakes)
+        self._read_s = self._setup.unix_s()
+        self._setup.forget((EVERYTHING,))
+
+    def _entries(self) -> Iterable[Sample]:
+        return [((self._config.path,), self.table.size)]
+
+    def _timestamp(self) -> Iterable[Sample]:
+        return [((), self._read_s)]
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the records of a name in the zones, and the names of an address in any zone.
+
+        `next` for a missing name. A missing PTR always falls through: the reverse zones need not be listed.
+        Other classes are REFUSED for names of the table: these names are not for upstreams.
+        """
+        query = request.query
+        qtype, labels = query.qtype, query.labels
+        if qtype in TRANSFERS:
+            return next(request)
+        if query.qclass != IN:
+            return NOT_SERVED if labels in self._zones and self.table.has(labels) else next(request)
+        names = self.table.names_of(labels) if qtype in {PTR, ANY} else ()
+        if names:
+            return self._response((RRset(query.name, PTR, self._config.ttl_s, names),))
+        if labels not in self._zones or (qtype == PTR and reversed_address(labels)):
+            return next(request)
+        falls_through = labels in self._fallthrough
+        by_type = self.table.by_type(labels)
+        if by_type is None:
+            if falls_through and not self.table.names_of(labels):
+                return next(request)
+            return self._response(()) if self.table.has(labels) else UNANSWERED
+        if falls_through and self._config.fallthrough_unsupported and qtype not in _SERVED:
+            return next(request)
+        selected = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
+        ttl_s = self._config.ttl_s
+        response = self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in selected.items()))
+        return (
+            response if labels in self.table.addresses else evolve(response, wildcard=text_of((WILDCARD, *labels[1:])))
+        )
+
+    def _response(self, answer: tuple[RRset, ...]) -> Response:
+        return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
+
+
+def build(config: HostsConfig, setup: Needs) -> Hosts:
+    """Raises CorefileError for an existing file that cannot be read."""
+    for mistake in config.mistakes:
+        setup.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
+    return Hosts(config, setup)
+
+
+DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS, warnings=lambda config: config.mistakes)

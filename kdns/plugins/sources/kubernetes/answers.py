@@ -1,0 +1,125 @@
+"""A plugin that answers for the zones of a watched cluster: the common part of `kubernetes` and `k8s_external`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from kdns.dns.names import Labels, ZoneSet, labels_of
+from kdns.dns.query import AA, stale_mark
+from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
+from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
+from kdns.dnsserver.chain import (
+    NOT_SERVED,
+    Plugin,
+    Reply,
+    Request,
+    Sees,
+    Serve,
+    follow,
+    has_parent_behind,
+    then,
+)
+from kdns.plugins.sources.kubernetes.subjects import APEX, REVERSE, STALE
+from kdns.plugins.sources.kubernetes.zone import Result, Status, Zones
+from kdns.values import evolve
+
+RCODES: Final = {
+    Status.SUCCESS: NOERROR,
+    Status.NODATA: NOERROR,
+    Status.NXDOMAIN: NXDOMAIN,
+    Status.SERVFAIL: SERVFAIL,
+}
+OF_SNAPSHOT: Final = Reuse((STALE,))
+UNLISTED: Final = "the cluster is not listed yet"
+_UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
+
+
+class ZoneAnswers(Plugin):
+    """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
+
+    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive, and so do
+    names of reverse zones that only stand above addresses: other servers may have zones there.
+    DS of a zone goes to the directive behind this one that has the zone above, if there is one among `plugins`.
+    `resolve` has the records of names outside of the zones that a CNAME leads to; None for the next directive.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, name: str, zones: Zones, fallthrough: Iterable[str] = ()) -> None:
+        self.zones = zones
+        self.resolve: Serve | None = None
+        self.plugins: Callable[[], tuple[Plugin, ...]] = tuple
+        self._name = name
+        self._fallthrough = ZoneSet(fallthrough)
+        self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
+
+    def touch(self, subjects: Collection[Subject], serial: int) -> None:
+        """Drops what is remembered of these subjects, after a change that gives the zones this serial."""
+        self.zones.forget(subjects)
+        self.renew(serial)
+
+    def renew(self, serial: int) -> None:
+        """Gives all zones this serial, also in the answers that have been compiled."""
+        if serial != self.zones.serial:
+            self.zones.serial = serial
+            for zone, soa in self._soas.items():
+                soa.renew(self.zones.soa(zone))
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the records of a name of these zones; `next` for other names and zone transfers.
+
+        Other classes are REFUSED for names of the zones: these names are not for upstreams.
+        """
+        query = request.query
+        if query.qclass != IN:
+            return next(request) if self.zones.zone_of(query.labels) is None else NOT_SERVED
+        if query.qtype in TRANSFERS:
+            return next(request)
+        if query.qtype == DS and self._is_of_parent(query.labels):
+            return next(request)
+        result = self.zones.lookup(query.labels, query.qtype)
+        if result is None:
+            return next(request)
+        if (result.status in _UNKNOWN or REVERSE in result.subjects) and self._falls_through(request, result):
+            reuse = _reuse(result)
+            return then(next(request), lambda reply: reply and evolve(reply, reuse=reuse.and_then(reply.reuse)))
+        response = self._response(result, request)
+        return follow(request, response, self.resolve or next) if result.leaves_zones else response
+
+    def plain_zones(self) -> Iterable[Labels]:
+        return map(labels_of, self.zones.options.zones)
+
+    def _is_of_parent(self, labels: Labels) -> bool:
+        zone = self.zones.zone_of(labels)
+        return zone is not None and zone.labels == labels and has_parent_behind(self, self.plugins(), labels)
+
+    def _falls_through(self, request: Request, result: Result) -> bool:
+        return not result.answer and request.query.labels in self._fallthrough
+
+    def _response(self, result: Result, request: Request) -> Response:
+        """Returns the response of a result; a directive may say more of it to the client of the request."""
+        del request
+        status, zone, answer, additional, _, _ = result
+        reuse, state = _reuse(result), self.zones.state
+        options: tuple[tuple[int, bytes], ...] = ()
+        if state.stale:
+            reuse = reuse.and_then(OF_SNAPSHOT)
+            saved = datetime.fromtimestamp(state.as_of_s, UTC).isoformat(timespec="seconds")
+            options = (stale_mark(RCODES[status], f"no API answers; as of {saved}"),)
+        if status is Status.SUCCESS:
+            return Response(NOERROR, AA, answer, (), additional, None, reuse, self._name, zone, options=options)
+        response = Response(
+            RCODES[status], AA, answer, (), (), self._soas[zone], reuse, self._name, zone, options=options
+        )
+        return evolve(response, error=UNLISTED) if status is Status.SERVFAIL else response
+
+
+def _reuse(result: Result) -> Reuse:
+    """Returns the reuse of a result. A dangling CNAME has an SOA of its own, which each change makes stale."""
+    if result.status is Status.SERVFAIL:
+        return PRIVATE
+    if result.answer and result.status is not Status.SUCCESS:
+        return Reuse((*result.subjects, APEX))
+    return Reuse(result.subjects)

@@ -1,0 +1,402 @@
+"""Look-ups in a zone: (name, type) to RRsets, or the reason for an empty answer.
+
+A name that exists without the type is NODATA, also if only names below it have records (RFC 8020, RFC 4592 §2.2.2); any
+other name is NXDOMAIN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service, ServiceImport
+from kdns.cluster.state import State
+from kdns.corefile.address import is_reverse
+from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
+from kdns.dns.query import MAX_MESSAGE_BYTES
+from kdns.dns.rdata import text_rdata
+from kdns.dns.rrset import RRset, Soa, Srv
+from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
+from kdns.dnsserver.answers.response import Subject
+from kdns.dnsserver.chain import MAX_CNAMES
+from kdns.plugins.sources.kubernetes import subjects
+from kdns.plugins.sources.kubernetes.dashed import undashed
+from kdns.plugins.sources.kubernetes.options import Options, PodMode
+from kdns.plugins.sources.kubernetes.reverse import is_above_an_address, is_shown, ptr_targets
+from kdns.plugins.sources.kubernetes.service import Node, ServiceTree, own_addresses, ready_targets, service_tree
+
+SCHEMA_VERSION: Final = text_rdata(b"1.1.0")
+SCHEMA_TTL_S: Final = 28800
+DNS_PORT: Final = 53
+MAX_TREES: Final = 256
+MAX_READ_SLICES: Final = 3
+"""The most EndpointSlices that are read for each query for a Service's addresses; with more, the tree is used."""
+MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
+"""The size of the shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
+MAX_FIXED_LABELS: Final = 2
+"""A name with more labels below its zone exists only if the cluster makes it so; `svc` or `pod` and a namespace."""
+FIXED: Final = frozenset((b"dns", b"dns-version", b"svc", b"pod"))
+"""The last labels in front of a zone below which names of so few labels may exist."""
+_ADDRESSES: Final = frozenset((A, AAAA))
+
+
+class Status(Enum):
+    """The result of a lookup."""
+
+    SUCCESS = "success"
+    NODATA = "nodata"
+    NXDOMAIN = "nxdomain"
+    SERVFAIL = "servfail"
+    """Unknown: the cluster has not been listed in full."""
+
+
+class Result(NamedTuple):
+    """A lookup's outcome.
+
+    `zone` is the zone whose SOA belongs into a negative answer. `subjects` say which changes make it stale.
+    `leaves_zones` says that the answer ends in a CNAME to a name outside of these zones.
+    """
+
+    status: Status
+    zone: str
+    answer: tuple[RRset, ...] = ()
+    additional: tuple[RRset, ...] = ()
+    subjects: tuple[Subject, ...] = ()
+    leaves_zones: bool = False
+
+
+class NameRecords(NamedTuple):
+    """A name's own records and the tree they came from; `node` is None for a name that does not exist.
+
+    `subject` is what the name depends on beside the namespaces, None for nothing.
+    """
+
+    node: Node | None
+    subject: Subject | None
+    tree: ServiceTree | None = None
+    ttl_s: int | None = None
+
+
+class KubernetesZone(NamedTuple):
+    """One zone: its labels, how many they are, its name, and whether it maps addresses to names."""
+
+    labels: Labels
+    depth: int
+    name: str
+    is_reverse: bool
+
+
+NO_SUCH_NAME: Final = NameRecords(None, None)
+
+
+class Zones:
+    """The zones of one `kubernetes` directive over one cluster state.
+
+    Trees of recently asked Services are kept until they change, see `forget`; at most MAX_TREES. Of those that changed
+    as many are kept, for the parts that did not.
+    """
+
+    def __init__(self, state: State, options: Options) -> None:
+        self.state = state
+        self.options = options
+        self.serial = 0
+        zones = ((labels_of(zone), zone) for zone in options.zones)
+        self._zones = sorted(
+            (KubernetesZone(labels, len(labels), zone, is_reverse(zone)) for labels, zone in zones),
+            key=lambda zone: -zone.depth,
+        )
+        self._trees: dict[tuple[Subject, str], ServiceTree | None] = {}
+        self._old_trees: dict[tuple[Subject, str], ServiceTree | None] = {}
+        self._above: dict[tuple[bytes, bytes], bool] = {}
+        self._needs: set[type[Object]] = {Service, Namespace}
+        if options.endpoints:
+            self._needs.add(EndpointSlice)
+        if options.pods is PodMode.VERIFIED:
+            self._needs.add(Pod)
+        if options.multicluster:
+            self._needs.add(ServiceImport)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all objects for these zones have been listed once."""
+        return self._needs <= self.state.synced
+
+    def zone_of(self, labels: Labels) -> KubernetesZone | None:
+        """Returns the closest enclosing zone of a name given by its folded labels."""
+        for zone in self._zones:
+            if not zone.depth or labels[-zone.depth :] == zone.labels:
+                return zone
+        return None
+
+    def soa(self, zone: str) -> RRset:
+        """Returns the zone's SOA; TTL min(ttl, 300), negative TTL the directive's ttl (RFC 2308 §4)."""
+        soa = Soa(
+            _below("ns.dns", zone), _below("hostmaster", zone), self.serial, 7200, 1800, 86400, self.options.ttl_s
+        )
+        return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
+
+    def forget(self, touched: Collection[Subject]) -> None:
+        """Drops the trees of these subjects; called with every change."""
+        if subjects.NAMESPACES in touched:
+            self._trees.clear()
+        if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
+            self._above.clear()
+        if len(self._old_trees) >= MAX_TREES:
+            self._old_trees.clear()
+        for zone in self._zones:
+            for subject in touched:
+                key = (subject, zone.name)
+                if key in self._trees:
+                    self._old_trees[key] = self._trees.pop(key)
+
+    def lookup(self, labels: Labels, qtype: int) -> Result | None:
+        """Returns the answer for a folded name and a type, with CNAMEs followed in these zones.
+
+        None outside of them.
+        """
+        zone = self.zone_of(labels)
+        if zone is None:
+            return None
+        records = self._find(labels, zone, qtype)
+        if records is None:
+            return Result(Status.SERVFAIL, zone.name)
+        node, subject, _, _ = records
+        touched = () if subject is None else (subject,)
+        if node is None:
+            return Result(Status.NXDOMAIN, zone.name, (), (), touched)
+        if CNAME in node and qtype not in {CNAME, ANY}:
+            return self._chased(labels, qtype, records, zone)
+        rrset = self._rrset(labels, qtype, records)
+        if rrset is None:
+            return Result(Status.NODATA, zone.name, (), (), touched)
+        return Result(Status.SUCCESS, zone.name, (rrset,), self._additional(rrset, records, zone), touched)
+
+    def _chased(self, labels: Labels, qtype: int, records: NameRecords, zone: KubernetesZone) -> Result:
+        """Returns the answer for a name that is a CNAME, and for what it leads to, over at most MAX_CNAMES.
+
+        Differs: behind more of them CoreDNS answers NODATA, which denies a name that exists. Here the CNAMEs are the
+        answer, and a resolver may go on from the last one.
+        """
+        answer: list[RRset] = []
+        touched: list[Subject] = []
+        seen = {labels}
+        owner = text_of(labels)
+        while True:
+            if records.subject is not None:
+                touched.append(records.subject)
+            node = records.node or {}
+            if CNAME not in node:
+                status = Status.NODATA if records.node is not None else Status.NXDOMAIN
+                rrset = self._rrset(labels, qtype, records, owner)
+                if rrset is None:
+                    return Result(status, zone.name, tuple(answer), (), tuple(touched))
+                additional = self._additional(rrset, records, zone)
+                return Result(Status.SUCCESS, zone.name, (*answer, rrset), additional, tuple(touched))
+            if len(answer) == MAX_CNAMES:
+                return Result(Status.SUCCESS, zone.name, tuple(answer), (), tuple(touched))
+            target = str(node[CNAME][0])
+            answer.append(RRset(owner, CNAME, self.options.ttl_s, (target,)))
+            owner = target
+            labels = tuple(label.lower() for label in labels_of(target))
+            if labels in seen:
+                return Result(Status.SUCCESS, zone.name, tuple(answer), (), tuple(touched))
+            seen.add(labels)
+            inside = self.zone_of(labels)
+            if inside is None:
+                return Result(Status.SUCCESS, zone.name, tuple(answer), (), tuple(touched), leaves_zones=True)
+            zone = inside
+            following = self._find(labels, zone, qtype)
+            if following is None:
+                return Result(Status.SERVFAIL, zone.name)
+            records = following
+
+    def _rrset(self, labels: Labels, qtype: int, records: NameRecords, owner: str = "") -> RRset | None:
+        """Returns the node's records of this type; for ANY those of one type, any (RFC 8482 §4.1)."""
+        node = records.node or {}
+        rtype = next((held for held, rdata in node.items() if rdata), qtype) if qtype == ANY else qtype
+        rdata = node.get(rtype)
+        if not rdata:
+            return None
+        ttl_s = self.options.ttl_s if records.ttl_s is None else records.ttl_s
+        return RRset(owner or text_of(labels), rtype, ttl_s, rdata)
+
+    def _find(self, labels: Labels, zone: KubernetesZone, qtype: int) -> NameRecords | None:
+        """Returns the records of one name in its zone, None while they cannot be known yet.
+
+        For A and AAAA the node need not hold more than addresses.
+        """
+        relative = labels[: len(labels) - zone.depth][::-1]
+        if len(relative) <= MAX_FIXED_LABELS and (fixed := self._fixed(relative, zone)):
+            return fixed
+        if not self.is_synced:
+            return None
+        return self._reverse(labels) if zone.is_reverse else self._of_cluster(relative, zone, qtype)
+
+    def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
+        """Returns the names that exist independently of the cluster's objects."""
+        node: Node | None = None
+        ttl_s = None
+        match relative:
+            case ():
+                node = {SOA: self.soa(zone.name).rdata, NS: tuple(self.name_servers(zone.name))}
+            case (b"dns",):
+                node = {}
+            case (b"dns", b"ns"):
+                node = self._name_server_node(zone.name)
+            case (b"dns-version",) if not zone.is_reverse:
+                node, ttl_s = {TXT: (SCHEMA_VERSION,)}, SCHEMA_TTL_S
+            case (b"svc" | b"pod",) if not zone.is_reverse:
+                node = {}
+        return NameRecords(node, subjects.APEX, ttl_s=ttl_s) if node is not None else None
+
+    def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
+        """Returns the names of the cluster's objects, in a forward zone."""
+        if len(relative) > 1:
+            branch, namespace = relative[0], relative[1].decode("latin-1")
+            if branch == b"svc":
+                if len(relative) == MAX_FIXED_LABELS:
+                    return NameRecords(self._namespace(namespace), None)
+                return self._service(namespace, relative[2].decode("latin-1"), relative[3:], zone.name, qtype)
+            if branch == b"pod":
+                if len(relative) == MAX_FIXED_LABELS and self.options.pods is not PodMode.DISABLED:
+                    return NameRecords(self._namespace(namespace), None)
+                if len(relative) == MAX_FIXED_LABELS + 1:
+                    return self.pod(namespace, relative[2].decode("latin-1"))
+        return NO_SUCH_NAME
+
+    def _namespace(self, namespace: str) -> Node | None:
+        return {} if is_shown(namespace, self.state, self.options) else None
+
+    def _service(self, namespace: str, name: str, below: Labels, zone: str, qtype: int) -> NameRecords:
+        subject = subjects.of_service((namespace, name))
+        service, of_service = self._service_of((namespace, name), zone)
+        if service is None or not is_shown(namespace, self.state, self.options):
+            return NameRecords(None, subject)
+        key = (subject, zone)
+        slices = of_service.get(service.key, {}).values()
+        if not below and qtype in _ADDRESSES and key not in self._trees and len(slices) <= MAX_READ_SLICES:
+            node = own_addresses(service, slices, self.options)
+            if node is not None:
+                return NameRecords(node, subject)
+        if key not in self._trees:
+            if len(self._trees) >= MAX_TREES:
+                self._trees.clear()
+                self._old_trees.clear()
+            self._trees[key] = service_tree(
+                service, slices, self._base(service.key, zone), self.options, self._old_trees.pop(key, None)
+            )
+        tree = self._trees[key]
+        node = tree.get(tuple(label.decode("latin-1") for label in below[::-1])) if tree else None
+        return NameRecords(node, subject, tree)
+
+    def _base(self, key: Key, zone: str) -> str:
+        """Returns the name of a Service in a zone."""
+        namespace, name = key
+        return _below(f"{name}.{namespace}.svc", zone)
+
+    def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
+        """Returns the Service or ServiceImport with this name in a zone, and the namespace of its slices."""
+        if zone in self.options.multicluster:
+            imported = self.state.service_imports.get(key)
+            return imported.as_service if imported else None, self.state.slices_by_import
+        return self.state.services.get(key), self.state.slices_by_service
+
+    def pod(self, namespace: str, label: str) -> NameRecords:
+        """Returns the records of a Pod's name, which is made of its address."""
+        address = undashed(label)
+        exists = address and is_shown(namespace, self.state, self.options)
+        if self.options.pods is PodMode.DISABLED:
+            exists = False
+        elif self.options.pods is PodMode.VERIFIED:
+            exists = exists and any(key[0] == namespace for key in self.state.pods_by_ip[address])
+        return NameRecords({address_type(address): (address,)} if exists else None, subjects.of_pod(address))
+
+    def _reverse(self, labels: Labels) -> NameRecords:
+        address = reversed_address(labels)
+        if address is not None:
+            names = self._names_of(address)
+            return NameRecords({PTR: names} if names else None, subjects.of_address(address))
+        bounds = reverse_range(labels)
+        return NameRecords({} if bounds and self._is_above(bounds) else None, subjects.REVERSE)
+
+    def _names_of(self, address: bytes) -> tuple[str, ...]:
+        return ptr_targets(address, self.state, self.options)
+
+    def _has_names_between(self, first: bytes, last: bytes) -> bool:
+        return is_above_an_address(first, last, self.state, self.options)
+
+    def _is_above(self, bounds: tuple[bytes, bytes]) -> bool:
+        """Returns whether some address in these bounds has a name.
+
+        The result is kept: each hidden address below the name is looked at.
+        """
+        if bounds not in self._above:
+            if len(self._above) >= MAX_TREES:
+                self._above.clear()
+            self._above[bounds] = self._has_names_between(*bounds)
+        return self._above[bounds]
+
+    def own_services(self) -> Iterator[tuple[Service, EndpointSlice, bytes]]:
+        """Yields the Services that select this server, with the slice and the own address that say so."""
+        for address in self.options.own_addresses if self.options.endpoints else ():
+            for key in self.state.slices_by_ip[address]:
+                endpoint_slice = self.state.slices[key]
+                service = self.state.services.get(endpoint_slice.service_key or ("", ""))
+                if service is not None and not service.is_external_name and may_serve_dns(service):
+                    yield service, endpoint_slice, address
+
+    def name_servers(self, zone: str) -> dict[str, Node]:
+        """Returns the Services that select this server, by its own addresses, with theirs; else `ns.dns` of the zone.
+
+        They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
+        Differs: a Service whose ports are all others than 53 is left out; CoreDNS takes the API's for a name server
+        where both share an address.
+        """
+        found: dict[str, Node] = {}
+        for service, endpoint_slice, address in self.own_services():
+            base = self._base(service.key, self.options.primary_zone)
+            tree = service_tree(service, (endpoint_slice,), base, self.options)
+            if tree is None:
+                continue
+            if service.is_headless:
+                hosts = {
+                    target.host
+                    for target in ready_targets((endpoint_slice,), base, self.options)
+                    if target.address == address
+                }
+                found |= {host: tree.addresses(host) for host in hosts}
+            else:
+                found[base] = tree.addresses(base)
+        return found or {_below("ns.dns", zone): self._own_node()}
+
+    def _name_server_node(self, zone: str) -> Node:
+        """Returns the addresses of `ns.dns`: those of the Services that select this server, which other Pods reach."""
+        nodes = self.name_servers(zone).values()
+        return {rtype: tuple(dict.fromkeys(a for node in nodes for a in node.get(rtype, ()))) for rtype in (A, AAAA)}
+
+    def _own_node(self) -> Node:
+        own = self.options.own_addresses
+        return {rtype: tuple(a for a in own if address_type(a) == rtype) for rtype in (A, AAAA)}
+
+    def _additional(self, rrset: RRset, records: NameRecords, zone: KubernetesZone) -> tuple[RRset, ...]:
+        """Returns the addresses of the targets of SRV (RFC 2782) and NS records within the zone."""
+        if rrset.rtype not in {SRV, NS}:
+            return ()
+        if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
+            return ()  # the answer is truncated: later records are not sent
+        servers = self.name_servers(zone.name) if rrset.rtype == NS else {}
+        extra: list[RRset] = []
+        for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
+            node = servers[host] if servers else records.tree.addresses(host) if records.tree else {}
+            extra += [RRset(host, rtype, self.options.ttl_s, node[rtype]) for rtype in (A, AAAA) if node.get(rtype)]
+        return tuple(extra)
+
+
+def may_serve_dns(service: Service) -> bool:
+    """Returns whether the Service has port 53, or no ports."""
+    return not service.ports or any(port.port == DNS_PORT for port in service.ports)
+
+
+def _below(labels: str, zone: str) -> str:
+    return f"{labels}.{zone.lstrip('.')}"

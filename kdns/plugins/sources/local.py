@@ -1,0 +1,111 @@
+"""local { localhost_prefix on|off }: localhost and the reverse zones of 0/8, 127/8 and 255/8 (RFC 6303, RFC 6761)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
+from kdns.dns.rrset import Rdata, RRset, Soa
+from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
+from kdns.dnsserver.answers.response import Response, Reuse
+from kdns.dnsserver.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
+from kdns.net import packed
+from kdns.serverblocks.directive import Directive, Metrics, Repeat
+from kdns.serverblocks.stanza import Option, choice, configured, count, sets
+from kdns.values import evolve
+
+TTL_S: Final = 604_800
+SOA_RDATA: Final = Soa("localhost.", "root.localhost.", 1, 0, 0, 0, TTL_S)
+LOCALHOST: Final = (b"localhost",)
+REVERSE: Final = ZoneSet(f"{octet}.in-addr.arpa." for octet in (0, 127, 255))
+LOOPBACK_POINTER: Final = labels_of("1.0.0.127.in-addr.arpa.")
+
+APEX: Final[dict[int, Rdata]] = {SOA: SOA_RDATA, NS: "localhost."}
+ADDRESSES: Final[dict[int, Rdata]] = {A: packed("127.0.0.1"), AAAA: packed("::1")}
+POINTER: Final[dict[int, Rdata]] = {PTR: "localhost."}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """`localhost_prefix`: also names such as localhost.example.org., which search paths make, are this machine."""
+
+    localhost_prefix: bool = True
+
+
+class Local(Plugin):
+    """Answers for names of this machine, so that they are not sent to upstreams. The answers never change.
+
+    Differs: names above 1.0.0.127.in-addr.arpa. exist without records (RFC 8020); CoreDNS answers NXDOMAIN.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, config: LocalConfig, metrics: Metrics) -> None:
+        self._has_prefix = config.localhost_prefix
+        name, text = "coredns_local_localhost_requests", "Queries for names whose first label is localhost."
+        self._tally = metrics.counters(name, text, ()).tally()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the records of a local name; the next directive's reply to every other query.
+
+        Other classes are REFUSED for local names: these names are not for upstreams.
+        """
+        query = request.query
+        if query.qtype in TRANSFERS:
+            return next(request)
+        answer = self._answer(query.labels, query.qtype)
+        if answer is None:
+            return next(request)
+        return answer if query.qclass == IN else NOT_SERVED
+
+    def _answer(self, labels: Labels, qtype: int) -> Response | None:
+        if self._has_prefix and len(labels) > 1 and labels[:1] == LOCALHOST:
+            return evolve(local_answer(labels, qtype, ADDRESSES, labels), tallies=(self._tally,))
+        if is_below(labels, LOCALHOST):
+            records = APEX | ADDRESSES if labels == LOCALHOST else ADDRESSES
+            return local_answer(labels, qtype, records, labels)
+        zone = REVERSE.closest(labels)
+        if zone is None:
+            return None
+        if labels == zone:
+            return local_answer(labels, qtype, APEX, zone)
+        if labels == LOOPBACK_POINTER:
+            return local_answer(labels, qtype, POINTER, zone)
+        absent = local_answer(labels, qtype, {}, zone)
+        return absent if is_below(LOOPBACK_POINTER, labels) else evolve(absent, rcode=NXDOMAIN)
+
+
+def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: Labels) -> Response:
+    """Returns the record of the type, or NODATA with the SOA of `zone`."""
+    if qtype in records:
+        answer = (RRset(text_of(labels), qtype, TTL_S, (records[qtype],)),)
+        return Response(NOERROR, 0, answer, reuse=Reuse(), plugin="local")
+    soa = RRset(text_of(zone), SOA, TTL_S, (SOA_RDATA,))
+    return Response(NOERROR, 0, (), (soa,), reuse=Reuse(), plugin="local")
+
+
+OPTIONS = {
+    "localhost_prefix": Option(
+        "localhost_prefix on|off", sets("localhost_prefix", lambda word: choice(word, ("on", "off")) == "on")
+    )
+}
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
+    """Returns the configuration of a `local` stanza; raises CorefileError.
+
+    Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
+    """
+    count(stanza, "local")
+    return configured(LocalConfig(), stanza, OPTIONS)
+
+
+def build(config: LocalConfig, metrics: Metrics) -> Local:
+    """Returns the plugin."""
+    return Local(config, metrics)
+
+
+DIRECTIVE = Directive("local", parse, build, Repeat.LAST, options=OPTIONS)

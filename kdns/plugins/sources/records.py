@@ -1,0 +1,128 @@
+"""records [ZONES…] { RECORD… }: zones whose records are in the Corefile, each on a line, as in a zone file.
+
+It is CoreDNS's external plugin of that name.
+Differs: answers are those of `file`, with wildcards, CNAMEs and delegations. CoreDNS only compares name and type.
+Differs: a word in quotes stays one text of a TXT record. CoreDNS drops the quotes, so that each blank begins a new one.
+Differs: a record in none of the zones is reported, and a CNAME of a zone itself is a mistake (RFC 1034 §3.6.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import SOA
+from kdns.dns.zone.lookup import Lookup
+from kdns.dns.zone.zone import Zone, ZoneError
+from kdns.dnsserver.answers.response import Response
+from kdns.errors import DoubtfulError
+from kdns.plugins.sources.transfer import Transfer
+from kdns.plugins.sources.zones.authority import Authority, ServedZone
+from kdns.serverblocks.directive import Answers, Directive, EventLog, Tasks
+
+NAME: Final = "records"
+TTL_S: Final = 3600
+"""The TTL of records that have none."""
+NO_SOA: Final = Soa(".", ".", 0, 0, 0, 0, 0)
+"""The SOA of a zone without one. It is in no answer."""
+
+_NEEDS_QUOTES: Final = re.compile(r'[^"]*[\s;][^"]*|')
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsConfig:
+    """The zones, the records of each, and the lines with records of none of them."""
+
+    zones: tuple[str, ...]
+    records: tuple[tuple[RRset, ...], ...]
+    mistakes: tuple[DoubtfulError, ...] = ()
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
+    """Returns the configuration of a `records` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
+    zones = all_zones(stanza.args) or zones
+    records: dict[str, list[RRset]] = {zone: [] for zone in zones}
+    mistakes: list[DoubtfulError] = []
+    for line in stanza.block:
+        of_zones = [_records(line, zone) for zone in zones]
+        for zone, found in zip(zones, of_zones, strict=True):
+            records[zone] += found
+        if not any(of_zones):
+            reason = f"the record is not in {', '.join(zones)}; the line is ignored"
+            mistakes.append(DoubtfulError(line.path, line.line, line.name, reason))
+    try:
+        for zone in zones:
+            _zone(zone, records[zone])
+    except ZoneError as error:
+        raise stanza.error(str(error)) from error
+    return RecordsConfig(zones, tuple(map(tuple, records.values())), tuple(mistakes))
+
+
+def _records(line: Line, zone: str) -> tuple[RRset, ...]:
+    """Returns the records of a line in a zone, where its relative names start; CorefileError for other text."""
+    from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
+
+    try:
+        return parse_zone(f"$TTL {TTL_S}\n{' '.join((line.name, *map(_word, line.args)))}\n", zone)
+    except ZoneFileError as error:
+        raise line.error(f"invalid record: {error.reason}") from error
+
+
+def _word(token: Token) -> str:
+    return f'"{token.text}"' if token.quoted and _NEEDS_QUOTES.fullmatch(token.text) else token.text
+
+
+def _zone(name: str, records: Iterable[RRset]) -> Zone:
+    """Returns the zone of these records; NO_SOA takes the place of a missing SOA."""
+    records = tuple(records)
+    has_soa = any(rrset.rtype == SOA and rrset.owner == name for rrset in records)
+    return Zone(name, records if has_soa else (RRset(name, SOA, 0, (NO_SOA,)), *records))
+
+
+class Needs(Answers, EventLog, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Records(Authority):
+    """The zones of a stanza. A zone without an SOA has none in its negative answers, and is not transferred."""
+
+    def __init__(self, config: RecordsConfig, setup: Needs) -> None:
+        super().__init__(NAME, setup)
+        for mistake in config.mistakes:
+            setup.log("warning", "record ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
+        zones = zip(config.zones, config.records, strict=True)
+        self.serve_zones(ServedZone(name, zone=_zone(name, records)) for name, records in zones)
+
+    def transfer_zones(self) -> tuple[str, ...]:
+        """See Transferer."""
+        return tuple(name for name in super().transfer_zones() if self.transfer(name, None))
+
+    def transfer(self, zone: str, serial: int | None) -> Transfer | None:
+        """See Transferer."""
+        transfer = super().transfer(zone, serial)
+        return transfer if transfer and transfer.soa.rdata != (NO_SOA,) else None
+
+    def _response(self, found: Lookup, served: ServedZone) -> Response:
+        answer, authority = map(_without_no_soa, (found.answer, found.authority))
+        return super()._response(found._replace(answer=answer, authority=authority), served)
+
+
+def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
+    return tuple(rrset for rrset in section if rrset.rdata != (NO_SOA,))
+
+
+def build(config: RecordsConfig, setup: Needs) -> Records:
+    """Returns the zones of the stanza."""
+    return Records(config, setup)
+
+
+DIRECTIVE: Final = Directive(NAME, parse, build, warnings=lambda config: config.mistakes)

@@ -1,0 +1,372 @@
+"""secondary [ZONES...] { transfer from HOST... | tsig KEY | catalog [ZONES...] | fallthrough [ZONES...] }.
+
+Zones from a primary, refreshed as their SOA says and when the primary notifies (RFC 1034 §4.3.5, RFC 1996).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import ZoneSet, labels_of
+from kdns.dns.query import AA, OPCODE
+from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
+from kdns.dns.zone.catalog import Member, parse_catalog
+from kdns.dns.zone.difference import is_newer
+from kdns.dns.zone.zone import Zone
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Reply, Request, Serve
+from kdns.net import HostPort, client_address
+from kdns.plugins.guards.tsig.plugin import Tsigs, key_name
+from kdns.plugins.sources.file import Version
+from kdns.plugins.sources.secondary.inbound import Inbound, TransferKind, question, serial_in
+from kdns.plugins.sources.transfer import peer
+from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
+from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, Peers, Repeat, Tasks
+from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, configured, sets
+from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
+
+if TYPE_CHECKING:
+    from kdns.plugins.guards.tsig.signature import Signer, Verifier
+
+NAME: Final = "secondary"
+NOTIFY_PAUSE_S: Final = 1.0
+"""The shortest time between two refreshes of a zone after NOTIFY, in seconds."""
+QUERY_TIMEOUT_S: Final = 5.0
+TRANSFER_TIMEOUT_S: Final = 30.0
+"""The timeout for the connection, and for each message of a transfer, in seconds."""
+MAX_TRANSFER_S: Final = 3600.0
+"""The timeout for a whole transfer, so that a slow primary does not prevent a query to the next one."""
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 60.0
+"""The delays of retries for a zone that was never transferred: they double from the first to the last."""
+LEAST_WAIT_S: Final = 2.0
+"""The shortest refresh interval, in seconds, whatever the SOA says; NOTIFY is exempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryConfig:
+    """Zones and where they come from.
+
+    `catalog` are zones that members are at or below, () for any, None for zones that are not catalogs.
+    """
+
+    zones: tuple[str, ...]
+    primaries: tuple[HostPort, ...] = ()
+    key: str = ""
+    catalog: tuple[str, ...] | None = None
+    fallthrough: tuple[str, ...] = ()
+
+
+def _transfer(config: SecondaryConfig, line: Line) -> SecondaryConfig:
+    if line.args[0].text != "from":
+        raise line.args[0].expected("`from` (the directive `transfer` sends zones to others)")
+    if len(line.args) < 2:
+        raise line.args[0].error("the address of a primary is missing; expected `transfer from 192.0.2.1`")
+    return replace(config, primaries=(*config.primaries, *(peer(token) for token in line.args[1:])))
+
+
+def _catalog(config: SecondaryConfig, line: Line) -> SecondaryConfig:
+    zones = all_zones(line.args)
+    is_for_all = not zones or config.catalog == ()
+    return replace(config, catalog=() if is_for_all else tuple(dict.fromkeys((*(config.catalog or ()), *zones))))
+
+
+OPTIONS: Final = {
+    "transfer": Option("transfer from HOST[:PORT]...", _transfer, (1, UNLIMITED)),
+    "tsig": Option("tsig KEY", sets("key", key_name)),
+    "catalog": Option("catalog [ZONES...]", _catalog),
+    "fallthrough": FALLTHROUGH,
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
+    """Returns the configuration of a `secondary` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
+    config = configured(SecondaryConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+    if not config.primaries:
+        raise stanza.error("the primary is missing; expected an option such as `transfer from 192.0.2.1`")
+    return config
+
+
+def is_primary(client: str, primaries: Iterable[HostPort]) -> bool:
+    """Returns whether a NOTIFY comes from one of the primaries; its port does not matter."""
+    address = client_address(client)
+    return any(client_address(primary.host) == address for primary in primaries)
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A zone that is transferred, and when it was last known to be up to date.
+
+    `catalog` is the catalog that it is a member of, "" for a zone of the Corefile. `attempts` are those that failed.
+    `is_notified` says that a primary had something new since the last look, `is_noting` that a task is to look.
+    """
+
+    served: ServedZone
+    config: SecondaryConfig
+    catalog: str = ""
+    member: Member | None = None
+    checked_s: float = 0.0
+    due_s: float = 0.0
+    attempts: int = 0
+    is_refreshing: bool = False
+    is_notified: bool = False
+    is_noting: bool = False
+    is_dropped: bool = False
+    reason: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+
+
+class Needs(Answers, Clock, EventLog, Files, Peers, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class SecondaryZones(Authority):
+    """Zones of primaries. A zone that was not transferred yet, or has expired, is SERVFAIL."""
+
+    takes_notify = True
+
+    _setup: Needs
+
+    def __init__(self, configs: tuple[SecondaryConfig, ...], setup: Needs) -> None:
+        super().__init__(NAME, setup)
+        self.followed: dict[str, Followed] = {}
+        for config in configs:
+            for zone in config.zones:
+                self._follow(zone, config)
+        self._hold_all()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the zone's answer. NOTIFY refreshes the zone, except from other addresses (RFC 1996 §3.10)."""
+        if not request.query.flags & OPCODE:
+            return super().serve(request, next)
+        followed = self.followed.get(request.query.name)
+        if followed is None:
+            return next(request)
+        if not is_primary(request.client[0], followed.config.primaries):
+            return None
+        followed.is_notified = True
+        if not followed.is_noting:
+            followed.is_noting = True
+            self._setup.spawn(partial(self._note, followed))
+        return Response(NOERROR, AA, plugin=NAME)
+
+    async def _note(self, followed: Followed) -> None:
+        """Refreshes a zone after a NOTIFY, with a delay after each, because the sender's address may be forged."""
+        try:
+            while followed.is_notified and not followed.is_dropped:
+                if not followed.is_refreshing:
+                    followed.is_notified = False
+                    await self.refresh(followed)
+                await self._setup.sleep(NOTIFY_PAUSE_S)
+        finally:
+            followed.is_noting = False
+
+    async def refresh(self, followed: Followed) -> None:
+        """Queries the primaries for a newer version, one after the other until one answers; one attempt at a time."""
+        if followed.is_refreshing:
+            return
+        followed.is_refreshing = True
+        try:
+            await self._refresh(followed)
+        finally:
+            followed.is_refreshing = False
+
+    async def _refresh(self, followed: Followed) -> None:
+        reasons = []
+        for primary in followed.config.primaries:
+            try:
+                await self._ask(followed, primary)
+            except (UpstreamError, ValueError) as error:
+                reasons.append(f"{primary}: {error}")
+                continue
+            followed.checked_s = self._setup.now_s()
+            followed.attempts, followed.reason = 0, ""
+            self._schedule(followed, is_good=True)
+            return
+        followed.attempts += 1
+        self._schedule(followed, is_good=False)
+        reason = "; ".join(reasons)
+        if reason != followed.reason:
+            followed.reason = reason
+            self._setup.log("warning", "zone not transferred", zone=followed.served.name, reason=reason)
+
+    def _schedule(self, followed: Followed, *, is_good: bool) -> None:
+        """Sets the next query's time: the SOA's refresh or retry, a little earlier at random, to spread secondaries."""
+        zone = followed.served.zone
+        if zone:
+            wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
+        else:
+            wait_s = min(FIRST_RETRY_S * 2 ** min(followed.attempts, 10), LAST_RETRY_S)
+        jitter = 0.9 + 0.1 * self._setup.random.random()
+        followed.due_s = self._setup.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
+
+    async def _ask(self, followed: Followed, primary: HostPort) -> None:
+        """Transfers the zone from a primary if it has a newer version."""
+        served = followed.served
+        zone = served.zone
+        if zone:
+            message_id = self._setup.random.randrange(1 << 16)
+            packet = question(served.name, SOA, message_id)
+            signer = self._signer(followed)
+            response = await self._setup.datagram(primary, signer(packet) if signer else packet, QUERY_TIMEOUT_S)
+            if signer:
+                self._verifier(followed, signer).check(response, self._setup.unix_s())
+            if not is_newer(serial_in(response), zone.serial):
+                return
+            try:
+                await self._transfer(followed, primary, zone)
+            except (UpstreamTimeoutError, UpstreamUnreachableError):
+                raise
+            except (ValueError, UpstreamError):  # also one that ends the connection at an IXFR
+                await self._transfer(followed, primary, None)
+        else:
+            await self._transfer(followed, primary, None)
+
+    async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
+        """Transfers the changes since a version, or the whole zone."""
+        served = followed.served
+        message_id = self._setup.random.randrange(1 << 16)
+        packet = question(served.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
+        signer = self._signer(followed)
+        if signer:
+            packet = signer(packet)
+        verifier = self._verifier(followed, signer) if signer else None
+        inbound = Inbound(served.name, zone.serial if zone else None)
+        until_s = self._until_s(followed)
+        async with aclosing(self._setup.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
+            async for message in messages:
+                if verifier:
+                    verifier.check(message, self._setup.unix_s())
+                if inbound.feed(message):
+                    break
+                if self._setup.now_s() > until_s:
+                    raise ValueError("the transfer takes too long")
+            else:
+                raise ValueError("the transfer ended before its last SOA")
+        if verifier and not verifier.is_complete:
+            raise ValueError("the last message is not signed")
+        if inbound.kind is TransferKind.CURRENT or followed.is_dropped:
+            return
+        if served.zone and not is_newer(inbound.serial, served.zone.serial):
+            raise ValueError(f"the zone has serial {inbound.serial}, which is not newer than {served.zone.serial}")
+        is_catalog = _is_catalog(followed)
+        version, members = await self._setup.in_thread(lambda _: _version(inbound, served, is_catalog=is_catalog))
+        if is_catalog:
+            self._use_catalog(followed, members)
+        self.renew(served, version.zone, version.differences)
+        self._setup.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
+
+    def _until_s(self, followed: Followed) -> float:
+        """Returns when a transfer that begins now has to be complete: no later than the zone that is held expires."""
+        zone = followed.served.zone
+        expires_s = followed.checked_s + zone.soa_rdata.expire if zone else math.inf
+        return min(self._setup.now_s() + MAX_TRANSFER_S, expires_s)
+
+    def _signer(self, followed: Followed) -> Signer | None:
+        """Returns the signer of a request, with the key of the block's `tsig`; None where no key is configured."""
+        name = followed.config.key
+        if not name:
+            return None
+        secrets = (plugin.secrets.get(name) for plugin in self._setup.plugins() if isinstance(plugin, Tsigs))
+        secret = next(filter(None, secrets), None)
+        if secret is None:
+            raise ValueError(f"`tsig` has no key {name}")
+        from kdns.plugins.guards.tsig.signature import DEFAULT_ALGORITHM, Signer  # noqa: PLC0415 - `tsig` has imported it
+
+        return Signer(labels_of(name), secret, DEFAULT_ALGORITHM, self._setup.unix_s)
+
+    def _verifier(self, followed: Followed, signer: Signer) -> Verifier:
+        from kdns.plugins.guards.tsig.signature import DEFAULT_ALGORITHM, Verifier  # noqa: PLC0415 - `tsig` has imported it
+
+        return Verifier(labels_of(followed.config.key), signer.secret, DEFAULT_ALGORITHM, signer.mac)
+
+    def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:
+        followed = Followed(ServedZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
+        self.followed[zone] = followed
+        self._setup.spawn(partial(self._keep, followed))
+        return followed
+
+    async def _keep(self, followed: Followed) -> None:
+        """Refreshes a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
+        while not followed.is_dropped:
+            await self.refresh(followed)
+            while not followed.is_dropped and (wait_s := followed.due_s - self._setup.now_s()) > 0:
+                zone = followed.served.zone
+                left_s = followed.checked_s + zone.soa_rdata.expire - self._setup.now_s() if zone else wait_s
+                if zone and left_s <= 0:
+                    self._setup.log("warning", "zone expired", zone=followed.served.name)
+                    self.renew(followed.served, None)
+                    left_s = wait_s
+                await self._setup.sleep(min(wait_s, left_s))
+
+    def _use_catalog(self, catalog: Followed, members: dict[str, Member]) -> None:
+        """Follows the members of a catalog, and drops former members (RFC 9432 §5).
+
+        A zone of another catalog is taken over only where that one says so (§4.3.1), and keeps its content only under
+        the same label (§5.5).
+        """
+        name = catalog.served.name
+        allowed = ZoneSet(catalog.config.catalog or (".",))
+        followed = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
+        for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in followed]:
+            self._drop(zone)
+        for zone, member in followed.items():
+            known = self.followed.get(zone)
+            is_known = known is not None and known.catalog == name
+            is_given = known is not None and known.catalog != "" and known.member and known.member.coo == name
+            if known and not (is_known or is_given):
+                self._setup.log(
+                    "warning", "member of a catalog left out", zone=zone, catalog=name, reason="served already"
+                )
+                continue
+            if known and known.member and known.member.id == member.id:
+                known.catalog, known.member, known.config = name, member, _of_members(catalog.config)
+                continue
+            if known:
+                self._drop(zone)
+            self._follow(zone, _of_members(catalog.config), name, member)
+        self._hold_all()
+
+    def _drop(self, zone: str) -> None:
+        followed = self.followed.pop(zone)
+        followed.is_dropped = True
+
+    def _hold_all(self) -> None:
+        self.serve_zones(followed.served for followed in self.followed.values())
+
+
+def _is_catalog(followed: Followed) -> bool:
+    return followed.config.catalog is not None
+
+
+def _of_members(config: SecondaryConfig) -> SecondaryConfig:
+    """Returns the configuration of a catalog's members: they are not catalogs."""
+    return replace(config, catalog=None)
+
+
+def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
+    """Returns the zone of a transfer, and its members where it is a catalog; for a thread."""
+    zone = inbound.zone(served.zone)
+    members: dict[str, Member] = {}
+    if is_catalog:
+        rrsets = [zone.soa, *zone.records()] if inbound.kind is TransferKind.CHANGES else list(inbound.records())[:-1]
+        members = parse_catalog(served.name, rrsets)
+    return Version(zone, differences_to(served, zone)), members
+
+
+def build(configs: tuple[SecondaryConfig, ...], setup: Needs) -> SecondaryZones:
+    """Returns the zones of all `secondary` stanzas of the block."""
+    return SecondaryZones(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

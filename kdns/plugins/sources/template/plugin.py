@@ -1,0 +1,198 @@
+"""template CLASS TYPE [ZONE…] { match | answer | additional | authority | rcode | … }: answers written as Go templates.
+
+Differs: `cache` keeps no answer that depends on the client; CoreDNS gives it to all clients.
+Differs: a template that gives nothing gives no record, where CoreDNS fails.
+Differs: where the target of a CNAME does not exist the answer is NXDOMAIN (RFC 6604 §3), in CoreDNS NOERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Final, Protocol
+
+from kdns.dns.names import folded, labels_of
+from kdns.dns.query import AA, TC
+from kdns.dns.rrset import RRset
+from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
+from kdns.dnsserver.answers.decode import from_wire
+from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.plugins.sources.template.config import OPTIONS, Section, TemplateConfig, parse
+from kdns.plugins.sources.template.gotemplate import Template
+from kdns.plugins.sources.template.stencil import Stencil, Subject, stencil_of
+from kdns.plugins.sources.template.warnings import warnings
+from kdns.serverblocks.directive import Answers, Counters, Directive, EventLog, Metrics, Repeat
+from kdns.serverblocks.expressions.values import EvaluationError
+from kdns.tally import Tally
+from kdns.values import evolve
+
+DEFAULT_TTL_S: Final = 3600
+MAX_CACHED: Final = 1024
+MAX_CACHED_CHARS: Final = 512
+PLACE: Final = ("server", "zone", "view", "class", "type")
+
+
+class RecordError(ValueError):
+    """A template of a section that failed, or that did not give a record."""
+
+    def __init__(self, reason: str, section: Section, template: Template, *, is_record: bool) -> None:
+        super().__init__(reason)
+        self.section = section
+        self.template = template
+        self.is_record = is_record
+
+
+class Needs(Answers, EventLog, Metrics, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class TemplatePlugin(Plugin):
+    """Answers with the records of the first stanza that matches a question.
+
+    The answers of a stanza that reads the client, the message or metadata are for one query only, also with `cache`.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, configs: tuple[TemplateConfig, ...], setup: Needs) -> None:
+        self._stencils = tuple(map(stencil_of, configs))
+        self._setup = setup
+        text = "Queries that a template matched."
+        self._matches = setup.counters("coredns_template_matches", text, PLACE)
+        labels = (*PLACE, "section", "template")
+        text = "Templates that failed."
+        self._template_failures = setup.counters("coredns_template_template_failures", text, labels)
+        text = "Templates whose text was not a valid record."
+        self._rr_failures = setup.counters("coredns_template_rr_failures", text, labels)
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the answer of a stanza; SERVFAIL if one applies and does not match, or the next reply."""
+        is_of_packet = True
+        for stencil in self._stencils:
+            zone = stencil.zone_of(request.query)
+            if not zone:
+                continue
+            is_of_packet = is_of_packet and stencil.is_condition_of_packet
+            reuse = Reuse() if is_of_packet and stencil.is_of_packet else PRIVATE
+            try:
+                subject = stencil.subject(request, zone)
+            except EvaluationError as error:
+                return Response(SERVFAIL, plugin="template", reuse=reuse, error=str(error))
+            if subject is not None:
+                return self._answer(stencil, subject, reuse)
+            if request.query.labels not in stencil.fallthrough:
+                reuse = Reuse() if is_of_packet else PRIVATE
+                return Response(SERVFAIL, plugin="template", reuse=reuse, error="no template matches")
+        reply = next(request)
+        return reply if is_of_packet else then(reply, for_one_client)
+
+    def _answer(self, stencil: Stencil, subject: Subject, reuse: Reuse) -> Reply | Awaitable[Reply]:
+        config, request = stencil.config, subject.request
+        matches = self._tally(self._matches, subject)
+        options = (config.extended_error,) if config.extended_error else ()
+        if config.rcode == SERVFAIL:
+            return Response(SERVFAIL, plugin="template", reuse=reuse, options=options, tallies=(matches,))
+        sections: dict[Section, list[RRset]] = {"answer": [], "authority": [], "additional": []}
+        try:
+            for section, rrset in _records(stencil, subject):
+                sections[section].append(rrset)
+        except RecordError as error:
+            family = self._rr_failures if error.is_record else self._template_failures
+            failures = self._tally(family, subject, error.section, error.template.source)
+            tallies = (matches, failures)
+            return Response(SERVFAIL, plugin="template", reuse=reuse, tallies=tallies, error=str(error))
+        response = Response(
+            config.rcode,
+            AA,
+            tuple(sections["answer"]),
+            tuple(sections["authority"]),
+            tuple(sections["additional"]),
+            reuse=reuse,
+            plugin="template",
+            options=options,
+            tallies=(matches,),
+            wildcard=subject.zone,
+        )
+        if request.query.qtype == CNAME:
+            return response
+        owners = {folded(rrset.owner) for rrset in response.answer}
+        targets = [str(rrset.rdata[0]) for rrset in response.answer if rrset.rtype == CNAME]
+        open_ended = [target for target in targets if folded(target) not in owners]
+        return self._completed(request, response, open_ended[-1]) if open_ended else response
+
+    def _tally(self, family: Counters, subject: Subject, *more: str) -> Tally:
+        """Returns the counter of a question; unknown classes and types share labels, so clients cannot add counters."""
+        request = subject.request
+        qclass = class_name(request.query.qclass)
+        known = "other" if qclass.startswith("CLASS") else qclass
+        return family.tally(request.server, subject.zone, request.view, known, type_label(request.query.qtype), *more)
+
+    def _completed(self, request: Request, response: Response, target: str) -> Reply | Awaitable[Reply]:
+        """Returns the answer with what the whole server has for the name that its CNAMEs end in.
+
+        There is one such name, so that templates which lead to each other make a line of questions and no tree.
+        """
+        try:
+            asked = request.about(labels_of(target))
+        except ValueError:
+            return response
+        return then(self._setup.resolve(asked), partial(_joined, response))
+
+
+def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
+    """Returns the records of all sections; raises RecordError for an invalid one."""
+    data = stencil.data(subject)
+    records: list[tuple[Section, RRset]] = []
+    for section, template in stencil.config.records:
+        try:
+            text = template.run(data).strip()
+        except EvaluationError as error:
+            raise RecordError(f"{section}: {error}", section, template, is_record=False) from error
+        if text:
+            try:
+                records.append((section, _record(text) if len(text) <= MAX_CACHED_CHARS else _record.__wrapped__(text)))
+            except ValueError as error:
+                raise RecordError(f"{section}: {error}", section, template, is_record=True) from error
+    return records
+
+
+@lru_cache(MAX_CACHED)
+def _record(text: str) -> RRset:
+    """Returns the record of a text. What depends on the client is made again and again, of few texts as a rule."""
+    from kdns.dns.zonefile import parse_record  # noqa: PLC0415 - imported by `build`
+
+    return parse_record(text, default_ttl_s=DEFAULT_TTL_S)
+
+
+def _joined(response: Response, reply: Reply) -> Response:
+    if reply is None:
+        return evolve(response, reuse=PRIVATE)
+    if reply.wire:
+        reply = from_wire(reply)
+    if reply.aged_from_s is not None:
+        reply = evolve(reply, reuse=NEVER.and_then(reply.reuse))
+    is_absent = reply.rcode == NXDOMAIN and response.rcode == NOERROR
+    return evolve(
+        response,
+        rcode=NXDOMAIN if is_absent else response.rcode,
+        answer=(*response.answer, *reply.answer),
+        flags=response.flags | (reply.flags & TC),
+        reuse=response.reuse.and_then(reply.reuse),
+        tallies=(*response.tallies, *reply.tallies),
+    )
+
+
+def build(configs: tuple[TemplateConfig, ...], setup: Needs) -> TemplatePlugin:
+    """Returns the plugin for all stanzas of a server block.
+
+    The reader of records is imported before the first query.
+    """
+    import_module("kdns.dns.zonefile")
+    for warning in (each for config in configs for each in warnings(config)):
+        setup.log("warning", "template always fails", path=warning.path, line=warning.line, reason=warning.reason)
+    return TemplatePlugin(configs, setup)
+
+
+DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS, warnings=warnings)

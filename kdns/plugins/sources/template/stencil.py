@@ -1,0 +1,149 @@
+"""A stanza of `template` ready for questions: whether it is about one, and the data that fills in its templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kdns.dns.names import ZoneSet, text_of
+from kdns.dns.query import CD, RD, Query
+from kdns.dns.types import ANY, class_name, type_name
+from kdns.dnsserver.chain import Request
+from kdns.net import without_zone
+from kdns.plugins.sources.template.config import TemplateConfig
+from kdns.plugins.sources.template.gofunctions import GoValue, Map, Struct
+from kdns.serverblocks.expressions.functions import Environment
+from kdns.serverblocks.patterns import Match
+
+CLASS_ANY: Final = 255
+
+
+class Subject(NamedTuple):
+    """The data of a template: a query in a zone, the texts of its pattern's groups, and variables."""
+
+    request: Request
+    zone: str
+    match: tuple[str, ...]
+    groups: Mapping[str, str]
+    variables: Mapping[str, GoValue]
+
+
+def _question(subject: Subject) -> Struct:
+    query = subject.request.query
+    return Struct(Name=query.spelled_name, Qtype=query.qtype, Qclass=query.qclass)
+
+
+def _message(subject: Subject) -> Struct:
+    query = subject.request.query
+    return Struct(
+        Id=int.from_bytes(query.packet[:2], "big"),
+        Response=False,
+        Opcode=0,
+        Authoritative=False,
+        Truncated=False,
+        RecursionDesired=bool(query.flags & RD),
+        RecursionAvailable=False,
+        CheckingDisabled=bool(query.flags & CD),
+        Rcode=0,
+        Question=(_question(subject),),
+    )
+
+
+def _meta(subject: Subject) -> Callable[[str], str]:
+    metadata = subject.request.metadata
+    return lambda label: metadata.get(label, "")
+
+
+FIELDS: Final[dict[str, Callable[[Subject], GoValue]]] = {
+    "Class": lambda subject: class_name(subject.request.query.qclass),
+    "Group": lambda subject: Map(subject.groups),
+    "Match": lambda subject: subject.match,
+    "Message": _message,
+    "Meta": _meta,
+    "Name": lambda subject: subject.request.query.name,
+    "Question": _question,
+    "Remote": lambda subject: without_zone(subject.request.client[0]),
+    "Type": lambda subject: type_name(subject.request.query.qtype),
+    "Var": lambda subject: Map(subject.variables, None),
+    "Zone": lambda subject: subject.zone,
+}
+"""The fields of a template's data."""
+OF_PACKET: Final = frozenset(("Class", "Group", "Match", "Name", "Type", "Var", "Zone"))
+"""Those that depend on nothing but the packet."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stencil:
+    """One stanza, ready for questions: its zones, and the fields that its templates read.
+
+    `is_of_packet` and `is_condition_of_packet` say that its records, and whether it applies, depend on the packet only.
+    """
+
+    config: TemplateConfig
+    zones: ZoneSet
+    fallthrough: ZoneSet
+    fields: tuple[str, ...] = ()
+    is_condition_of_packet: bool = True
+    is_of_packet: bool = True
+
+    def zone_of(self, query: Query) -> str:
+        """Returns the zone in which the stanza is about a question, "" where it is not."""
+        config = self.config
+        if config.qclass not in {CLASS_ANY, query.qclass} and query.qclass != CLASS_ANY:
+            return ""
+        if config.qtype not in {ANY, query.qtype} and query.qtype != ANY:
+            return ""
+        zone = self.zones.closest(query.labels)
+        return "" if zone is None else text_of(zone)
+
+    def subject(self, request: Request, zone: str) -> Subject | None:
+        """Returns the data for a question in a zone; None where it does not match.
+
+        EvaluationError where an expression fails.
+        """
+        texts: tuple[str, ...] = ()
+        groups: dict[str, str] = {}
+        if self.config.patterns:
+            name = request.query.name
+            match = next((found for pattern in self.config.patterns if (found := pattern.search(name))), None)
+            if match is None:
+                return None
+            texts = (match.group(0), *(text or "" for text in match.groups()))
+            groups = _groups(match, texts)
+        else:
+            texts = (request.query.name,)
+            groups = {"0": texts[0]}
+        variables: dict[str, GoValue] = {}
+        environment = Environment(request, groups, variables)
+        for name, value in self.config.variables:
+            variables[name] = value.value(environment)
+        if not all(condition.value(environment) is True for condition in self.config.conditions):
+            return None
+        return Subject(request, zone, texts, groups, variables)
+
+    def data(self, subject: Subject) -> Struct:
+        """Returns the data of its templates: the fields that they read."""
+        return Struct({name: FIELDS[name](subject) for name in self.fields})
+
+
+def _groups(match: Match, texts: tuple[str, ...]) -> dict[str, str]:
+    """Returns the texts of groups by number and by name."""
+    by_number = {str(index): text for index, text in enumerate(texts)}
+    return by_number | {name: text or "" for name, text in match.groupdict().items()}
+
+
+def stencil_of(config: TemplateConfig) -> Stencil:
+    """Returns a stanza, ready for questions."""
+    named = frozenset[str]().union(*(template.fields for _, template in config.records))
+    fields = tuple(FIELDS) if "." in named else tuple(name for name in FIELDS if name in named)
+    expressions = (*(value for _, value in config.variables), *config.conditions)
+    is_condition_of_packet = all(each.is_of_packet for each in expressions)
+    return Stencil(
+        config,
+        ZoneSet(config.zones),
+        ZoneSet(config.fallthrough),
+        fields,
+        is_condition_of_packet,
+        is_condition_of_packet and OF_PACKET.issuperset(fields),
+    )

@@ -1,0 +1,322 @@
+"""transfer [ZONES...] { to HOST... | * ; source ADDRESS }: whole zones for secondaries (AXFR, IXFR), and NOTIFY.
+
+RFC 5936, RFC 1995, RFC 1996. The zones are those of the directives behind this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from struct import pack
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, text_of
+from kdns.dns.query import AA, NOTIFY, Query
+from kdns.dns.rdata import expanded, rdata_of, wire_of
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
+from kdns.dns.wire import AUTHORITY, records
+from kdns.dns.zone.difference import is_newer
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
+from kdns.serverblocks.directive import Answers, Directive, EventLog, Peers, Repeat, Tasks
+from kdns.serverblocks.stanza import Option, configured, ip
+from kdns.upstream.upstream import UpstreamError
+from kdns.values import evolve
+
+NAME: Final = "transfer"
+ANYBODY: Final = "*"
+MESSAGE_BYTES: Final = 4 << 10
+"""The approximate size of a message before compression of names.
+
+A message is made at once, in about 1 ms; larger ones would save no time (16 KiB take 4 ms).
+"""
+NOTIFY_TIMEOUT_S: Final = 5.0
+NOTIFY_ATTEMPTS: Final = 5
+"""The maximum of NOTIFY messages for a change until a secondary answers (RFC 1996 §3.6)."""
+
+
+class Transfer(NamedTuple):
+    """The content of a zone: its SOA, and all other records.
+
+    `changes` are the differences since the serial that was asked about, each as RFC 1995 §4 has them; None where they
+    are not known.
+    """
+
+    soa: RRset
+    records: Iterable[RRset]
+    changes: Iterable[RRset] | None = None
+
+
+@runtime_checkable
+class Transferer(Protocol):
+    """A plugin with zones that can be transferred."""
+
+    def transfer_zones(self) -> Iterable[str]:
+        """Returns its current zones."""
+        ...
+
+    def transfer(self, zone: str, serial: int | None) -> Transfer | None:
+        """Returns a zone of exactly this name, and with a serial the changes since then.
+
+        None for a zone that it has not.
+        """
+        ...
+
+    def on_zone_change(self, changed: Callable[[str], None]) -> None:
+        """Calls a function with the name of each zone that gets a new serial."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransferConfig:
+    """The secondaries that may transfer the zones: `to` are addresses, and secondaries that are notified.
+
+    `is_open` is for everybody. NOTIFY is sent from `source`, "" for any address.
+    """
+
+    zones: tuple[str, ...]
+    to: tuple[HostPort, ...] = ()
+    is_open: bool = False
+    source: str = ""
+
+    def allows(self, client: str) -> bool:
+        """Returns whether a client may transfer the zones."""
+        address = client_address(client)
+        return self.is_open or any(client_address(peer.host) == address for peer in self.to)
+
+
+def peer(token: Token) -> HostPort:
+    """Parses an address with an optional port: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
+    host, port_text = split_optional_port(token.text)
+    if host.startswith("["):
+        raise token.expected("an address with a port, such as [2001:db8::1]:53")
+    if not packed(host):
+        raise token.expected("an IP address, with or without a port")
+    port = parse_port(port_text) if port_text else 53
+    if not port:
+        raise token.expected(f"a port from 1 to {MAX_PORT}")
+    return HostPort(host, port)
+
+
+def _to(config: TransferConfig, line: Line) -> TransferConfig:
+    peers = tuple(peer(token) for token in line.args if token.text != ANYBODY)
+    is_open = config.is_open or any(token.text == ANYBODY for token in line.args)
+    return replace(config, to=(*config.to, *peers), is_open=is_open)
+
+
+def _source(config: TransferConfig, line: Line) -> TransferConfig:
+    if config.source:
+        raise line.args[0].error("`source` may occur only once")
+    return replace(config, source=ip(line.args[0]))
+
+
+OPTIONS = {
+    "to": Option("to HOST[:PORT]...|*", _to),
+    "source": Option("source ADDRESS", _source),
+}
+
+
+def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
+    """Returns the configuration of a `transfer` stanza; its ZONES default to the server block's `zones`.
+
+    Raises CorefileError.
+    """
+    config = configured(TransferConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
+    if not (config.to or config.is_open):
+        raise stanza.error("`to` is missing; expected addresses, as in `to 192.0.2.1`, or `to *`")
+    return config
+
+
+class Needs(Answers, EventLog, Peers, Tasks, Protocol):
+    """The capabilities that the directive uses."""
+
+
+class Transfers(Plugin):
+    """Transfers zones to permitted clients, and notifies secondaries of new versions.
+
+    Transfers are made for each client and not kept in the table; other queries are not affected. Differs: IXFR is
+    answered with the changes if they are known, and over UDP with the SOA; CoreDNS sends the whole zone.
+    """
+
+    sees = Sees.PACKET
+
+    def __init__(self, configs: tuple[TransferConfig, ...], setup: Needs) -> None:
+        self._configs = configs
+        self._setup = setup
+        self._untold: dict[tuple[HostPort, str], list[str]] = {}
+        if any(config.to for config in configs):
+            setup.spawn(self._notify_all)
+
+    def plain_zones(self) -> tuple[Labels, ...]:
+        return ()
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the zone in messages. REFUSED for a client that may not transfer it, `next` for no zone."""
+        query = request.query
+        if query.qtype not in TRANSFERS or query.qclass != IN:
+            return next(request)
+        config = self.config_of(query.labels)
+        if config is None:
+            return next(request)
+        if not config.allows(request.client[0]):
+            return Response(REFUSED, plugin=NAME)
+        serial = None
+        if query.qtype == IXFR:
+            serial = serial_of(query)
+            if serial is None:
+                return Response(FORMERR, plugin=NAME)
+        elif not request.is_stream:
+            return Response(REFUSED, plugin=NAME)
+        transfer = self._transfer(query.name, serial)
+        return next(request) if transfer is None else response_of(transfer, serial, is_stream=request.is_stream)
+
+    def config_of(self, labels: Labels) -> TransferConfig | None:
+        """Returns the stanza with the longest zone that the name is at or below."""
+        configs = {zone: config for config in reversed(self._configs) for zone in config.zones}
+        zone = ZoneSet(configs).closest(labels)
+        return None if zone is None else configs[text_of(zone)]
+
+    def _transfer(self, zone: str, serial: int | None) -> Transfer | None:
+        for plugin in self._transferers():
+            transfer = plugin.transfer(zone, serial)
+            if transfer:
+                return transfer
+        return None
+
+    def _transferers(self) -> list[Transferer]:
+        return [plugin for plugin in self._setup.plugins() if isinstance(plugin, Transferer)]
+
+    async def _notify_all(self) -> None:
+        """Notifies secondaries of all zones at the start, and later of changed ones."""
+        for plugin in self._transferers():
+            plugin.on_zone_change(self._note)
+            for zone in plugin.transfer_zones():
+                self._note(zone)
+
+    def _note(self, zone: str) -> None:
+        """Queues NOTIFY for the secondaries of a zone; each gets one zone after the other."""
+        config = self.config_of(labels_of(zone))
+        for secondary in config.to if config else ():
+            key = secondary, config.source if config else ""
+            zones = self._untold.get(key)
+            if zones is None:
+                self._untold[key] = [zone]
+                self._setup.spawn(partial(self._notify, *key))
+            elif zone not in zones:
+                zones.append(zone)
+
+    async def _notify(self, secondary: HostPort, source: str) -> None:
+        """Notifies one secondary of all queued zones."""
+        zones = self._untold[secondary, source]
+        try:
+            while zones:
+                zone = zones.pop(0)
+                transfer = self._transfer(zone, None)
+                if transfer:
+                    await self._tell(zone, transfer.soa, secondary, source)
+        finally:
+            del self._untold[secondary, source]
+
+    async def _tell(self, zone: str, soa: RRset, secondary: HostPort, source: str) -> None:
+        """Sends NOTIFY until the secondary answers, at growing intervals."""
+        packet = notify_packet(zone, soa, self._setup.random.randrange(1 << 16))
+        reason = ""
+        for attempt in range(NOTIFY_ATTEMPTS):
+            try:
+                response = await self._setup.datagram(secondary, packet, NOTIFY_TIMEOUT_S * 2**attempt, source)
+            except UpstreamError as error:
+                reason = str(error)
+                await self._setup.sleep(float(attempt))
+                continue
+            if response[3] & 15:
+                self._setup.log(
+                    "warning", "secondary refused NOTIFY", zone=zone, to=str(secondary), rcode=response[3] & 15
+                )
+            return
+        self._setup.log("warning", "secondary not notified", zone=zone, to=str(secondary), reason=reason)
+
+
+def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
+    """Returns a NOTIFY for a zone with its SOA as a hint (RFC 1996 §3.7)."""
+    name = encode_name(labels_of(zone))
+    rdata = wire_of(SOA, soa.rdata[0])
+    answer = b"\xc0\x0c" + pack("!HHIH", SOA, IN, soa.ttl, len(rdata)) + rdata
+    return pack("!HHHHHH", message_id, NOTIFY | AA, 1, 1, 0, 0) + name + pack("!HH", SOA, IN) + answer
+
+
+def serial_of(query: Query) -> int | None:
+    """Returns the serial that the client of an IXFR has: its SOA is in the authority section (RFC 1995 §3)."""
+    packet = query.packet
+    try:
+        for record in records(packet):
+            if record.section == AUTHORITY and record.rtype == SOA:
+                soa = rdata_of(SOA, expanded(SOA, packet, record.rdata_at, record.end))
+                return soa.serial if isinstance(soa, Soa) else None
+    except ValueError:
+        pass
+    return None
+
+
+def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> Response:
+    """Returns the first message of a transfer with those that follow; the SOA alone where the client is up to date.
+
+    Over UDP the SOA alone says that a transfer is possible over TCP (RFC 1995 §2).
+    """
+    soa = transfer.soa
+    (rdata,) = soa.rdata
+    current = rdata.serial if isinstance(rdata, Soa) else 0
+    if not is_stream or (serial is not None and not is_newer(current, serial)):
+        return Response(flags=AA, answer=(soa,), plugin=NAME)
+    content = transfer.records if transfer.changes is None else transfer.changes
+    messages = _messages(_enclosed(soa, content))
+    return evolve(next(messages), more_messages=messages)
+
+
+def _enclosed(soa: RRset, content: Iterable[RRset]) -> Iterator[RRset]:
+    """Returns the messages with the SOA first and last."""
+    yield soa
+    yield from content
+    yield soa
+
+
+def _messages(rrsets: Iterable[RRset]) -> Iterator[Response]:
+    """Yields the records in messages of about the same size, in order."""
+    part: list[RRset] = []
+    size = 0
+    for rrset in _pieces(rrsets):
+        weight = _weight(rrset)
+        if part and size + weight > MESSAGE_BYTES:
+            yield Response(flags=AA, answer=tuple(part), plugin=NAME)
+            part, size = [], 0
+        part.append(rrset)
+        size += weight
+    yield Response(flags=AA, answer=tuple(part), plugin=NAME)
+
+
+def _pieces(rrsets: Iterable[RRset]) -> Iterator[RRset]:
+    """Yields the RRsets, those that are larger than a message in several pieces."""
+    for rrset in rrsets:
+        if len(rrset.rdata) == 1 or _weight(rrset) <= MESSAGE_BYTES:
+            yield rrset
+        else:
+            yield from (replace(rrset, rdata=(rdata,)) for rdata in rrset.rdata)
+
+
+def _weight(rrset: RRset) -> int:
+    """Returns an upper estimate of an RRset's size in bytes."""
+    owner = len(rrset.owner) + 12
+    return sum(owner + len(wire_of(rrset.rtype, rdata)) for rdata in rrset.rdata)
+
+
+def build(configs: tuple[TransferConfig, ...], setup: Needs) -> Transfers:
+    """Returns the plugin."""
+    return Transfers(configs, setup)
+
+
+DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -1,0 +1,56 @@
+"""whoami: tells each client its own address and port, in the additional section."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from kdns.corefile.lines import Stanza
+from kdns.dns.query import AA
+from kdns.dns.rrset import RRset, Srv
+from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
+from kdns.dnsserver.answers.response import Response
+from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.net import packed
+from kdns.serverblocks.directive import Directive, Repeat
+from kdns.serverblocks.stanza import configured, count
+
+
+@dataclass(frozen=True, slots=True)
+class WhoamiConfig:
+    """There is nothing to configure."""
+
+
+class Whoami(Plugin):
+    """Answers every query with an empty answer section and the client's address, transport and port.
+
+    The table may stand in front of it: its own responses are for one query only, and it has no other effect. Differs:
+    zone transfers and classes other than IN are refused; CoreDNS answers them like any other query.
+    """
+
+    sees = Sees.PACKET
+
+    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        """Returns the client's A or AAAA at the question's name, and SRV with its port at `_udp` or `_tcp`."""
+        query, (host, port) = request.query, request.client
+        if query.qclass != IN or query.qtype in TRANSFERS:
+            return next(request)
+        name, address = query.name, packed(host)
+        addresses = (RRset(name, address_type(address), 0, (address,)),) if address else ()
+        below = f"_{request.transport}.{name.removeprefix('.')}"
+        service = RRset(below, SRV, 0, (Srv(0, 0, port, "."),))
+        return Response(NOERROR, AA, additional=(*addresses, service), plugin="whoami")
+
+
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
+    """Returns the configuration of a `whoami` stanza; raises CorefileError."""
+    count(stanza, "whoami")
+    return configured(WhoamiConfig(), stanza, {})
+
+
+def build(_config: WhoamiConfig, _setup: object) -> Whoami:
+    """Returns the plugin."""
+    return Whoami()
+
+
+DIRECTIVE = Directive("whoami", parse, build, Repeat.LAST)

@@ -1,0 +1,398 @@
+"""Server blocks → configurations of servers: those of their directives, without conflicts between blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Stanza
+from kdns.corefile.parse import ServerBlock
+from kdns.dnsserver.chain import Plugin
+from kdns.errors import CorefileError
+from kdns.net import Address, join_host_port, parse_address
+from kdns.serverblocks.block_options import BlockOptions
+from kdns.serverblocks.directive import Directive, Repeat, Row, Setup
+from kdns.serverblocks.hints import directive_as_zone, directive_reason, option_reason
+from kdns.serverblocks.listener_options import TLS_USAGE
+from kdns.serverblocks.stanza import UnknownOptionError
+
+Config = TypeVar("Config")
+Given = TypeVar("Given")
+
+WILDCARD: Final = ("0.0.0.0", "::")
+"""Every address of the machine, of both families."""
+TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dns": ("udp", "tcp"),
+    "tls": ("tcp",),
+    "https": ("tcp",),
+    "quic": ("udp",),
+}
+"""The served schemes, and the transports of each."""
+NEED_TLS: Final = ("tls", "quic")
+"""Schemes that need a certificate; https:// may also be behind a proxy that has one."""
+
+
+class ListenAddress(NamedTuple):
+    """The addresses of one listener, its port (0: any free one) and its scheme."""
+
+    hosts: tuple[str, ...]
+    port: int
+    scheme: str = "dns"
+
+
+def label_of(place: ListenAddress) -> str:
+    """Returns the name of the address in metrics and logs: `dns://:53`, `tls://10.0.0.1:853`."""
+    host = "" if place.hosts == WILDCARD else place.hosts[0]
+    return f"{place.scheme}://{join_host_port(host, place.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The configuration of one server block: those of its directives that are used, in the chain's order.
+
+    `rows` are the block's directives in that order, also those with a mistake; `stanzas` are their stanzas.
+    """
+
+    path: str
+    line: int
+    addresses: tuple[ZoneAddress, ...]
+    directives: Mapping[str, tuple[object, ...]]
+    stanzas: tuple[Stanza, ...] = field(default=(), compare=False, repr=False)
+    rows: tuple[Row, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Returns the zones of the block, each once."""
+        return tuple(dict.fromkeys(address.zone for address in self.addresses))
+
+    def configs(self, directive: Directive[Config, Any]) -> tuple[Config, ...]:
+        """Returns the configurations of one directive, () if the block does not have it."""
+        return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
+
+    def given(self, directive: Directive[Any, Given]) -> Given | None:
+        """Returns the argument for `build` of a directive, None if the block does not have it."""
+        configs: Any = self.configs(directive)
+        return (configs if directive.repeat is Repeat.ADD else configs[0]) if configs else None
+
+    @property
+    def options(self) -> BlockOptions:
+        """The options that the block's directives set."""
+        options = BlockOptions()
+        for row in self.rows:
+            if row.sets_up and (given := self.given(row)):
+                options = row.sets_up(options, given)
+        return options
+
+    def build(self, setup: Setup) -> list[Plugin]:
+        """Returns the plugins of its directives; raises CorefileError and InputError."""
+        return [self.build_one(row, setup) for row in self.rows if row.build and self.given(row)]
+
+    def build_one(self, row: Row, setup: Setup) -> Any:
+        """Returns the plugin of one directive of the block; raises CorefileError and InputError."""
+        try:
+            return row.build(self.given(row), setup) if row.build else None
+        except CorefileError as error:
+            raise error.of(row.name) from error.__cause__
+
+    def is_known(self, directive: Row) -> bool:
+        """Returns whether the block has no stanza of the directive, or a valid one."""
+        return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The addresses and interfaces of `bind`, as they are written; WILDCARD without it."""
+        for row in self.rows:
+            if row.hosts_of and (configs := self.configs(row)):
+                return row.hosts_of(configs)
+        return WILDCARD
+
+    @property
+    def certificates(self) -> tuple[object, ...]:
+        """The certificates of the block's listeners."""
+        return tuple(config for row in self.rows if row.is_certificate for config in self.configs(row))
+
+    @property
+    def has_view(self) -> bool:
+        """Whether a view selects the queries of the block, so that other blocks may have the same zones."""
+        return any(row.is_view and self.configs(row) for row in self.rows)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the addresses and views of the block are valid."""
+        return all(self.configs(row) for row in self.rows if row.hosts_of or row.is_view)
+
+    def warnings(self) -> Iterator[CorefileError]:
+        """Yields the mistakes that do not prevent a start."""
+        for row in self.rows:
+            for config in self.configs(row):
+                yield from (warning.of(row.name) for warning in row.warnings(config))
+
+    def error(self, reason: str) -> CorefileError:
+        """Returns an error at the server block."""
+        return CorefileError(self.path, self.line, "", reason)
+
+    def file_error(self, path: str, reason: str, directive: str = "") -> CorefileError:
+        """Returns an error at the word that names this file or its folder, or else at the directive or server block.
+
+        The path may begin with the folder of `root`.
+        """
+        file = path.partition(":")[0]  # some paths end in a line number
+        paths = f"/{file}/{file.rpartition('.')[0]}/"  # key files have an ending that the Corefile may omit
+        words = [
+            (word, stanza.name)
+            for stanza in self.stanzas
+            for line in (stanza, *stanza.block)
+            for word in line.args
+            if word.text and f"/{word.text}/" in paths
+        ]
+        at: ServerConfig | Stanza | Token = next((stanza for stanza in self.stanzas if stanza.name == directive), self)
+        if words:
+            at, directive = max(words, key=lambda pair: (file.endswith(pair[0].text), len(pair[0].text)))
+        error = CorefileError(at.path, at.line, "", reason)
+        return error.of(directive) if directive else error
+
+
+Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
+"""Servers with their addresses, or with interfaces too while the addresses of those are unknown."""
+
+
+def configure(
+    blocks: Iterable[ServerBlock],
+    table: Mapping[str, Row],
+    *,
+    dns_port: int = DEFAULT_PORTS["dns"],
+) -> tuple[ServerConfig, ...]:
+    """Returns the servers of the blocks, in order; raises CorefileError.
+
+    `table` has the directives by name, in the chain's order. `dns_port` is used if dns:// has no port.
+    """
+    servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
+    if errors:
+        raise errors[0]
+    return servers
+
+
+def server_configs(
+    blocks: Iterable[ServerBlock],
+    table: Mapping[str, Row],
+    *,
+    dns_port: int = DEFAULT_PORTS["dns"],
+) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
+    """Returns the servers without mistakes, the others without their invalid parts, and every mistake.
+
+    Mistakes within blocks come before those between blocks.
+    """
+    errors: list[CorefileError] = []
+    everyone: list[ServerConfig] = []
+    wrong: set[int] = set()
+    for number, block in enumerate(blocks):
+        before = len(errors)
+        everyone.append(server := _server(block, table, errors))
+        errors += _unserved(server)
+        if len(errors) > before:
+            wrong.add(number)
+    errors += _missing_tls(everyone, dns_port)
+    errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
+    servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
+    return servers, tuple(everyone[number] for number in sorted(wrong)), errors
+
+
+def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
+    for address in server.addresses:
+        if address.scheme not in TRANSPORTS:
+            served = ", ".join(f"{scheme}://" for scheme in TRANSPORTS)
+            yield _at(server, address, f"kdns does not serve {address.scheme}://; it serves {served}")
+
+
+def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
+    """Returns the server of a block, without its invalid parts."""
+    if head := directive_as_zone(block, table):
+        wanted = f"a zone before `{{`, got the directive `{head.text}`; put it into a server block such as `. {{ … }}`"
+        errors.append(head.error(f"expected {wanted}"))
+        block = replace(block, stanzas=(), mistakes=())
+    errors += _missing_zones(block, table)
+    own: list[CorefileError] = []
+    zones = tuple(dict.fromkeys(address.zone for address in block.addresses)) or (".",)  # stands in for wrong ones
+    stanzas: dict[str, list[Stanza]] = {}
+    parsed: dict[str, list[object]] = {}
+    for stanza in block.stanzas:
+        row = table.get(stanza.name)
+        if row is None:
+            own.append(stanza.error(directive_reason(stanza, block, table)))
+            continue
+        stanzas.setdefault(stanza.name, []).append(stanza)
+        first = stanzas[stanza.name][0]
+        if first is not stanza and row.repeat is Repeat.ERROR:
+            where = f"{first.path}:{first.line}"
+            own.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; first at {where}"))
+        try:
+            parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
+        except CorefileError as error:
+            mistakes = (error, *_further_mistakes(row, stanza, zones, error))
+            own += [_explained(mistake, stanza, block, table).of(stanza.name) for mistake in mistakes]
+    places = {(mistake.path, mistake.line, mistake.token) for mistake in own}
+    errors += [each for each in block.mistakes if (each.path, each.line, each.token) not in places]
+    errors += own
+    counting = {
+        name: tuple(parsed[name] if table[name].repeat is Repeat.ADD else parsed[name][-1:])
+        for name in table
+        if parsed.get(name)
+    }
+    rows = tuple(table[name] for name in table if name in stanzas)
+    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows)
+
+
+def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> CorefileError:
+    """Returns a mistake, that of an unknown option with what was likely meant."""
+    if not isinstance(mistake, UnknownOptionError):
+        return mistake
+    return mistake.option.error(option_reason(mistake, stanza, block, table))
+
+
+def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
+    """Returns the mistakes in other options of the stanza: it is parsed again without the invalid ones."""
+    further: list[CorefileError] = []
+    while any((line.path, line.line) == (error.path, error.line) for line in stanza.block):
+        block = tuple(line for line in stanza.block if (line.path, line.line) != (error.path, error.line))
+        stanza = replace(stanza, block=block)
+        try:
+            row.parse(stanza, zones)
+        except CorefileError as another:
+            if not any((line.path, line.line) == (another.path, another.line) for line in block):
+                break  # about the whole stanza, which lacks an option now
+            further.append(another)
+            error = another
+        else:
+            break
+    return further
+
+
+def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[CorefileError]:
+    """Yields errors for directives in place of zones, as in a file that begins with `errors`."""
+    for address in block.addresses:
+        if not block.braces and address.token and address.token.text in table:
+            name = address.token.text
+            yield address.token.error(f"expected a zone, got the directive `{name}`; begin with a line such as `.:53`")
+
+
+def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:
+    """Yields errors for schemes of TLS without a certificate in their block, or in another one at the same port."""
+    certified = {
+        (address.scheme, address.port_or_default(dns_port))
+        for server in servers
+        if any(row.is_certificate for row in server.rows)
+        for address in server.addresses
+    }
+    for server in servers:
+        for address in server.addresses:
+            if address.scheme in NEED_TLS and (address.scheme, address.port_or_default(dns_port)) not in certified:
+                yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}")
+
+
+def listen_addresses(listening: Listening, dns_port: int) -> dict[ListenAddress, list[tuple[int, str]]]:
+    """Returns the numbers of the servers at each address, each with one of its zones."""
+    places: dict[ListenAddress, list[tuple[int, str]]] = {}
+    for number, (server, hosts) in enumerate(listening):
+        for address in server.addresses:
+            for group in [hosts] if hosts == WILDCARD else [(host,) for host in hosts]:
+                place = ListenAddress(group, address.port_or_default(dns_port), address.scheme)
+                places.setdefault(place, []).append((number, address.zone))
+    return places
+
+
+def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
+    """Yields an error for a zone that two blocks have at one address, and for addresses that exclude each other.
+
+    Port 0 is another port each time. Differs: beside a block without `bind`, CoreDNS lets others of its port listen on
+    single addresses, by sharing the port (SO_REUSEPORT); then another process may share it too, and gets a part of the
+    queries.
+    """
+    overlaps = _overlaps(listening, dns_port)
+    yield from overlaps.values()
+    addressed = [(server, tuple(host for host in hosts if parse_address(host))) for server, hosts in listening]
+    for number, reason in _clashes([server for server, _ in listening], listen_addresses(addressed, dns_port)):
+        if number not in overlaps:
+            yield listening[number][0].error(reason)
+
+
+def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
+    """Returns the first error of each server, by number: one block without a view per zone and address."""
+    is_as_written = all(hosts in ((), server.bound) for server, hosts in listening)
+    taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
+    errors: dict[int, CorefileError] = {}
+    for number, (server, hosts) in enumerate(listening):
+        for address in () if server.has_view else server.addresses:
+            port = address.port_or_default(dns_port)
+            others = taken.setdefault((address.scheme, address.zone, port), {})
+            for host in ("",) if hosts == WILDCARD else hosts:
+                other = others.get(host) or others.get("") if host else next(iter(others.values()), None)
+                if port and other:
+                    where = f"port {port}" if is_as_written else f"{host}, port {port},"
+                    reason = f"{address.zone} on {where} is already served by the block at {other.path}:{other.line}"
+                    error = _at(server, address, reason) if is_as_written else server.error(reason)
+                    errors.setdefault(number, error)
+                others.setdefault(host, server)
+    return errors
+
+
+def _clashes(
+    servers: Sequence[ServerConfig], places: Mapping[ListenAddress, Sequence[tuple[int, str]]]
+) -> Iterator[tuple[int, str]]:
+    """Yields the numbers of servers that cannot listen beside earlier ones, with the reason."""
+    for place, parts in places.items():
+        if place.scheme != "dns":
+            yield from _other_certificates(servers, parts)
+    listeners = {place: parts[0][0] for place, parts in places.items() if place.port}
+    first_at: dict[tuple[int, str, Address | int], tuple[int, ListenAddress]] = {}
+    for number, (place, second) in enumerate(listeners.items()):
+        hosts = [ip_address(host) for host in place.hosts]
+        sockets = [(place.port, transport, host) for transport in TRANSPORTS.get(place.scheme, ()) for host in hosts]
+        before = [first_at[key] for socket in sockets for key in _met(*socket) if key in first_at]
+        for port, transport, host in sockets:
+            first_at.setdefault((port, transport, host), (number, place))
+            first_at.setdefault((port, transport, host.version), (number, place))
+        if before:
+            _, other = min(before)
+            yield second, _cannot_be_had(place, other, servers[listeners[other]])
+
+
+def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
+    """Yields the keys of sockets that exclude this one: for an unspecified address those of the whole family."""
+    if host.is_unspecified:
+        yield port, transport, host.version
+    else:
+        yield port, transport, host
+        yield port, transport, ip_address(WILDCARD[host.version == 6])
+
+
+def _cannot_be_had(place: ListenAddress, other: ListenAddress, first: ServerConfig) -> str:
+    where = f"which the block at {first.path}:{first.line} listens"
+    if place.scheme != other.scheme:
+        return f"port {place.port} cannot be shared by {place.scheme}:// and {other.scheme}://, {where} with"
+    hosts = f"{_named(place.hosts)} beside {_named(other.hosts)}"
+    return f"cannot listen on port {place.port} on {hosts}, {where} on; expected `bind` in both or in neither"
+
+
+def _other_certificates(servers: Sequence[ServerConfig], parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yields errors for two certificates at one address: a client would get either of them.
+
+    Differs: CoreDNS uses the one of its last block.
+    """
+    certified = [number for number, _ in parts if servers[number].certificates]
+    for number in certified[1:]:
+        first = servers[certified[0]]
+        if servers[number].certificates != first.certificates:
+            where = f"{first.path}:{first.line}"
+            yield number, f"`tls` differs from that of the block at {where}, which listens at the same address"
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return hosts[0] if len(hosts) == 1 else "every address"
+
+
+def _at(server: ServerConfig, address: ZoneAddress, reason: str) -> CorefileError:
+    return address.token.error(reason) if address.token else server.error(reason)

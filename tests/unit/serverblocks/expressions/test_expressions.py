@@ -1,0 +1,293 @@
+"""Expressions: what they give for a query, their mistakes at their words, and what they depend on."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from dns_chain import read
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdns.corefile.lexer import Token, tokens
+from kdns.dns.message import query
+from kdns.dns.types import AAAA
+from kdns.dnsserver.chain import Request
+from kdns.errors import CorefileError
+from kdns.serverblocks.expressions.functions import GROUP, QUERY_FUNCTIONS, Environment
+from kdns.serverblocks.expressions.parser import MAX_STEPS, Expression, expression
+from kdns.serverblocks.expressions.values import EvaluationError, ValueKind
+from kdns.values import evolve
+
+FUNCTIONS = {**QUERY_FUNCTIONS, **GROUP}
+REQUEST = Request(
+    read(query("WWW.Example.org", AAAA, message_id=7, payload_bytes=1400)),
+    ("fe80::1%eth0", 40000),
+    "192.0.2.1",
+    "udp",
+    metadata={"a/b": "fact"},
+    local_port=5353,
+)
+ENVIRONMENT = Environment(REQUEST, {"0": "www.", "1": "w", "n": "12"}, {"number": 5, "text": "abc"})
+VARIABLES = {"number": ValueKind.INT, "text": ValueKind.STRING}
+
+
+def compiled(text: str) -> Expression:
+    words = (Token("Corefile", 1, text, quoted=True),) if "#" in text else tuple(tokens(text, "Corefile"))
+    return expression(words, FUNCTIONS, VARIABLES)
+
+
+VALUES = [
+    ("1 + 2 * 3 - 4", 3),
+    ("(1 + 2) * 3", 9),
+    ("2 ** 3 ** 2", 512.0),
+    ("-2 ** 2", -4.0),
+    ("7 / 2", 3.5),
+    ("-7 % 3", -1),
+    ("0x10 + 0b11 + 0o7 + 1_000", 1026),
+    ("1.5 + .5", 2.0),
+    ("1 < 2 and 2 <= 2 && 3 > 2 || false", True),
+    ("not true or true", True),
+    ("!(true and false)", True),
+    ("1 == 1.0", True),
+    ("true == false", False),
+    ("nil == 'a'", False),
+    ("'a' + 'b' == lower(\"AB\")", True),
+    ("`a\\n` == 'a\\\\n'", True),
+    ("'\\x41\\u0042\\103\\t'", "ABC\t"),
+    ("type() in ['A', 'AAAA']", True),
+    ("1 in [true]", False),
+    ("5 in 1..9", True),
+    ("number not in [1, 2]", True),
+    ("name() matches '^www\\\\.'", True),
+    ("name() not matches 'x{3}'", True),
+    ("name() contains 'example' and name() startsWith 'www' and name() endsWith '.'", True),
+    ("size() > 12 ? 'large' : 'small'", "large"),
+    ("true ? false ? 1 : 2 : 3", 2),
+    ("nil ?? text", "abc"),
+    ("[1, 'a', number][2] + 1", 6),
+    ("text[1:] + text[:1] + text[0]", "bcaa"),
+    ("[1, 2, 3][-1]", 3),
+    ("len('abc') + len([1]) + len(1..3)", 7),
+    ("int('12') + int(3.9)", 15),
+    ("float('1.5') + float(1)", 2.5),
+    ("string(12) + string(1.0) + string(true) + string([1, 2])", "121true[1 2]"),
+    ("upper('a') + lower('B') + trim(' c ') + trimPrefix('dd', 'd') + trimSuffix('ee', 'e')", "Abcde"),
+    ("replace('aba', 'a', 'c')", "cbc"),
+    ("join(split('a.b', '.'), '-') + join(['c', 'd'])", "a-bcd"),
+    ("max(1, 2) + min(3, 4) + abs(-1)", 6),
+    ("indexOf('abc', 'c') + lastIndexOf('aba', 'a')", 4),
+    ("hasPrefix('ab', 'a') and hasSuffix('ab', 'b')", True),
+    ("group('n') + group(1) + group(0) + group('none') + group(9)", "12wwww."),
+    ("metadata('a/b') + metadata('a/c')", "fact"),
+    ("incidr(client_ip(), 'fe80::/10')", True),
+    ("incidr('[fe80::1]', 'fe80::/10')", True),
+    ("incidr('10.1.2.3', '10.0.0.0/8') and not incidr('10.1.2.3', 'fe80::/10')", True),
+    ("any(['10.0.0.0/8', 'fe80::/10'], incidr(client_ip(), #))", True),
+    ("any(['10.0.0.0/8', 'fc00::/7'], {incidr(client_ip(), #)})", False),
+    ("any([], # > 1) or all([], # > 1) and none([], # > 1) and not one([], # > 1)", True),
+    ("all(split('a.b', '.'), len(#) == 1)", True),
+    ("one([1, 2, 3], # > 2) and not one([1, 2, 3], # > 1) and none([1, 2], # > 2)", True),
+    ("filter(0..9, {# % 2 == 0})", (0, 2, 4, 6, 8)),
+    ("map(['a', 'b'], upper(#) + string(#index))", ("A0", "B1")),
+    ("[find([1, 2, 3], # > 1), findIndex([1, 2, 3], # > 1), find([1], # > 1) ?? 'none']", (2, 1, "none")),
+    ("[findLast([1, 2, 3], # < 3), findLastIndex([1, 2, 3], # < 3), findLastIndex([1], # > 1)]", (2, 1, None)),
+    ("count(1..9, # > 3) + count([true, false, true])", 8),
+    ("sum([1, 2]) + sum(['a', 'bc'], len(#))", 6),
+    ("[reduce(1..4, #acc * #), reduce(1..3, #acc + #, 10), reduce([5], #acc + #), reduce([], #acc, 'x')]",
+     (24, 16, 5, "x")),
+    ("any(['^a', '^www'], name() matches #)", True),
+    ("any([[1, 2], [3]], any(#, # == 3)) and any(1..3, let x = #; any(1..3, # == x * 3))", True),
+    ("map(filter([{n: 1, 'k': 'a'}, {n: 2}], .n > 0), .k ?? 'b')", ("a", "b")),
+    ("let labels = split(name(), '.'); labels[0] + labels[-2]", "wwworg"),
+    ("name() | trimSuffix('.') | split('.') | filter(# != 'org') | len()", 2),
+    ("{'A': 1, AAAA: 2}[type()] + {a: {b: 3}}.a.b", 5),
+    ("[{a: nil}.a?.b.c, {a: 1}?.a, {a: nil}.a?.[0], 'a' in {a: 1}, 'b' in {a: 1}]", (None, 1, None, True, False)),
+    ("keys({a: 1})[0] + string(values({a: 1})[0]) + string({b: 2, a: [1]})", "a1map[a:[1] b:2]"),
+    ("1..3 == [1, 2, 3] and [1, 2] != 1..3", True),
+    ("concat([1], 2..3, flatten([4, [5, [6]]]))", (1, 2, 3, 4, 5, 6)),
+    ("[first([1, 2]), last([1, 2]), first([]), len(take(1..9, 4)), len(uniq([1, 1.0, '1', 1]))]", (1, 2, None, 4, 3)),
+    ("sort([3, 1, 2], 'desc') | concat(reverse(sort(['b', 'a'])))", (3, 2, 1, "b", "a")),
+    ("[max(1, 5, 3), min([4, 2]), ceil(1.2), floor(1.8), round(2.5), round(-2.5)]", (5, 2, 2.0, 1.0, 3.0, -3.0)),
+    ("repeat('ab', 2) + join(split('a.b.c', '.', 2), '-')", "ababa-b.c"),
+    ("1 /* one */ + 2 // three", 3),
+    ("true ?: 2", True),
+    ("9223372036854775807 % 10", 7),
+    ("[bufsize(), class(), do(), id(), opcode(), port(), proto(), server_ip(), server_port(), type()]",
+     (1400, "IN", False, 7, 0, "40000", "udp", "192.0.2.1", "5353", "AAAA")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES)
+def test_values(text: str, value: object) -> None:
+    got = compiled(text).value(ENVIRONMENT)
+    assert (got, type(got)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("transport", "payload_bytes", "value"),
+    [("udp", 100, 512), ("udp", 0, 512), ("udp", 4096, 4096), ("tcp", 100, 65535)],
+)
+def test_bufsize_is_what_the_client_can_receive(transport: str, payload_bytes: int, value: int) -> None:
+    request = evolve(REQUEST, query=read(query("a.", AAAA, payload_bytes=payload_bytes)), transport=transport)
+    assert compiled("bufsize()").value(ENVIRONMENT._replace(request=request)) == value
+
+
+MISTAKES = [
+    ("invalid expression", "invalid", "unknown name `invalid`"),
+    ("nmae() == 'a'", "nmae()", "did you mean `name`"),
+    ("name == 'a'", "name", "is a function"),
+    ("name() ==", "==", "expected a value in the expression, got the end"),
+    ('type() == "A"', "A", "unknown name `A`"),
+    ('type() == "A"', "A", "strings of an expression stand in single quotes"),
+    ("name() == 'a' 'b'", "'b'", "expected the end of the expression"),
+    ("number + 'x'", "+", "does not take a int and a string"),
+    ("number == 'x'", "==", "does not take a int and a string"),
+    ("1 and true", "and", "expected a bool before `and`, got a int"),
+    ("not 1", "not", "expected a bool after `not`"),
+    ("name() matches type()", "matches", "a regular expression in quotes"),
+    ("name() matches '('", "matches", "expected a regular expression in RE2 syntax"),
+    ("incidr(client_ip(), '10.0.0.0')", "incidr(client_ip(),", "not a network"),
+    ("incidr(client_ip())", "incidr(client_ip())", "takes 2 arguments and got 1"),
+    ("len(1, 2)", "len(1,", "takes 1 arguments and got 2"),
+    ("metadata(1)", "metadata(1)", "expected a string as an argument"),
+    ("'a", "'a", "not closed"),
+    ("'\\q'", "'\\q'", "is not an escape"),
+    ("(1 + 2", "2", "expected `)`"),
+    ("1 ? 2 : 3", "?", "expected a bool before `?`"),
+    ("9223372036854775808", "9223372036854775808", "64 bits"),
+    ("a & b", "&", "unexpected character `&`"),
+    ("let x", "x", "expected `=`"),
+    ("let name = 1; name", "name", "already the name of a function"),
+    ("let x = 1; let x = 2; x", "x", "already the name of a function or variable"),
+    ("1 + let", "let", "got `let`"),
+    ("any([1], 1)", "any([1],", "expected a bool as the predicate of `any`, got a int"),
+    ("any([1])", "any([1])", "takes a list and an expression"),
+    ("any([1], ", "any([1],", "an expression with # stands in double quotes"),
+    ("any == 1", "any", "is a function"),
+    ("now() > 1", "now()", "`now` of expr-lang is not supported"),
+    ("[1] | 2", "2", "unknown name `2`"),
+    ("name().a", "name().a", "a string has no fields"),
+    ("{1: 2, -}", "-}", "expected a key of a map"),
+    ("[1][name()]", "[1][name()]", "expected a int as an index"),
+    ("1[0]", "1[0]", "has no elements"),
+    ("(" * 50 + "1" + ")" * 50, "(" * 50 + "1" + ")" * 50, "more than 40 deep"),
+]
+# an expression with # is one word in double quotes
+MISTAKES_IN_PREDICATES = [
+    ("any(1, # > 1)", "expected a list as the first argument of `any`, got a int"),
+    ("filter([1], {# > 1)", "expected `}`"),
+    ("any(['a'], # > 1)", "does not take a string and a int"),
+    ("any(['10.0.0.0/8', '10.0.0.0'], incidr(client_ip(), #))", "'10.0.0.0' is not a network"),
+    ("any(['a', '('], name() matches #)", "expected a regular expression in RE2 syntax"),
+    ("any(split(name(), '.'), name() matches #)", "a regular expression in quotes"),
+    ("# > 1", "outside of a predicate"),
+    ("any([1], #acc > 1)", "#acc in `reduce`"),
+    ("any([1], #here > 1)", "expected #, #index"),
+    ("anny([1], # > 1)", "did you mean `any`"),
+]
+
+
+@pytest.mark.parametrize(("text", "token", "reason"), MISTAKES)
+def test_mistakes_are_errors_at_their_words(text: str, token: str, reason: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        compiled(text)
+    assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
+
+
+@pytest.mark.parametrize(("text", "reason"), MISTAKES_IN_PREDICATES)
+def test_mistakes_in_predicates(text: str, reason: str) -> None:
+    with pytest.raises(CorefileError) as caught:
+        compiled(text)
+    assert (caught.value.token, reason in caught.value.reason) == (text, True), caught.value
+
+
+FAILURES = [
+    "any([1][0], # > 1)",
+    "any([['a'][0]], # > 1 and [1][0])",
+    "reduce([], #acc + #)",
+    "sum(['a'])",
+    "any(1..9, any(1..9999, # < 0))",
+    "any(1..20000, # < 0)",
+    "map(1..5000, #)[0] == 1",
+    "sort([1, 'a'])",
+    "sort([1], 'up')",
+    "keys({a: 1})[1] == 'b'",
+    "{a: nil}.a.b",
+    "reduce(1..5000, [#acc]) | string()",
+    "reduce(1..5000, [#acc]) | flatten()",
+    "repeat('a', 5000)",
+    "repeat('a', -1)",
+    "9 % [0][0]",
+    "concat(1..4000, 1..4000)",
+    "incidr('notanip', '10.0.0.0/8')",
+    "incidr('10.0.0.1', metadata('a/b'))",
+    "int('x')",
+    "int('99999999999999999999')",
+    "1 / 0",
+    "1 % 0",
+    "9223372036854775807 + 1",
+    "10.0 ** 400",
+    "[1][1]",
+    "[1][0] + 'a'",
+    "[1][0] and true",
+    "len(1)",
+    "1..2000000",
+    "join([1])",
+    "string(1..1000000)",
+    "replace(string(1..5000), ' ', string(1..5000))",
+]
+
+
+@pytest.mark.parametrize("text", FAILURES)
+def test_what_has_no_value_is_an_error_of_evaluation(text: str) -> None:
+    with pytest.raises(EvaluationError):
+        compiled(text).value(ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_packet"),
+    [
+        ("name() == 'a.' and type() in ['A'] and size() > 1 and do() and class() == 'IN' and opcode() == 0", True),
+        *((f"name() == 'a.' or {function} == {function}", False) for function in ("id()", "client_ip()", "port()")),
+        *((f"len(string({function})) > 1", False) for function in ("proto()", "server_ip()", "bufsize()")),
+        ("[1, server_port()][0] == 1", False),
+        ("true ? 1 : len(metadata('a/b'))", False),
+        ("any(split(name(), '.'), # == 'a')", True),
+        ("any(['a'], # == client_ip())", False),
+        ("any([client_ip()], # == 'a')", False),
+        ("let x = port(); true", False),
+        ("reduce(['a'], #acc + #, proto()) == 'a'", False),
+        ("{a: id()}.b == nil", False),
+    ],
+)
+def test_what_an_expression_depends_on(text: str, is_of_packet: bool) -> None:
+    assert compiled(text).is_of_packet is is_of_packet
+
+
+PIECES = [
+    *("name()", "type()", "'a'", "1", "2.5", "true", "nil", "number", "text", "[1,", "]", "(", ")", "+", "-", "*", "/"),
+    *("any(", "map([1],", "#", "#acc", "let x =", ";", "x", "|", "{", "}", "{a:", ".a", "?.", ","),
+    *("in", "not", "and", "==", "<", "?", ":", "..", "matches", "len(", "int(", "'", "??", "**", "[0]"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+def test_any_text_is_an_expression_or_a_mistake(pieces: list[str]) -> None:
+    try:
+        compiled_one = compiled(" ".join(pieces) or "1")
+    except CorefileError:
+        return
+    with contextlib.suppress(EvaluationError):
+        compiled_one.value(ENVIRONMENT)
+
+
+def test_what_clients_send_makes_predicates_longer_up_to_a_limit() -> None:
+    """The longest name, each octet of which is a label or an escape; a step takes about a microsecond."""
+    name = ".".join(["\\000" * 15] * 15)
+    text = "any(split(name(), ''), any(split(name(), ''), len(replace(name(), #, 'xx')) < 0))"
+    request = evolve(REQUEST, query=read(query(name, AAAA)))
+    with pytest.raises(EvaluationError, match=f"more than {MAX_STEPS} steps"):
+        compiled(text).value(ENVIRONMENT._replace(request=request))
+    networks = ", ".join(f"'10.{number}.0.0/16'" for number in range(256))
+    assert compiled(f"any([{networks}], incidr('10.255.0.1', #))").value(ENVIRONMENT) is True
