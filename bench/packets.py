@@ -29,9 +29,9 @@ from kdns.dnsserver.io.request_metrics import Requests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from dns_chain import cluster_server
 
+from kdns.answers.order import Order
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
-from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.plugins.sources.kubernetes.options import Options
 
@@ -40,7 +40,7 @@ BATCH: Final = 64
 WARM_UP: Final = 0.1
 """The share of the packets after which memory is read for the first time."""
 GROWTH_MIB: Final = 120.0
-"""The answers kdns may keep, about 60 MiB when full (dnsserver/answers/table.py); as much again for the allocator."""
+"""The answers kdns may keep, about 60 MiB when full (answers/table.py); as much again for the allocator."""
 
 Truth: TypeAlias = tuple[str, frozenset[str]]
 """rcode and rdata of a right answer."""

@@ -52,7 +52,7 @@ COMMANDS: Final = {
     "up": "Run a control plane, its controllers and DNS on this machine.",
     "version": "Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.",
 }
-"""The commands, and the first sentence of each help text. A command is the object of its name in kdns.cli.NAME."""
+"""The commands, and the first sentence of each help text. A command is the object of its name in its module."""
 
 
 @add_completion_class
@@ -120,7 +120,7 @@ class Commands(click.Group):
         from kdns.runtime.tls import without_system_authorities  # noqa: PLC0415 - the help of all needs no TLS
 
         with without_system_authorities():
-            command: click.Command = getattr(import_module(f"kdns.cli.{cmd_name}"), cmd_name)
+            command: click.Command = getattr(import_module(f"kdns.cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

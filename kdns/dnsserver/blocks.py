@@ -11,10 +11,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kdns.dns.names import Labels, is_below, labels_of
-from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES, OPCODE, Malformed, Query, Z, read_query
-from kdns.dns.types import DS, HINFO, IN, REFUSED, SERVFAIL
-from kdns.dnsserver.answers.answer import (
+from kdns.answers.answer import (
     Answer,
     compile_answer,
     error_answer,
@@ -23,9 +20,12 @@ from kdns.dnsserver.answers.answer import (
     malformed_answer,
     with_room,
 )
-from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Message, Response
-from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, packet_key
-from kdns.dnsserver.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
+from kdns.answers.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
+from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Message, Response
+from kdns.answers.table import AnswerTable, Generations, Partition, packet_key
+from kdns.dns.names import Labels, is_below, labels_of
+from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES, OPCODE, Malformed, Query, Z, read_query
+from kdns.dns.types import DS, HINFO, IN, REFUSED, SERVFAIL
 from kdns.serverblocks.listener_options import DEFAULTS
 from kdns.values import evolve
 

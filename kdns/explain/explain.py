@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kdns.answers.chain import Request, WouldAskError, awaited
+from kdns.answers.decode import from_wire
 from kdns.cluster.readiness import Cause
 from kdns.dns.names import labels_of, text_of
 from kdns.dns.query import Query, query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, NOERROR, rcode_name, type_name
 from kdns.dns.zonefile import rdata_text
-from kdns.dnsserver.answers.decode import from_wire
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Request, WouldAskError, awaited
 from kdns.errors import InputError
 from kdns.plugins.changes.cache.plugin import NAME as CACHE
 from kdns.plugins.sources.kubernetes.causes import ClusterCauses

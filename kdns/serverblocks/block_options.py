@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
+from kdns.answers.answer import MAX_UDP_BYTES
 from kdns.net import HostPort
 from kdns.serverblocks.listener_options import ListenerOptions
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from kdns.answers.chain import Plugin
 from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
-from kdns.dnsserver.chain import Plugin
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
 from kdns.serverblocks.block_options import BlockOptions

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from kdns.answers.chain import Plugin, Reply, Request
+from kdns.answers.response import Subject
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.chain import Plugin, Reply, Request
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.serverblocks.block_options import BlockOptions

@@ -14,6 +14,8 @@ from dns_chain import FakeSetup
 from dns_chain import server_of as one_block
 from zone_text import zone_rrsets
 
+from kdns.answers.chain import Plugin, Reply, Request, Serve
+from kdns.answers.response import Response
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
@@ -23,9 +25,7 @@ from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.changes.autopath import Autopath, AutopathConfig
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.k8s_external import External, ExternalConfig

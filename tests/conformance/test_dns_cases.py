@@ -9,12 +9,12 @@ from dns_chain import FakeSetup, ask, only, read
 from dns_harness import ZoneFile, difference, directive_of, server_of, state_of
 from recorded_cases import each_case, recorded
 
+from kdns.answers.chain import Request
 from kdns.cluster.objects import Pod, PodMeta, PodStatus
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query as make_query
 from kdns.dns.types import type_number
-from kdns.dnsserver.chain import Request
 from kdns.plugins.directives import configure
 from kdns.plugins.sources import k8s_external
 from kdns.plugins.sources.k8s_external import ExternalConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 from click.testing import CliRunner
 
 from kdns import testing
-from kdns.cli.explain import explain
-from kdns.cli.trace import trace
+from kdns.cli.commands.explain import explain
+from kdns.cli.commands.trace import trace
 
 MANIFESTS = """\
 apiVersion: v1

@@ -9,11 +9,11 @@ from unittest.mock import patch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kdns.answers.response import Message, Response
 from kdns.dns.names import labels_of
 from kdns.dns.query import HEADER_BYTES, Query, query_for
 from kdns.dns.types import AAAA, A
 from kdns.dns.wire import Shape, shape_of
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.plugins.changes.cache.kinds import Contents, contents
 from kdns.plugins.sources.forward import bailiwick
 from kdns.plugins.sources.forward.bailiwick import checked

@@ -12,6 +12,7 @@ from dns_chain import cluster_server, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kdns.answers.order import Order
 from kdns.cluster.objects import (
     Conditions,
     Endpoint,
@@ -37,7 +38,6 @@ from kdns.cluster.state import State
 from kdns.dns.message import decode, query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import type_number
-from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.sources.kubernetes.options import Options, PodMode
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes

@@ -12,16 +12,16 @@ from dns_chain import FakeSetup, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kdns.answers.answer import ResponseKind, compile_answer
+from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
+from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import records, without_opt
-from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.plugins.directives import configure
 from kdns.values import evolve
 

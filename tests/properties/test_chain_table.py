@@ -11,15 +11,15 @@ from dns_chain import FakeSetup, held, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
+from kdns.answers.response import EVERYTHING, NEVER, Response, Reuse
+from kdns.answers.table import packet_key
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
-from kdns.dnsserver.answers.response import EVERYTHING, NEVER, Response, Reuse
-from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Client, Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.values import evolve

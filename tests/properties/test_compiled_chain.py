@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_answer_table import KINDS, NAMES, SPACES, Delete, Put, deletes, puts
 
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
+from kdns.answers.table import packet_key
 from kdns.cluster.objects import (
     Conditions,
     Endpoint,
@@ -36,10 +39,7 @@ from kdns.dns.message import decode, query
 from kdns.dns.query import AD, CD, RA, RD, Z
 from kdns.dns.rrset import RRset
 from kdns.dns.types import COOKIE, A, type_number
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cache_table import CACHES, PACKETS, SHAPES, Shape, meaning
 
+from kdns.answers.answer import ResponseKind, compile_answer
+from kdns.answers.chain import Block, Chain
+from kdns.answers.response import Message
 from kdns.corefile.parse import parse
 from kdns.dns.encode import encode_opt
 from kdns.dns.message import query
 from kdns.dns.names import text_of
 from kdns.dns.query import TC, Edns, Query, read_query
 from kdns.dns.types import NXDOMAIN, A
-from kdns.dnsserver.answers.answer import ResponseKind, compile_answer
-from kdns.dnsserver.answers.response import Message
 from kdns.dnsserver.blocks import Exchange, PendingExchange, Server, unawaited
-from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.upstream.message import in_random_case, question_of

@@ -7,14 +7,14 @@ from harness import Behind, server_of, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdns.answers.chain import Reply, Request, Sees
+from kdns.answers.response import Response, Reuse, ZoneSoa
 from kdns.dns.message import query
 from kdns.dns.names import is_below
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, A
-from kdns.dnsserver.answers.response import Response, Reuse, ZoneSoa
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Reply, Request, Sees
 
 NAMES = ("a.x.", "b.x.", "a.y.", "b.y.", "x.", "z.")
 

@@ -12,6 +12,9 @@ from dns_chain import cluster_server, respond
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.order import Order
+from kdns.answers.response import Response
 from kdns.cluster.objects import (
     Endpoint,
     EndpointSlice,
@@ -29,9 +32,6 @@ from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import Rdata, RRset, Soa, Srv
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.order import Order
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.net import packed
 from kdns.plugins.sources.kubernetes.options import Options

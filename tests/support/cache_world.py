@@ -8,15 +8,15 @@ from typing import Any
 
 from dns_chain import FakeSetup, held, only
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, RA, RD, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.values import evolve

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
+from kdns.answers.answer import Answer
+from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees
+from kdns.answers.order import Order
+from kdns.answers.response import Subject
+from kdns.answers.table import Partition, packet_key
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
-from kdns.dnsserver.answers.answer import Answer
-from kdns.dnsserver.answers.order import Order
-from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import Client, Exchange, Server
-from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.sources.kubernetes.options import Options

@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 
 from dns_chain import FakeSetup
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Block, Chain, Request, unhandled
+from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.query import MAX_MESSAGE_BYTES, Query, query_for
 from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Block, Chain, Request, unhandled
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.sources.forward.plugin import Forward, build
 from kdns.serverblocks.config import ServerConfig

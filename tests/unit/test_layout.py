@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from kdns.cli.main import COMMANDS
 from kdns.plugins.directives import BY_NAME, FOLDERS
 from kdns.serverblocks.directive import Row
 from tools.reference.python_api import PUBLIC
@@ -37,8 +36,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("env",),
 
     ("upstream",),
-    ("dnsserver.answers",),
-    ("dnsserver.chain",),
+    ("answers",),
     ("serverblocks",),
     ("dnsserver",),
     ("plugins",),
@@ -78,13 +76,25 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 )
 # fmt: on
 
-APART = ("corefile", "controlplane", "dns", "dnsserver", "env", "plugins", "proxy", "serverblocks", "upstream")
+APART = (
+    "answers",
+    "corefile",
+    "controlplane",
+    "dns",
+    "dnsserver",
+    "env",
+    "plugins",
+    "proxy",
+    "serverblocks",
+    "upstream",
+)
 """Parts that do not import each other, whatever the rows of their rooms, except for the pairs of BETWEEN."""
 BETWEEN = {
     *(("upstream", part) for part in ("dns",)),
-    *(("serverblocks", part) for part in ("corefile", "dns", "dnsserver", "upstream")),
-    *(("dnsserver", part) for part in ("corefile", "dns", "serverblocks", "upstream")),
-    *(("plugins", part) for part in ("corefile", "dns", "dnsserver", "serverblocks", "upstream")),
+    ("answers", "dns"),
+    *(("serverblocks", part) for part in ("answers", "corefile", "dns", "upstream")),
+    *(("dnsserver", part) for part in ("answers", "corefile", "dns", "serverblocks", "upstream")),
+    *(("plugins", part) for part in ("answers", "corefile", "dns", "dnsserver", "serverblocks", "upstream")),
 }
 
 SHELLS = {"runtime", "apps", "cli", "logs", "__main__", "pytest_plugin", "testing"}
@@ -137,7 +147,7 @@ DOORS = {
         "kdns.apps.sources",
         "kdns.cluster",
         "kdns.controlplane",
-        "kdns.dnsserver.answers.answer",
+        "kdns.answers.answer",
         "kdns.dnsserver.io.workers.process",
         "kdns.plugins.changes.cache.store",
         "kdns.proxy.plan",
@@ -271,7 +281,7 @@ NOT_AT_START = ("OpenSSL", "aioquic", "cryptography", "dns", "dnslib", "h11", "h
 
 
 def test_the_server_starts_without_the_libraries_that_its_corefile_may_not_need() -> None:
-    program = f"import sys, kdns.cli.serve; print([name for name in {NOT_AT_START} if name in sys.modules])"
+    program = f"import sys, kdns.cli.commands.serve; print([name for name in {NOT_AT_START} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -284,12 +294,9 @@ def test_packages_hold_a_docstring_and_nothing_else() -> None:
 
 
 def test_every_folder_is_a_package_of_a_handful_of_files() -> None:
-    """Commands are rows: each has a file of its name."""
-    rows = {PACKAGE / "cli": COMMANDS.keys()}
     for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
         assert (folder / "__init__.py").exists(), f"{folder}: no __init__.py"
-        uncounted = {"__init__", *rows.get(folder, ())}
-        modules = [path for path in folder.glob("*.py") if path.stem not in uncounted]
+        modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]
         assert len(modules) <= MAX_MODULES, f"{folder} has {len(modules)} modules: which room is missing?"
 
 
@@ -356,7 +363,11 @@ def test_the_checks_see_what_they_look_for(tmp_path: Path) -> None:
     )
     assert set(imports(file)) == {"time", "kdns.apps", "kdns.dnsserver.io.udp", "socket.x"}
     assert ours(file) == {"kdns.apps", "kdns.dnsserver.io.udp"}
-    assert row_of(room_of("kdns.cli.env")) > row_of(room_of("kdns.dnsserver.io.udp")) > row_of(room_of("kdns.dns"))
+    assert (
+        row_of(room_of("kdns.cli.commands.env"))
+        > row_of(room_of("kdns.dnsserver.io.udp"))
+        > row_of(room_of("kdns.dns"))
+    )
     assert is_apart("proxy.plan", "dns")
     assert not is_apart("plugins", "dns")
     assert touches_the_world("kdns.dnsserver.io.udp")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from struct import pack
 from typing import Final
 
+from kdns.answers.answer import Answer, compile_answer, response_kind
+from kdns.answers.order import Order
+from kdns.answers.response import Response
 from kdns.dns.query import HEADER_BYTES, Query, read_query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
-from kdns.dnsserver.answers.answer import Answer, compile_answer, response_kind
-from kdns.dnsserver.answers.order import Order
-from kdns.dnsserver.answers.response import Response
 
 _BODY_BYTES: Final = (*(0, 1, 16, 60, 100, 300) * 50, 4000, 65_535)  # the kernel sends no message of the last size
 

@@ -8,6 +8,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
+from kdns.answers.answer import Answer
+from kdns.answers.chain import Block, Chain, Plugin
+from kdns.answers.response import Subject
+from kdns.answers.table import AnswerTable, Generations
 from kdns.cluster.objects import (
     Conditions,
     Endpoint,
@@ -23,11 +27,7 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
-from kdns.dnsserver.answers.answer import Answer
-from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.answers.table import AnswerTable, Generations
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Block, Chain, Plugin
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.sampling import MOST, Look, Sampling
 from kdns.dnsserver.io.request_metrics import Requests

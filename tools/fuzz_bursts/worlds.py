@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from structlog.testing import capture_logs
 
-from kdns.dnsserver.answers.response import Reuse
-from kdns.dnsserver.answers.table import AnswerTable, packet_key
+from kdns.answers.response import Reuse
+from kdns.answers.table import AnswerTable, packet_key
 from kdns.dnsserver.io.burst import _burst
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop
 from kdns.dnsserver.io.burst.sampling import Sampling

@@ -16,12 +16,12 @@ from random import SystemRandom
 from typing import Any, Final, TypeVar
 
 from kdns import logs
+from kdns.answers.chain import UNHANDLED, Chain, Plugin, Reply, Request, awaited
+from kdns.answers.response import Subject
 from kdns.cluster.io.clusters import Cluster, Clusters, Listener
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
-from kdns.dnsserver.answers.response import Subject
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import UNHANDLED, Chain, Plugin, Reply, Request, awaited
 from kdns.dnsserver.frame_streams.io import FrameListener, FrameStream
 from kdns.dnsserver.io.interfaces import own_addresses
 from kdns.errors import CorefileError, InputError

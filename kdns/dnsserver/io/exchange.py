@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kdns import logs
+from kdns.answers.table import Partition, packet_key
 from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import SILENCE, Client, Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.runtime.tasks import LightTask

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kdns.dnsserver.answers.table import Generations
+from kdns.answers.chain import Block
+from kdns.answers.table import Generations
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Block
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.interfaces import DnsSockets, Sharing, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests

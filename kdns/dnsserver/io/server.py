@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from kdns.answers.table import Generations
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
-from kdns.dnsserver.answers.table import Generations
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.capabilities import Process

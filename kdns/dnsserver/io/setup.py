@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from kdns.dnsserver.chain import Block, Chain
+from kdns.answers.chain import Block, Chain
 from kdns.dnsserver.io.capabilities import (
     BlockAnswers,
     BlockFiles,

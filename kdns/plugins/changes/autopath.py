@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from kdns.answers.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.answers.decode import from_wire
+from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.net import packed
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.guards.acl import Acl

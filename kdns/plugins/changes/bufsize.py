@@ -9,11 +9,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kdns.answers.answer import MAX_UDP_BYTES
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
-from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.serverblocks.block_options import BlockOptions
 from kdns.serverblocks.directive import Directive, Repeat
 from kdns.serverblocks.stanza import configured, count, integer

@@ -15,14 +15,14 @@ from functools import partial
 from ipaddress import IPv6Network, ip_network
 from typing import Final
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Response
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.dns.query import AD, CD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.serverblocks.directive import Directive, Metrics
 from kdns.serverblocks.stanza import Option, configured, count, flag, sets
 from kdns.values import evolve

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.serverblocks.directive import Directive, Repeat
 from kdns.serverblocks.stanza import Option, choice, configured, count, folded
 from kdns.values import evolve

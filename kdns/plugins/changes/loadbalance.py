@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Literal, Protocol
 
+from kdns.answers.chain import Plugin, Sees
+from kdns.answers.order import Order, Weights
+from kdns.answers.response import EVERYTHING
 from kdns.corefile.address import name
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
-from kdns.dnsserver.answers.order import Order, Weights
-from kdns.dnsserver.answers.response import EVERYTHING
-from kdns.dnsserver.chain import Plugin, Sees
 from kdns.net import Network, packed
 from kdns.serverblocks.directive import Answers, Directive, Files, Repeat
 from kdns.serverblocks.stanza import Option, adds, configured, count, duration_s, integer, path_of, sets

@@ -6,13 +6,13 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.outcome import ResponseClass, response_class_of
+from kdns.answers.response import Message, Response
 from kdns.corefile.lines import Stanza
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import NSEC, NSEC3
 from kdns.dns.wire import ANSWER, AUTHORITY, records
-from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of
-from kdns.dnsserver.answers.response import Message, Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.serverblocks.directive import Directive, Repeat
 from kdns.serverblocks.stanza import configured, count
 from kdns.values import evolve

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.types import NSID
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.serverblocks.directive import Answers, Directive
 from kdns.serverblocks.stanza import configured
 from kdns.values import evolve

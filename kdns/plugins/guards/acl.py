@@ -11,14 +11,14 @@ from functools import partial
 from ipaddress import ip_network
 from typing import Final, Literal, TypeAlias, get_args
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.response import Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet, text_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
-from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.net import Network, client_address
 from kdns.serverblocks.directive import Directive, Metrics, Repeat
 from kdns.serverblocks.stanza import Option, configured, folded

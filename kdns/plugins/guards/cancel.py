@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
+from kdns.answers.response import Response
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.serverblocks.directive import Directive, Tasks
 from kdns.serverblocks.stanza import configured, count, duration_s
 

@@ -15,11 +15,11 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import HINFO
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.sources.forward.group import Group, Member
 from kdns.plugins.sources.forward.plugin import Forward
 from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Metrics, Peers, Tasks

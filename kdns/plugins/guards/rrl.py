@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.outcome import ResponseClass, answered_type, referral_owner, response_class_of, soa_owner
+from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import TC
-from kdns.dnsserver.answers.outcome import ResponseClass, answered_type, referral_owner, response_class_of, soa_owner
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.net import client_address
 from kdns.serverblocks.directive import Directive, Metrics
 from kdns.serverblocks.stanza import Option, configured, flag, integer, rate, sets

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kdns.answers.chain import Plugin, Request, Sees
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.chain import Plugin, Request, Sees
 from kdns.plugins.observers.metadata import Metadata
 from kdns.serverblocks.directive import Answers, Directive
 from kdns.serverblocks.expressions.functions import QUERY_FUNCTIONS, Environment

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from kdns.answers.chain import Plugin, Request, Sees
+from kdns.answers.response import Response
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import type_name
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Request, Sees
 from kdns.durations import format_duration
 from kdns.serverblocks.block_options import BlockOptions
 from kdns.serverblocks.directive import Directive, EventLog, Level, Tasks

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.outcome import ResponseClass, response_class_of_wire
+from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
 from kdns.dns.types import NOTIMP, SERVFAIL, class_name, rcode_name, type_name
-from kdns.dnsserver.answers.outcome import ResponseClass, response_class_of_wire
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.net import bracketed
 from kdns.serverblocks.directive import Clock, Directive, EventLog, Repeat
 from kdns.serverblocks.stanza import Option, configured

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.serverblocks.directive import Answers, Directive
 from kdns.serverblocks.stanza import Option, configured
 from kdns.values import evolve

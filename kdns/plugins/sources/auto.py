@@ -9,13 +9,13 @@ from functools import partial
 from posixpath import basename
 from typing import Final, Protocol
 
+from kdns.answers.chain import Reply, Request, Serve
+from kdns.answers.response import Response
 from kdns.corefile.address import all_zones, zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet, labels_of
 from kdns.dns.types import REFUSED
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.sources.file import RELOAD_S, Version, newer_version
 from kdns.plugins.sources.zones.authority import Authority, ServedZone

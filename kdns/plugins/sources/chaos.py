@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns import __version__
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response, Reuse
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CH, TXT
-from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.serverblocks.directive import Answers, Directive
 from kdns.serverblocks.stanza import configured
 

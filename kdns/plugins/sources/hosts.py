@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
+from kdns.answers.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import EVERYTHING, Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, reversed_address, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
-from kdns.dnsserver.answers.response import EVERYTHING, Response, Reuse
-from kdns.dnsserver.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, Sees, Serve
 from kdns.errors import DoubtfulError
 from kdns.plugins.directives import FOLDERS
 from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, Metrics, Sample

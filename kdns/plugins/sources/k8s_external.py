@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.packed import ready_addresses
 from kdns.cluster.state import State
@@ -21,7 +22,6 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import MAX_LABEL_BYTES, Labels
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, NS, SOA, SRV, address_type
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.net import packed
 from kdns.plugins.sources.kubernetes.answers import ZoneAnswers
 from kdns.plugins.sources.kubernetes.options import Options, PodMode

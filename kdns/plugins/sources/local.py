@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
+from kdns.answers.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response, Reuse
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
-from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.dnsserver.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
 from kdns.net import packed
 from kdns.serverblocks.directive import Directive, Metrics, Repeat
 from kdns.serverblocks.stanza import Option, choice, configured, count, sets

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -20,7 +21,6 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import SOA
 from kdns.dns.zone.lookup import Lookup
 from kdns.dns.zone.zone import Zone, ZoneError
-from kdns.dnsserver.answers.response import Response
 from kdns.errors import DoubtfulError
 from kdns.plugins.sources.transfer import Transfer
 from kdns.plugins.sources.zones.authority import Authority, ServedZone

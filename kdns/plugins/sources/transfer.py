@@ -11,6 +11,8 @@ from functools import partial
 from struct import pack
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -21,8 +23,6 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
 from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
 from kdns.serverblocks.directive import Answers, Directive, EventLog, Peers, Repeat, Tasks
 from kdns.serverblocks.stanza import Option, configured, ip

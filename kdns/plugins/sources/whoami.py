@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
 from kdns.corefile.lines import Stanza
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Srv
 from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.net import packed
 from kdns.serverblocks.directive import Directive, Repeat
 from kdns.serverblocks.stanza import configured, count

@@ -13,9 +13,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from math import ceil, copysign, floor
 from typing import Final, NamedTuple, TypeAlias
 
+from kdns.answers.chain import Request
 from kdns.dns.query import MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES
 from kdns.dns.types import class_name, type_name
-from kdns.dnsserver.chain import Request
 from kdns.net import without_zone
 from kdns.serverblocks.expressions.values import (
     ANY,

@@ -12,16 +12,16 @@ import recorded_cases
 from dns_chain import FakeSetup
 from zone_text import record_texts
 
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Serve
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
 from kdns.dns.rrset import RRset
 from kdns.dns.types import rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Serve
 from kdns.plugins.directives import configure
 
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dns_chain import FakeSetup
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
+from kdns.answers.chain import Block, Chain
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins.directives import configure
 
 

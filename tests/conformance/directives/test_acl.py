@@ -5,7 +5,7 @@ from __future__ import annotations
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, recorded, reply_to, server_of, shown
 
-from kdns.dnsserver.answers.response import Response
+from kdns.answers.response import Response
 
 EDE = 15
 

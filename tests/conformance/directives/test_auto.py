@@ -6,8 +6,8 @@ import pytest
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
+from kdns.answers.response import Response
 from kdns.dns.types import NOERROR, SERVFAIL
-from kdns.dnsserver.answers.response import Response
 from kdns.plugins.sources.auto import AutoConfig, AutoZones, files_by_zone, origin_of
 from kdns.plugins.sources.zones.authority import ServedZone
 from kdns.serverblocks.patterns import compiled

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
+from kdns.answers.chain import UNHANDLED, Request
+from kdns.answers.response import Response
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.types import NOERROR, NXDOMAIN, rcode_number
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import UNHANDLED, Request
 
 SOA = "example.org. 3600 IN SOA ns.example.org. host.example.org. 1 2 3 4 5"
 

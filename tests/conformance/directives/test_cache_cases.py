@@ -25,14 +25,14 @@ from harness import (
     shown,
 )
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Reply, Request
+from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
 from kdns.dns.query import Query, read_query
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.changes.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.changes.cache.kinds import AnswerKind, contents

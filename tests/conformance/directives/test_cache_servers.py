@@ -8,9 +8,9 @@ from dns_chain import FakeSetup
 from harness import Behind, Case, Report, difference, packet_of, reply_to, server_of, shown
 from integration import cases, steps_otherwise
 
-from kdns.dnsserver.answers.response import Response
+from kdns.answers.chain import Request
+from kdns.answers.response import Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Request
 from kdns.plugins.sources.forward.bailiwick import checked
 
 ALONE = ("TestHostsInlineLookup", "TestCacheACLAuthorization", "TestACLAuthorizesAutopathExpandedName")

@@ -19,10 +19,10 @@ from harness import (
     shown,
 )
 
+from kdns.answers.chain import Request
+from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.types import A
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Request
 from kdns.plugins.changes import dns64
 from kdns.plugins.directives import configure
 

@@ -8,10 +8,10 @@ import dns.rrset
 from dns_chain import FakeSetup, read
 from harness import Behind, Case, Report, files_of, packet_of, recorded, reply_to, response_of, server_of, shown, texts
 
+from kdns.answers.chain import Request
+from kdns.answers.response import Response
 from kdns.dns.names import labels_of
 from kdns.dns.types import SERVFAIL
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Request
 from kdns.plugins.changes.dnssec.keys import read_key
 from kdns.plugins.changes.dnssec.plugin import Dnssec
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dns_chain import FakeReader, FakeSetup
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
 
+from kdns.answers.response import Response
 from kdns.dns.names import labels_of, text_of
 from kdns.dns.types import SERVFAIL, TXT
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.lookup import position_of, substituted
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record, parse_zone
-from kdns.dnsserver.answers.response import Response
 from kdns.errors import CorefileError
 from kdns.plugins.sources.file import ZoneFiles, newer_version, zone_of
 from kdns.plugins.sources.zones.authority import ServedZone

@@ -9,12 +9,12 @@ from typing import Any, Final
 from harness import Case, Report, difference, recorded, response_of, shown
 from scripted_upstream import ForwardSetup, Script, answer, forward_of, wire_of
 
+from kdns.answers.chain import Request
+from kdns.answers.response import Response
 from kdns.corefile.lexer import Token
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, Query, query_for
 from kdns.dns.types import type_name, type_number
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Request
 from kdns.errors import CorefileError
 from kdns.plugins.sources.forward.targets import File, Target, split_zone, target_of
 from kdns.upstream.upstream import Transport, UpstreamTimeoutError

@@ -37,7 +37,7 @@ ELSEWHERE: Final = {
     "parse_transfer_from": "recorded in corefile-parse-cases.json as well, of `secondary`",
     "zone_name_is_preferred_syntax": "kdns refuses what is no name, and warns of none",
     "startup_lines": "kdns logs facts, not these lines",
-    "duplicate_cname": "a CNAME whose owner was answered already ends the chase, see kdns.dnsserver.chain.follow",
+    "duplicate_cname": "a CNAME whose owner was answered already ends the chase, see kdns.answers.chain.follow",
     "trim_zone": "names are labels: there is no text to cut off",
     "host_port_or_file": "a file is read later, and a socket's path is no upstream: see parse_host_port",
     "parse_catalog": "concerns `auto` and `secondary`",

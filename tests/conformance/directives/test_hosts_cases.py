@@ -7,10 +7,10 @@ from ipaddress import ip_address
 from dns_chain import FakeSetup, only
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
 
+from kdns.answers.chain import Reply
 from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.types import AAAA, A
-from kdns.dnsserver.chain import Reply
 from kdns.errors import CorefileError
 from kdns.net import packed, unpacked
 from kdns.plugins.directives import configure

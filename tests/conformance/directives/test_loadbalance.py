@@ -7,9 +7,9 @@ from collections import Counter
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, recorded, reply_to, response_of, server_of, shown
 
+from kdns.answers.order import Order, Weights
 from kdns.corefile.parse import parse
 from kdns.dns.zonefile import parse_record, rdata_text
-from kdns.dnsserver.answers.order import Order, Weights
 from kdns.errors import CorefileError
 from kdns.net import packed
 from kdns.plugins.changes import loadbalance

@@ -8,11 +8,11 @@ from typing import Final
 from dns_chain import FakeSetup
 from harness import FLAGS, Behind, Case, Report, client_of, packet_of, recorded, response_of, server_of
 
+from kdns.answers.chain import Request
+from kdns.answers.response import Response
 from kdns.dns.query import AA, AD, RA, TC, read_query
 from kdns.dns.types import SERVFAIL, rcode_number
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Request
 from kdns.plugins.observers import errors
 from kdns.plugins.observers.log import Field, compiled, line_of
 

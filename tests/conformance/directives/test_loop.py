@@ -7,11 +7,11 @@ from typing import Final
 from dns_chain import FakeSetup, read
 from harness import Case, Report, packet_of, recorded
 
+from kdns.answers.chain import Reply, Request
+from kdns.answers.response import Response
 from kdns.corefile.address import zone_addresses
 from kdns.corefile.lexer import Token
 from kdns.dns.names import labels_of
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Reply, Request
 from kdns.errors import CorefileError
 from kdns.plugins.guards.loop import LoopConfig, build
 

@@ -10,6 +10,9 @@ from typing import Any
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, client_of, packet_of, recorded, shown, texts
 
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Message, Response
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
 from kdns.corefile.parse import parse
@@ -17,10 +20,7 @@ from kdns.dns.names import labels_of, read_name, text_of
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import class_name, rcode_number, type_name
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.changes.rewrite import config, plugin
 from kdns.plugins.changes.rewrite.answers import by_suffix

@@ -8,13 +8,13 @@ from struct import pack
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
+from kdns.answers.response import Response
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import QR
 from kdns.dns.rdata import wire_of
 from kdns.dns.types import SERVFAIL
 from kdns.dns.zone.catalog import CatalogError, parse_catalog
 from kdns.dns.zonefile import ZoneFileError, parse_record, parse_zone
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
 from kdns.net import HostPort
 from kdns.plugins.sources.secondary.plugin import SecondaryZones, is_primary

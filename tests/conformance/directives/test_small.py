@@ -10,8 +10,8 @@ import pytest
 from dns_chain import FakeSetup
 from harness import FLAGS, Behind, Case, Report, difference, recorded, reply_to, response_of, server_of, shown
 
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Reply
+from kdns.answers.chain import Reply
+from kdns.answers.response import Response
 
 DIRECTIVES = ("any", "bufsize", "cancel", "chaos", "header", "local", "minimal", "nsid", "whoami")
 NO_ADDRESS = "a client without an address gets no AAAA record without one"

@@ -9,11 +9,11 @@ from dns_chain import FakeSetup
 from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.types import class_name, type_name
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.template import plugin
 from kdns.plugins.sources.template.stencil import stencil_of

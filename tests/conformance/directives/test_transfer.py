@@ -7,14 +7,14 @@ from struct import pack
 from dns_chain import FakeSetup
 from harness import Behind, Case, Report, client_of, packet_of, recorded, server_of, texts
 
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Message, Response
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA
 from kdns.dns.rdata import wire_of
 from kdns.dns.types import SERVFAIL, rcode_name
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.sources.transfer import Transfers
 from kdns.plugins.sources.zones.authority import Authority, ServedZone

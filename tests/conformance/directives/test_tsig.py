@@ -7,11 +7,11 @@ from base64 import b64decode
 from dns_chain import FakeSetup, read
 from harness import Behind, Case, Report, packet_of, recorded, server_of
 
+from kdns.answers.chain import Request
+from kdns.answers.response import Response
 from kdns.dns.names import labels_of
 from kdns.dns.types import OPT, rcode_name
 from kdns.dns.wire import records
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Request
 from kdns.plugins.guards.tsig.plugin import OPCODES
 from kdns.plugins.guards.tsig.signature import BADKEY, BADSIG, BADTIME, Signer, tsig_of
 from kdns.values import evolve

@@ -9,9 +9,9 @@ from dns_chain import FakeAnswers, only
 from harness import Case, Report, client_of, packet_of, recorded
 from integration import cases, steps_otherwise
 
+from kdns.answers.chain import Block, Chain
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins.directives import configure
 from kdns.plugins.guards import view
 

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from kdns.cli.docs import pages
+from kdns.cli.commands.docs import pages
 from tools.reference.files import files
 
 PROJECT = Path(__file__).parents[3]

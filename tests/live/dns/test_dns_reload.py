@@ -15,8 +15,8 @@ from dns_client import Udp, packet
 from dns_live import api_of, cluster, page, port_of, serving
 from fake_api import until
 
+from kdns.answers.chain import Plugin
 from kdns.corefile.parse import parse
-from kdns.dnsserver.chain import Plugin
 from kdns.dnsserver.io import reload
 from kdns.dnsserver.io import server as server_module
 from kdns.dnsserver.io.corefile import Corefile

@@ -13,10 +13,10 @@ from dns_chain import server_of
 from dns_client import Tcp, answers, framed, packet, read
 from fake_api import until
 
+from kdns.answers.chain import Plugin, Reply, Request, Serve
+from kdns.answers.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.dnsserver.io import fair_scheduler, tcp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import TcpClients

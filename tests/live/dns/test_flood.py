@@ -12,10 +12,10 @@ from dns_chain import server_of
 from dns_client import packet
 from fake_api import until
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response, Reuse
 from kdns.dns.query import AA
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
-from kdns.dnsserver.answers.response import Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dnsserver.io import udp
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.runtime import tasks

@@ -19,7 +19,7 @@ from dns_live import api_of, cluster, page, port_of, serving
 from fake_api import Cluster, until
 from fake_upstream import fake_server
 
-from kdns.cli.explain import explain
+from kdns.cli.commands.explain import explain
 from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import A

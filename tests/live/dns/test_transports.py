@@ -21,11 +21,11 @@ from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
+from kdns.answers.padding import BLOCK_BYTES
 from kdns.corefile.parse import parse
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import PADDING
 from kdns.dns.wire import records
-from kdns.dnsserver.answers.padding import BLOCK_BYTES
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure

@@ -44,7 +44,7 @@ def ran(program: str) -> str:
 
 def test_the_command_is_imported_without_modules_of_unix() -> None:
     imported = ran(
-        f"{HIDDEN}import kdns.__main__, kdns.cli.main, kdns.cli.proxy\n"
+        f"{HIDDEN}import kdns.__main__, kdns.cli.main, kdns.cli.commands.proxy\n"
         "from kdns.proxy.takeover.io.modes import MODES, clean_ups\n"
         "clean_ups(), MODES['kernelspace']\n"
         "import kdns.proxy.kernelspace.io.start\n"

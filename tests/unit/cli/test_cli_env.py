@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kdns.apps.sources.services import default_kubeconfig
-from kdns.cli.env import env
+from kdns.cli.commands.env import env
 from kdns.errors import InputError
 
 REDIS = """\

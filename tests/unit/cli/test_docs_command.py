@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from kdns.cli.docs import SECTIONS, pages
+from kdns.cli.commands.docs import SECTIONS, pages
 from kdns.cli.main import main
 
 PROJECT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from wholefiles import replace
 
 from kdns.apps.proxy import NodeProxy, api_source, checked_mode
+from kdns.cli.commands.proxy import log_level
 from kdns.cli.main import main
-from kdns.cli.proxy import log_level
 from kdns.cluster.objects import Node
 from kdns.errors import InputError
 from kdns.proxy.settings.io.files import load_settings, other_settings

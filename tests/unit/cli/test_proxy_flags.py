@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 from settings_text import BIT, HEAD, POSITIVE, read, said
 
-from kdns.cli.proxy import flag_texts, kube_proxy_flags
+from kdns.cli.commands.proxy import flag_texts, kube_proxy_flags
 from kdns.errors import InputError, SettingsError
 from kdns.proxy.settings.flags import BY_NAME, FLAGS, flag_values, settings_from_flags
 from kdns.proxy.settings.io.files import settings_of

@@ -223,7 +223,8 @@ def test_a_directive_is_imported_when_a_corefile_has_it() -> None:
         "from kdns.plugins.directives import configure\n"
         "from kdns.corefile.parse import parse\n"
         "configure(parse('. {\\n whoami\\n}\\n'))\n"
-        "print([each for each in ('whoami', 'rewrite', 'forward', 'tsig') if f'kdns.plugins.{each}' in sys.modules])"
+        "names = ('sources.whoami', 'changes.rewrite', 'sources.forward', 'guards.tsig')\n"
+        "print([name for name in names if f'kdns.plugins.{name}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "['whoami']\n"
+    assert done.stdout == "['sources.whoami']\n"

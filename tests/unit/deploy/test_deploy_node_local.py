@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from kdns.cli.serve import serve
+from kdns.cli.commands.serve import serve
 from kdns.corefile.parse import parse
 from kdns.node_local.settings import CLUSTER_DNS, NodeLocal, service_host
 from kdns.plugins.directives import configure

@@ -6,14 +6,14 @@ from struct import pack
 
 import pytest
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.response import Response, ZoneSoa
 from kdns.dns.encode import MAX_OFFSET, Names, encode_opt, encode_section
 from kdns.dns.message import decode, query
 from kdns.dns.names import encode_name, labels_of, read_name, skip_name
 from kdns.dns.query import AA, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, DNAME, NS, NXDOMAIN, PTR, SOA, SRV, TXT, A
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Response, ZoneSoa
 
 ZONE = (b"cluster", b"local")
 ASKED = (b"web", b"shop", *ZONE)

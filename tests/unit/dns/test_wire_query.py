@@ -6,9 +6,9 @@ from struct import pack
 
 import pytest
 
+from kdns.answers.answer import malformed_answer
 from kdns.dns.query import Edns, Malformed, Query, read_query
 from kdns.dns.types import BADVERS, FORMERR, NOTIMP
-from kdns.dnsserver.answers.answer import malformed_answer
 
 RD = 0x0100
 QR = 0x8000

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kdns.apps import resolvers
-from kdns.cli.explain import explain
+from kdns.cli.commands.explain import explain
 from kdns.cluster.objects import PodMeta
 from kdns.cluster.observed import ObservedPod, PodSpec, ResolverConfig, ResolverOption
 from kdns.explain.search import cluster_resolver, pod_resolver

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kdns.cli.explain import explain
+from kdns.cli.commands.explain import explain
 
 MANIFESTS = """\
 apiVersion: v1

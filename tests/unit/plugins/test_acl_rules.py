@@ -8,14 +8,14 @@ from itertools import pairwise
 import pytest
 from dns_chain import FakeMetrics, read, respond
 
+from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
+from kdns.answers.decode import from_wire
+from kdns.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.net import client_address, packed
 from kdns.plugins.directives import configure
 from kdns.plugins.guards import acl

@@ -12,6 +12,8 @@ import pytest
 from dns_chain import FakeReader, FakeSetup, ask, respond, wire
 from harness import Behind, server_of
 
+from kdns.answers.chain import Block, Chain, Plugin
+from kdns.answers.response import Response
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
@@ -22,9 +24,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import SERVFAIL, A, type_number
 from kdns.dns.zone.zone import Zone, ZoneNode
 from kdns.dns.zonefile import parse_zone
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Plugin
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from dns_chain import FakeSetup, ask, only, server_of
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
 from kdns.cluster.objects import (
     EndpointSlice,
     Meta,
@@ -21,9 +23,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NXDOMAIN, A
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.changes.autopath import Autopath, AutopathConfig, search_of
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure

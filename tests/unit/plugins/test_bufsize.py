@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 import pytest
 from dns_chain import respond
 
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
 from kdns.dns.message import decode, query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 
 ADDRESSES = tuple((0x0A000000 + number).to_bytes(4, "big") for number in range(300))
 """An answer of 4.8 kB."""

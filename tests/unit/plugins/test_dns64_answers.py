@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from dns_chain import FakeMetrics, server_of
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import NEVER, Response, Reuse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD, RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A
-from kdns.dnsserver.answers.response import NEVER, Response, Reuse
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.changes.dns64 import Dns64, Dns64Config
 
 SIX, FOUR = ("2001:db8::9", 5), ("192.0.2.9", 5)

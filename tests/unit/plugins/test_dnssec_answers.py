@@ -9,14 +9,14 @@ from dns_chain import FakeSetup, server_of
 from test_signing import PAIRS
 from zone_text import record_texts
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response, Reuse
 from kdns.corefile.lexer import Token
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A
-from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.changes.dnssec.keys import read_key
 from kdns.plugins.changes.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build

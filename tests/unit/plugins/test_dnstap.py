@@ -6,11 +6,11 @@ import pytest
 from dns_chain import FakeSetup, read
 from frame_reader import decoded, message_of
 
+from kdns.answers.chain import Forwarded, Request
+from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Forwarded, Request
 from kdns.dnsserver.frame_streams import codec as frames
 from kdns.net import packed
 from kdns.plugins.directives import configure

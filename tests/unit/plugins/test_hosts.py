@@ -8,13 +8,13 @@ import pytest
 from dns_chain import FakeSetup, ask, only, server_of
 from zone_text import record_texts
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.response import Response
+from kdns.answers.table import packet_key
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import REFUSED, A
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.answers.table import packet_key
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.plugins.directives import configure
 from kdns.plugins.sources import hosts
 from kdns.plugins.sources.hosts import MAX_RECORDS, HostTable, read_entries

@@ -9,14 +9,14 @@ import pytest
 from dns_chain import FakeSetup, only, read, respond, server_of
 from structlog.testing import capture_logs
 
+from kdns.answers.answer import error_answer
+from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Request, Sees, Serve, unhandled
+from kdns.answers.response import Response, Reuse
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
-from kdns.dnsserver.answers.answer import error_answer
-from kdns.dnsserver.answers.response import Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import UNHANDLED, Block, Chain, Plugin, Request, Sees, Serve, unhandled
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins.changes.cache.plugin import CROWDED
 from kdns.plugins.directives import configure

@@ -8,11 +8,11 @@ import pytest
 from dns_chain import read
 from scripted_upstream import ForwardSetup, answer, forward_of, says
 
+from kdns.answers.chain import Reply, Request
+from kdns.answers.response import Response
 from kdns.dns.names import labels_of
 from kdns.dns.query import Query
 from kdns.dns.types import HINFO
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.guards.loop import Loop, LoopConfig, build
 from kdns.plugins.sources.forward.plugin import Forward
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError

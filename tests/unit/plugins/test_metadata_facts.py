@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Mapping
 import pytest
 from dns_chain import FakeSetup, read, server_of
 
+from kdns.answers.chain import Plugin, Reply, Request, Serve
+from kdns.answers.response import Response
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Pod, PodMeta, PodStatus, Service
 from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
-from kdns.dnsserver.answers.response import Response
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.plugins.observers.log import Log, LogConfig, compiled
 from kdns.plugins.observers.metadata import Metadata, MetadataConfig
 from kdns.plugins.sources.kubernetes.facts import client_facts, name_facts

@@ -6,11 +6,11 @@ import pytest
 from dns_chain import FakeSetup, ask, respond
 from zone_text import record_texts
 
+from kdns.answers.chain import Block, Chain
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.chain import Block, Chain
 from kdns.plugins.sources import records, whoami
 from kdns.plugins.sources.records import Records, RecordsConfig
 

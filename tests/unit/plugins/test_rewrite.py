@@ -8,16 +8,16 @@ import pytest
 from dns_chain import FakeSetup, held
 from harness import Behind, server_of, texts
 
+from kdns.answers.chain import Reply, Request, Sees
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Message, Response, Reuse, ZoneSoa
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Message, Response, Reuse, ZoneSoa
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Reply, Request, Sees
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.values import evolve

@@ -8,13 +8,13 @@ import pytest
 from dns_chain import FakeSetup, only, read, wire
 from harness import server_of
 
+from kdns.answers.chain import Reply, Request
+from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import TC
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Reply, Request
 from kdns.plugins.directives import configure
 from kdns.plugins.guards import rrl
 from kdns.values import evolve

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from kdns.answers.response import Subject
 from kdns.cluster.objects import (
     Endpoint,
     EndpointSlice,
@@ -23,7 +24,6 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import Change, State
-from kdns.dnsserver.answers.response import Subject
 from kdns.plugins.sources.kubernetes.subjects import APEX, NAMESPACES, REVERSE, of_address, of_pod, of_service, touched
 
 

@@ -8,15 +8,15 @@ from harness import Behind, server_of, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdns.answers.chain import Reply, Request, Sees
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Message, Response, Reuse
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Reply, Request, Sees
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.template.gofunctions import Map, Struct

@@ -6,13 +6,13 @@ import pytest
 from dns_chain import FakeSetup, held, read
 from harness import shown
 
+from kdns.answers.chain import Block, Chain, Request
+from kdns.answers.response import PRIVATE
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
-from kdns.dnsserver.answers.response import PRIVATE
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import Block, Chain, Request
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.serverblocks.config import clashes

@@ -9,6 +9,9 @@ import dns_chain
 import pytest
 from dns_chain import FakeSetup, cluster_server, only, read, server_of
 
+from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
+from kdns.answers.order import Order
+from kdns.answers.response import NEVER, Message, Response, Reuse
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
@@ -16,10 +19,7 @@ from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, RA, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
-from kdns.dnsserver.answers.order import Order
-from kdns.dnsserver.answers.response import NEVER, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
 from kdns.plugins.observers.log import LogConfig, compiled

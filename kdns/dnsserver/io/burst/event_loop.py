@@ -15,7 +15,7 @@ import selectors
 from typing import Any, Final, TypeAlias
 
 from kdns import logs
-from kdns.dnsserver.answers.table import Partition
+from kdns.answers.table import Partition
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 

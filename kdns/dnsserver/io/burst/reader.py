@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
+from kdns.answers.table import Partition, packet_key
 from kdns.dns.query import HEADER_BYTES
-from kdns.dnsserver.answers.table import Partition, packet_key
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
 from kdns.dnsserver.io.burst.sampling import Look, Sampling
 from kdns.dnsserver.io.request_metrics import Requests

@@ -11,6 +11,7 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
+from kdns.answers.response import PRIVATE, Message, Response
 from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.query import TC, Query
@@ -18,7 +19,6 @@ from kdns.dns.rdata import NamesAt
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import ANY, CNAME, NOERROR, NOTIMP, NS, NXDOMAIN, OPT, RRSIG, SERVFAIL, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
-from kdns.dnsserver.answers.response import PRIVATE, Message, Response
 from kdns.values import Value, evolve
 
 MAX_CNAMES: Final = 32

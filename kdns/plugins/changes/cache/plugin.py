@@ -22,11 +22,11 @@ from functools import partial
 from math import ceil
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source, awaited, is_end
+from kdns.answers.response import NEVER, PRIVATE, Message, Repeat, Response, Reuse
 from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, stale_mark
 from kdns.dns.types import EXTENDED_ERROR, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Message, Repeat, Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, Source, awaited, is_end
 from kdns.plugins.changes.cache.config import (
     OPTIONS,
     STALE_TTL_S,

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from kdns.answers.response import Message, Repeat, Response, Reuse
 from kdns.dns.query import CD, HEADER_BYTES, RD, Query
-from kdns.dnsserver.answers.response import Message, Repeat, Response, Reuse
 from kdns.plugins.changes.cache.kinds import AnswerKind
 from kdns.tally import Tally
 

@@ -20,6 +20,10 @@ from typing import Final, NamedTuple, Protocol
 
 from cachetools import LRUCache
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.answers.decode import from_wire
+from kdns.answers.outcome import soa_owner
+from kdns.answers.response import NEVER, Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
@@ -27,10 +31,6 @@ from kdns.dns.names import MAX_LABEL_BYTES, Labels, ZoneSet, folded, is_below, l
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.outcome import soa_owner
-from kdns.dnsserver.answers.response import NEVER, Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.plugins.changes.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
 from kdns.serverblocks.directive import Clock, Directive, EventLog, Files, Metrics, Sample
 from kdns.serverblocks.stanza import Option, configured, integer, path_of, sets

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from kdns.answers.chain import Reply, Request, then
+from kdns.answers.decode import from_wire
+from kdns.answers.response import NEVER, PRIVATE, Response
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, text_of
 from kdns.dns.query import AD, TC
 from kdns.dns.rdata import LAYOUTS, renamed
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, NOERROR, NSEC, NXDOMAIN, RRSIG
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response
-from kdns.dnsserver.chain import Reply, Request, then
 from kdns.plugins.changes.rewrite.patterns import NamePattern
 from kdns.values import evolve
 

@@ -12,9 +12,9 @@ from ipaddress import IPv4Address, ip_address, ip_network
 from struct import pack
 from typing import Final, Literal, TypeAlias
 
+from kdns.answers.answer import MAX_UDP_BYTES
+from kdns.answers.chain import Request
 from kdns.dns.query import Edns
-from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
-from kdns.dnsserver.chain import Request
 from kdns.net import packed, without_zone
 from kdns.plugins.changes.rewrite.answers import Change
 from kdns.plugins.changes.rewrite.rules import RuleResult

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.response import Response
 from kdns.dns.types import SERVFAIL
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.changes.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.changes.rewrite.rules import Step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kdns.answers.chain import Request
 from kdns.dns.names import Labels, labels_of
-from kdns.dnsserver.chain import Request
 from kdns.plugins.changes.rewrite.answers import Change, RenameRecords, by_pattern, by_suffix
 from kdns.plugins.changes.rewrite.patterns import NamePattern
 from kdns.values import evolve

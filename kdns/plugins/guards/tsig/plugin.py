@@ -13,14 +13,14 @@ from functools import partial
 from importlib import import_module
 from typing import Final, Protocol
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.response import MessageSigner, Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet, folded, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
-from kdns.dnsserver.answers.response import MessageSigner, Response
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.errors import CorefileError
 from kdns.serverblocks.directive import Clock, Directive, FileReader, Files, Tasks
 from kdns.serverblocks.stanza import Option, adds, configured, path_of, sets_all

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from kdns import __version__
+from kdns.answers.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.response import Response
 from kdns.corefile.address import port_number
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
 from kdns.errors import CorefileError
 from kdns.net import HostPort, split_host_port
 from kdns.plugins.observers.dnstap.message import (

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable
 from struct import unpack_from
 from typing import Final
 
+from kdns.answers.chain import MAX_CNAMES
+from kdns.answers.decode import with_records
+from kdns.answers.response import Message, Response
 from kdns.dns.encode import QUESTION_POINTER
 from kdns.dns.names import POINTER, Labels, is_below
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.dns.rdata import ADDRESS_BYTES, LAYOUTS, NamesAt, check_rdata
 from kdns.dns.types import AAAA, ANY, CNAME, DNAME, HTTPS, IN, MX, NS, NSEC, NSEC3, OPT, RRSIG, SRV, SVCB, A
 from kdns.dns.wire import ADDITIONAL, ANSWER, AUTHORITY, Record, records, shape_of, without_opt
-from kdns.dnsserver.answers.decode import with_records
-from kdns.dnsserver.answers.response import Message, Response
-from kdns.dnsserver.chain import MAX_CNAMES
 from kdns.upstream.message import response_to
 
 PROOFS: Final = frozenset((NSEC, NSEC3))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final, Protocol
 
+from kdns.answers.chain import Forwarded, ForwardObserver, Request, Serve
+from kdns.answers.response import NO_METADATA, Response
 from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
-from kdns.dnsserver.answers.response import NO_METADATA, Response
-from kdns.dnsserver.chain import Forwarded, ForwardObserver, Request, Serve
 from kdns.fair_queue import FairShares
 from kdns.plugins.observers.metadata import Facts
 from kdns.plugins.sources.forward import group

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from kdns.answers.decode import from_wire
 from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, NOERROR, NXDOMAIN, A
-from kdns.dnsserver.answers.decode import from_wire
 from kdns.errors import CorefileError
 from kdns.net import HostPort, unpacked
 from kdns.plugins.sources.forward.bailiwick import checked

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Iterable
 from itertools import chain
 from typing import Final
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, WouldAskError
 from kdns.dns.names import Labels
 from kdns.dns.types import TRANSFERS
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, WouldAskError
 from kdns.plugins.sources.forward.config import OPTIONS, ForwardConfig, parse
 from kdns.plugins.sources.forward.forwarder import NAME, Forwarder, Needs
 from kdns.serverblocks.directive import Directive, Repeat

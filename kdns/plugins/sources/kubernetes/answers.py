@@ -6,11 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from kdns.dns.names import Labels, ZoneSet, labels_of
-from kdns.dns.query import AA, stale_mark
-from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
-from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
-from kdns.dnsserver.chain import (
+from kdns.answers.chain import (
     NOT_SERVED,
     Plugin,
     Reply,
@@ -21,6 +17,10 @@ from kdns.dnsserver.chain import (
     has_parent_behind,
     then,
 )
+from kdns.answers.response import PRIVATE, Response, Reuse, Subject, ZoneSoa
+from kdns.dns.names import Labels, ZoneSet, labels_of
+from kdns.dns.query import AA, stale_mark
+from kdns.dns.types import DS, IN, NOERROR, NXDOMAIN, SERVFAIL, TRANSFERS
 from kdns.plugins.sources.kubernetes.subjects import APEX, REVERSE, STALE
 from kdns.plugins.sources.kubernetes.zone import Result, Status, Zones
 from kdns.values import evolve

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+from kdns.answers.chain import Request, Serve, Source
+from kdns.answers.response import Response, Reuse, Subject
 from kdns.cluster.objects import Pod
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import AnyChange, State
 from kdns.dns.names import Labels
 from kdns.dns.query import Query, extended_error
 from kdns.dns.types import OTHER_ERROR
-from kdns.dnsserver.answers.response import Response, Reuse, Subject
-from kdns.dnsserver.chain import Request, Serve, Source
 from kdns.plugins.sources.kubernetes.answers import ZoneAnswers
 from kdns.plugins.sources.kubernetes.causes import ClusterCauses
 from kdns.plugins.sources.kubernetes.config import OPTIONS, KubernetesConfig, parse

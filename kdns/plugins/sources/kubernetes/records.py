@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from struct import pack
 from typing import Final
 
+from kdns.answers.chain import Reply, Request, Serve
+from kdns.answers.response import Encoded, Response, Reuse, Subject, ZoneSoa
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
 from kdns.cluster.packed import PackedEndpoints, ready_addresses
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
@@ -26,8 +28,6 @@ from kdns.dns.names import (
 )
 from kdns.dns.query import AA, HEADER_BYTES, Query
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A
-from kdns.dnsserver.answers.response import Encoded, Response, Reuse, Subject, ZoneSoa
-from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.net import IPV4_BYTES, packed
 from kdns.plugins.sources.kubernetes import subjects
 from kdns.plugins.sources.kubernetes.dashed import dashed_ipv4

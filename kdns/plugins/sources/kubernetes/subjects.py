@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kdns.answers.response import EVERYTHING, Subject
 from kdns.cluster.objects import (
     EndpointSlice,
     Key,
@@ -20,7 +21,6 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.packed import changed_addresses, slice_addresses
 from kdns.cluster.state import AnyChange, State
-from kdns.dnsserver.answers.response import EVERYTHING, Subject
 from kdns.net import packed
 
 APEX: Final[Subject] = ("apex",)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+from kdns.answers.chain import MAX_CNAMES
+from kdns.answers.response import Subject
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
@@ -18,8 +20,6 @@ from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
-from kdns.dnsserver.answers.response import Subject
-from kdns.dnsserver.chain import MAX_CNAMES
 from kdns.plugins.sources.kubernetes import subjects
 from kdns.plugins.sources.kubernetes.dashed import undashed
 from kdns.plugins.sources.kubernetes.options import Options, PodMode

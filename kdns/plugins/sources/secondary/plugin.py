@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kdns.answers.chain import Reply, Request, Serve
+from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet, labels_of
@@ -20,8 +22,6 @@ from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
 from kdns.dns.zone.catalog import Member, parse_catalog
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import Zone
-from kdns.dnsserver.answers.response import Response
-from kdns.dnsserver.chain import Reply, Request, Serve
 from kdns.net import HostPort, client_address
 from kdns.plugins.guards.tsig.plugin import Tsigs, key_name
 from kdns.plugins.sources.file import Version

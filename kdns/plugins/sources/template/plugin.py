@@ -12,13 +12,13 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import Final, Protocol
 
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.decode import from_wire
+from kdns.answers.response import NEVER, PRIVATE, Response, Reuse
 from kdns.dns.names import folded, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.plugins.sources.template.config import OPTIONS, Section, TemplateConfig, parse
 from kdns.plugins.sources.template.gotemplate import Template
 from kdns.plugins.sources.template.stencil import Stencil, Subject, stencil_of

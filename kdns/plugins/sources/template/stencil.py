@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kdns.answers.chain import Request
 from kdns.dns.names import ZoneSet, text_of
 from kdns.dns.query import CD, RD, Query
 from kdns.dns.types import ANY, class_name, type_name
-from kdns.dnsserver.chain import Request
 from kdns.net import without_zone
 from kdns.plugins.sources.template.config import TemplateConfig
 from kdns.plugins.sources.template.gofunctions import GoValue, Map, Struct

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kdns.answers.chain import Request
 from kdns.dns.names import labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import AAAA, ANY, TXT, A
-from kdns.dnsserver.chain import Request
 from kdns.errors import CorefileError
 from kdns.plugins.sources.template.config import TemplateConfig
 from kdns.plugins.sources.template.gofunctions import GoValue

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from kdns.dns.names import Labels, ZoneSet, labels_of
-from kdns.dns.query import AA, RA, TC
-from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
-from kdns.dns.zone.difference import Difference, difference
-from kdns.dns.zone.lookup import Lookup, lookup
-from kdns.dns.zone.zone import Zone
-from kdns.dnsserver.answers.response import NEVER, PRIVATE, Response, Reuse, Subject
-from kdns.dnsserver.chain import (
+from kdns.answers.chain import (
     NOT_SERVED,
     Plugin,
     Reply,
@@ -27,6 +20,13 @@ from kdns.dnsserver.chain import (
     then,
     unhandled,
 )
+from kdns.answers.response import NEVER, PRIVATE, Response, Reuse, Subject
+from kdns.dns.names import Labels, ZoneSet, labels_of
+from kdns.dns.query import AA, RA, TC
+from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
+from kdns.dns.zone.difference import Difference, difference
+from kdns.dns.zone.lookup import Lookup, lookup
+from kdns.dns.zone.zone import Zone
 from kdns.plugins.sources.transfer import Transfer
 from kdns.serverblocks.directive import Answers, Tasks
 from kdns.values import evolve

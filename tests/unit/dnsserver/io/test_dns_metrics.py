@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from kdns.answers.chain import Plugin, Reply, Request, Serve
 from kdns.cluster.io.clusters import Cluster
 from kdns.cluster.objects import Service
 from kdns.cluster.source import ClusterSpec, Scope, Source
@@ -17,7 +18,6 @@ from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import SERVFAIL
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Plugin, Reply, Request, Serve
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.metrics import gauges, sent_by
 from kdns.dnsserver.io.request_metrics import (

@@ -9,10 +9,10 @@ from dns_chain import read
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdns.answers.chain import Request
 from kdns.corefile.lexer import Token, tokens
 from kdns.dns.message import query
 from kdns.dns.types import AAAA
-from kdns.dnsserver.chain import Request
 from kdns.errors import CorefileError
 from kdns.serverblocks.expressions.functions import GROUP, QUERY_FUNCTIONS, Environment
 from kdns.serverblocks.expressions.parser import MAX_STEPS, Expression, expression

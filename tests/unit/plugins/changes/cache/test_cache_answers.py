@@ -10,16 +10,16 @@ import pytest
 from cache_world import World, asked_for, value
 from dns_chain import FakeSetup, only, read
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
+from kdns.answers.decode import from_wire
+from kdns.answers.response import NEVER, Message, Response, Reuse
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
 from kdns.dns.rrset import Mx, RRset
 from kdns.dns.types import AXFR, MX, NOERROR, A
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import NEVER, Message, Response, Reuse
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
 from kdns.plugins.changes import loadbalance
 from kdns.plugins.directives import configure
 

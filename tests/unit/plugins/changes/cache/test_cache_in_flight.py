@@ -6,8 +6,8 @@ import pytest
 from cache_world import CLIENTS, World, value
 from dns_chain import FakeSetup
 
+from kdns.answers.chain import Reply
 from kdns.corefile.parse import parse
-from kdns.dnsserver.chain import Reply
 from kdns.plugins.changes.cache.plugin import MAX_WAITERS
 from kdns.plugins.changes.rewrite import plugin as rewrite
 from kdns.plugins.directives import configure

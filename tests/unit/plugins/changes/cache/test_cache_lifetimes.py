@@ -8,14 +8,14 @@ import pytest
 from cache_world import CLIENTS, FAILURE, NO_NAME, World, value
 from dns_chain import read
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import UNANSWERED, UNHANDLED, Reply, Request
+from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.dns.message import decode
 from kdns.dns.message import query as packet_of
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import PRIVATE, Response, Reuse
 from kdns.dnsserver.blocks import unawaited
-from kdns.dnsserver.chain import UNANSWERED, UNHANDLED, Reply, Request
 from kdns.values import evolve
 
 

@@ -9,12 +9,12 @@ import pytest
 from cache_world import World
 from dns_chain import read
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.response import Message, Response
 from kdns.dns.message import query
 from kdns.dns.query import RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR, TXT, A
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.changes.cache import store
 from kdns.plugins.changes.cache.kinds import AnswerKind

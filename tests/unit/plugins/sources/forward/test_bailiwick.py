@@ -6,12 +6,12 @@ import pytest
 from scripted_upstream import says, wire_of
 from zone_text import record_texts
 
+from kdns.answers.decode import from_wire
+from kdns.answers.response import Response
 from kdns.dns.names import labels_of
 from kdns.dns.query import AA, HEADER_BYTES, RA, query_for
 from kdns.dns.types import type_number
 from kdns.dns.wire import records
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.response import Response
 from kdns.plugins.sources.forward.bailiwick import checked
 
 OPT = bytes.fromhex("00002904d0000000000000")

@@ -10,10 +10,10 @@ import pytest
 from dns_chain import server_of
 from scripted_upstream import ForwardSetup, Script, answer, forward_of, says
 
+from kdns.answers.chain import UNHANDLED
+from kdns.answers.response import NEVER, Response
 from kdns.dns.message import query
 from kdns.dns.query import RA, TC, Query
-from kdns.dnsserver.answers.response import NEVER, Response
-from kdns.dnsserver.chain import UNHANDLED
 from kdns.errors import CorefileError
 from kdns.plugins.observers.log import Log, LogConfig, compiled
 from kdns.plugins.observers.metadata import Metadata, MetadataConfig

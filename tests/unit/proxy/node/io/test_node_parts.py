@@ -19,8 +19,8 @@ from fake_modes import fake_row
 from wholefiles import replace
 
 from kdns.apps.proxy import NodeProxy, api_source, listen_address, supervise
+from kdns.cli.commands.up import up
 from kdns.cli.main import main
-from kdns.cli.up import up
 from kdns.cluster.objects import EndpointSlice, Node, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError

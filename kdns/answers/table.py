@@ -13,10 +13,10 @@ from itertools import count
 from struct import Struct
 from typing import Final
 
+from kdns.answers.answer import TTL_BYTES, Answer, ResponseKind
+from kdns.answers.padding import is_padded, padded
+from kdns.answers.response import EVERYTHING, Reuse, Subject
 from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, MAX_MESSAGE_BYTES, Query, read_query
-from kdns.dnsserver.answers.answer import TTL_BYTES, Answer, ResponseKind
-from kdns.dnsserver.answers.padding import is_padded, padded
-from kdns.dnsserver.answers.response import EVERYTHING, Reuse, Subject
 
 MAX_TABLE_BYTES: Final = 64 << 20
 """The limit in bytes for all answers, tables and indexes of the process."""

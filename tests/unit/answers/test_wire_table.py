@@ -10,11 +10,11 @@ from itertools import pairwise
 import pytest
 from dns_client import with_options
 
+from kdns.answers import table
+from kdns.answers.answer import Answer, ResponseKind
+from kdns.answers.response import Reuse, Subject
+from kdns.answers.table import AnswerTable, Generations, Partition, ResponseCounts, packet_key
 from kdns.dns.message import query
-from kdns.dnsserver.answers import table
-from kdns.dnsserver.answers.answer import Answer, ResponseKind
-from kdns.dnsserver.answers.response import Reuse, Subject
-from kdns.dnsserver.answers.table import AnswerTable, Generations, Partition, ResponseCounts, packet_key
 from kdns.plugins.sources.kubernetes.subjects import APEX, NAMESPACES, of_service
 
 A, HTTPS, LOWER_HTTPS = 1, 65, 97

@@ -7,14 +7,14 @@ from struct import pack
 
 import pytest
 
+from kdns.answers import answer
+from kdns.answers.answer import compile_answer, limit_of, with_room
+from kdns.answers.response import Message, Response
 from kdns.dns.message import decode, query
 from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.query import HEADER_BYTES, Query, read_query
 from kdns.dns.rdata import NamesAt, name_at
 from kdns.dns.types import A
-from kdns.dnsserver.answers import answer
-from kdns.dnsserver.answers.answer import compile_answer, limit_of, with_room
-from kdns.dnsserver.answers.response import Message, Response
 from kdns.plugins.sources.forward.bailiwick import checked
 from kdns.values import evolve
 

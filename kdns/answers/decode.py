@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from struct import unpack_from
 from typing import Final
 
+from kdns.answers.response import Response
 from kdns.dns.names import text_of
 from kdns.dns.query import AA, AD, RA, TC, options_of
 from kdns.dns.rdata import expanded, rdata_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import OPT
 from kdns.dns.wire import ANSWER, Record, owner_of, records
-from kdns.dnsserver.answers.response import Response
 from kdns.values import evolve
 
 _SETTABLE: Final = AA | TC | RA | AD

@@ -6,9 +6,9 @@ import dns.message
 import pytest
 from dns_client import packet, with_options
 
+from kdns.answers.padding import BLOCK_BYTES, is_padded, padded
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.types import PADDING
-from kdns.dnsserver.answers.padding import BLOCK_BYTES, is_padded, padded
 
 QUESTION = packet("a.test")
 WITH_OPT = packet("a.test", payload_bytes=1232)

@@ -8,16 +8,16 @@ from ipaddress import ip_address, ip_network
 import pytest
 from dns_chain import FakeSetup, respond, server_of
 
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Plugin, Request, Serve
+from kdns.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
+from kdns.answers.response import Message, Response
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import CNAME, MX, NS, SRV, TXT, A
-from kdns.dnsserver.answers.answer import compile_answer
-from kdns.dnsserver.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
-from kdns.dnsserver.answers.response import Message, Response
-from kdns.dnsserver.chain import Plugin, Request, Serve
 from kdns.errors import CorefileError
 from kdns.plugins.changes.loadbalance import LoadbalanceConfig, build, parse_weights
 from kdns.plugins.sources.kubernetes.options import Options

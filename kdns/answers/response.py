@@ -6,13 +6,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
+from kdns.answers.order import AS_IS, Order
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
 from kdns.dns.wire import Shape
-from kdns.dnsserver.answers.order import AS_IS, Order
 from kdns.tally import Tally
 from kdns.values import Value
 
@@ -119,7 +119,7 @@ class MessageSigner(Protocol):
 class Message(Value, frozen=True):
     """An upstream's message without its OPT: sent as it is but for the id, flags and spelling of the query.
 
-    Another directive may take it apart (kdns.dnsserver.answers.decode). `shape` is known for most.
+    Another directive may take it apart (kdns.answers.decode). `shape` is known for most.
     """
 
     wire: bytes
@@ -130,7 +130,7 @@ class Encoded(Value, frozen=True):
     """Records in bytes, compressed for one question.
 
     The owner of each of `answer` is a pointer to the question; they rotate if `are_addresses`. Only a
-    Source makes them (kdns.dnsserver.chain): no directive in front of it could read them.
+    Source makes them (kdns.answers.chain): no directive in front of it could read them.
     """
 
     answer: tuple[bytes, ...]

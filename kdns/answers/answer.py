@@ -10,6 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from kdns.answers.decode import from_wire
+from kdns.answers.order import AS_IS, MOVING, Order
+from kdns.answers.response import NO_HEADER, Encoded, Message, Repeat, Response, Subject
 from kdns.dns.encode import QUESTION_POINTER, Names, encode_opt, encode_section
 from kdns.dns.names import POINTER, labels_of, text_of
 from kdns.dns.query import (
@@ -32,9 +35,6 @@ from kdns.dns.query import (
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, BADVERS, METRIC_TYPES, MX, OPT, A
 from kdns.dns.wire import ANSWER, Record, cut, owner_of, records
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.order import AS_IS, MOVING, Order
-from kdns.dnsserver.answers.response import NO_HEADER, Encoded, Message, Repeat, Response, Subject
 from kdns.tally import Tally
 from kdns.values import evolve
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from dns_chain import cluster_server
 
+from kdns.answers.order import Order
 from kdns.cluster.objects import (
     Endpoint,
     EndpointSlice,
@@ -23,7 +24,6 @@ from kdns.cluster.objects import (
 from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.types import AAAA, A
-from kdns.dnsserver.answers.order import Order
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.sources.kubernetes.options import Options
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from kdns.answers.response import Response
 from kdns.dns.names import text_of
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SOA
 from kdns.dns.wire import ANSWER, AUTHORITY, owner_of, records
-from kdns.dnsserver.answers.response import Response
 
 
 class ResponseClass(Enum):

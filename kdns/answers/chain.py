@@ -12,13 +12,13 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from kdns.answers.answer import MAX_UDP_BYTES
+from kdns.answers.decode import from_wire
+from kdns.answers.order import AS_IS, Order
+from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Response
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
-from kdns.dnsserver.answers.answer import MAX_UDP_BYTES
-from kdns.dnsserver.answers.decode import from_wire
-from kdns.dnsserver.answers.order import AS_IS, Order
-from kdns.dnsserver.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Response
 from kdns.tally import Tally
 from kdns.values import Value, evolve
 

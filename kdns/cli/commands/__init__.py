@@ -1,0 +1,1 @@
+"""The commands: a file each, imported when it is called."""
