@@ -13,8 +13,7 @@ from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.io.kubeconfig import kubeconfig
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
-from kdns.dnsserver.io.capabilities import Process
-from kdns.dnsserver.io.setup import BlockSetup
+from kdns.dnsserver.io.world import BlockWorld, SharedResources
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.plugins.settings import root
 from kdns.plugins.sources import hosts
@@ -33,28 +32,28 @@ async def mistakes_in_files(
 
     For `others`, whose blocks have mistakes, only mistakes in files are reported.
     """
-    process = Process(Clusters())
+    shared = SharedResources(Clusters())
     found: list[CorefileError] = []
     readable = (server for server in others if server.is_known(root.DIRECTIVE))
     for is_whole, server in (*product([True], servers), *product([False], readable)):
-        setup = _Reading(server, process, is_whole=is_whole)
+        world = _Reading(server, shared, is_whole=is_whole)
         try:
-            await setup.read()
+            await world.read()
         finally:
-            setup.abandon()
-        found += setup.mistakes.values()
-    process.upstreams.close()
+            world.abandon()
+        found += world.mistakes.values()
+    shared.upstreams.close()
     return found
 
 
-class _Reading(BlockSetup):
-    """The Setup of a server block that is only read: errors and warnings of a start are mistakes.
+class _Reading(BlockWorld):
+    """The World of a server block that is only read: errors and warnings of a start are mistakes.
 
     `mistakes` are found by their texts: a file that two directives name is reported once.
     """
 
-    def __init__(self, config: ServerConfig, process: Process, *, is_whole: bool) -> None:
-        super().__init__(config, process)
+    def __init__(self, config: ServerConfig, shared: SharedResources, *, is_whole: bool) -> None:
+        super().__init__(config, shared)
         self.mistakes: dict[str, CorefileError] = {}
         self.is_whole = is_whole
 

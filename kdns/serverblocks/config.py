@@ -15,7 +15,7 @@ from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
 from kdns.serverblocks.block_options import BlockOptions
-from kdns.serverblocks.directive import Directive, Repeat, Row, Setup
+from kdns.serverblocks.directive import Directive, Repeat, Row, World
 from kdns.serverblocks.hints import directive_as_zone, directive_reason, option_reason
 from kdns.serverblocks.listener_options import TLS_USAGE
 from kdns.serverblocks.stanza import UnknownOptionError
@@ -87,14 +87,14 @@ class ServerConfig:
                 options = row.sets_up(options, given)
         return options
 
-    def build(self, setup: Setup) -> list[Plugin]:
+    def build(self, world: World) -> list[Plugin]:
         """Returns the plugins of its directives; raises CorefileError and InputError."""
-        return [self.build_one(row, setup) for row in self.rows if row.build and self.given(row)]
+        return [self.build_one(row, world) for row in self.rows if row.build and self.given(row)]
 
-    def build_one(self, row: Row, setup: Setup) -> Any:
+    def build_one(self, row: Row, world: World) -> Any:
         """Returns the plugin of one directive of the block; raises CorefileError and InputError."""
         try:
-            return row.build(self.given(row), setup) if row.build else None
+            return row.build(self.given(row), world) if row.build else None
         except CorefileError as error:
             raise error.of(row.name) from error.__cause__
 

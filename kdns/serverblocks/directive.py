@@ -1,8 +1,7 @@
 """The interface of directives: a directive is a row of a table (kdns.plugins.directives).
 
 A row parses stanzas into frozen configurations, and builds the plugin of the chain, or sets options of the server
-block. A plugin uses the world only through seven small protocols, and names those that it needs: directives do no input
-and output themselves.
+block. A plugin is given its configuration and the World.
 """
 
 from __future__ import annotations
@@ -55,192 +54,42 @@ class Repeat(Enum):
     """All of them are used."""
 
 
-class Counters(Protocol):
-    """A family of counters in the process's metrics."""
+class UnreadableFileError(CorefileError):
+    """A file or directory that cannot be read now."""
 
-    def tally(self, *values: str) -> Tally:
-        """Returns the counter with these label values; its count continues across reloads."""
-        ...
+
+class Counters(Protocol):
+    """A family of counters; one without values yet is made by `tally`."""
+
+    def tally(self, *values: str) -> Tally: ...
 
 
 class Histogram(Protocol):
     """Counts of measured values."""
 
-    def add(self, value: float, /) -> None:
-        """Count a measured value."""
-        ...
+    def add(self, value: float, /) -> None: ...
 
 
 class Histograms(Protocol):
-    """A family of histograms in the process's metrics."""
+    """A family of histograms, by label values."""
 
-    def histogram(self, *values: str) -> Histogram:
-        """Returns the histogram with these label values; it continues across reloads."""
-        ...
-
-
-class UnreadableFileError(CorefileError):
-    """A file or directory that cannot be read now."""
-
-
-class FileReader(Protocol):
-    """The files of this machine, for work in a thread."""
-
-    def text(self, path: str) -> str:
-        """Returns the text of a file; UnreadableFileError if missing, CorefileError if too large or not UTF-8."""
-        ...
-
-    def names(self, directory: str) -> tuple[str, ...]:
-        """Returns the paths of all files below a directory, sorted; UnreadableFileError if it is missing."""
-        ...
+    def histogram(self, *values: str) -> Histogram: ...
 
 
 class RandomNumbers(Protocol):
-    """Unpredictable numbers (random.SystemRandom), or a test's."""
+    """Unpredictable numbers."""
 
-    def random(self) -> float:
-        """Returns a number of at least 0 and below 1."""
-        ...
-
-    def randrange(self, stop: int, /) -> int:
-        """Returns an integer of at least 0 and below `stop`."""
-        ...
-
-    def getrandbits(self, k: int, /) -> int:
-        """Returns an integer of `k` random bits."""
-        ...
+    def randrange(self, stop: int, /) -> int: ...
 
 
 class Future(Protocol[Result]):
-    """A value that another coroutine sets; the awaiting one may be cancelled."""
+    """A value that another coroutine sets once; the awaiting one may be cancelled, which counts as done."""
 
-    def done(self) -> bool:
-        """Returns whether the value is set, or the awaiting coroutine was cancelled."""
-        ...
+    def done(self) -> bool: ...
 
-    def set_result(self, result: Result, /) -> None:
-        """Sets the value, once."""
-        ...
+    def set_result(self, result: Result, /) -> None: ...
 
-    def __await__(self) -> Generator[Any, None, Result]:
-        """Waits for the value."""
-        ...
-
-
-class Clock(Protocol):
-    """The clocks."""
-
-    def now_s(self) -> float:
-        """Returns the time of the event loop's clock, as in `Request.received_s`, in seconds."""
-        ...
-
-    def unix_s(self) -> float:
-        """Returns the time in seconds since 1970."""
-        ...
-
-
-class Tasks(Protocol):
-    """Background work of a directive; it ends with the server block."""
-
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a coroutine from the time when the block answers until it ends or the server block does."""
-        ...
-
-    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs a coroutine before the block answers its first query.
-
-        An InputError of it ends the start, or keeps the old server blocks in use.
-        """
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds."""
-        ...
-
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
-        """Calls a function after so many seconds."""
-        ...
-
-    def future(self) -> Future[Any]:
-        """Returns a value that another coroutine sets."""
-        ...
-
-    def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
-        """Returns the reply if it arrives in time; otherwise raises TimeoutError and cancels the work on it."""
-        ...
-
-    def on_stop(self, call: Callable[[], None]) -> None:
-        """Calls a function when the server block ends."""
-        ...
-
-
-class Files(Protocol):
-    """The files that the Corefile names."""
-
-    def path(self, name: str) -> str:
-        """Returns the path of a file: in the folder of `root`, unless the name begins with a slash."""
-        ...
-
-    def has_file(self, path: str) -> bool:
-        """Returns whether a file of this name exists."""
-        ...
-
-    def watch_file(
-        self,
-        kind: str,
-        path: str,
-        every_s: float,
-        read: Callable[[Any], None],
-        *,
-        parse: Callable[[str], Any] | None = None,
-        is_optional: bool = False,
-    ) -> None:
-        """Give a file's text to `read`, now and whenever it changes; it is looked at every `every_s` seconds, 0: once.
-
-        A CorefileError that `read` raises ends the start, and later is logged while the old text counts on.
-        `read` gets what `parse` makes of the text, in a thread: for what takes longer than a few milliseconds. It gets
-        the first of that before the block answers, rather than now.
-        With `is_optional` a file that is not there is empty.
-        """
-        ...
-
-    def in_thread(self, work: Callable[[FileReader], T]) -> Awaitable[T]:
-        """Returns the result of `work` on files, which runs in a thread."""
-        ...
-
-
-class Metrics(Protocol):
-    """Families of metrics, which continue across reloads."""
-
-    def expose(
-        self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
-    ) -> None:
-        """Adds a family to the process's metrics; `samples` is called at each scrape."""
-        ...
-
-    def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
-        """Returns a family of counters; `name` has no `_total`. Clients choose no label values."""
-        ...
-
-    def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
-        """Returns a family of histograms in the process's metrics, with these upper bounds."""
-        ...
-
-
-class EventLog(Protocol):
-    """The log of a directive."""
-
-    def log(self, level: Level, event: str, **facts: object) -> None:
-        """Writes a line."""
-        ...
-
-    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """Logs mistakes in files that do not stop the block, a line each; `kdns check` collects the errors."""
-        ...
-
-    def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
-        """Writes a line of `log` or `errors` in CoreDNS's format; with `--log-format json` the event and facts."""
-        ...
+    def __await__(self) -> Generator[Any, None, Result]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,89 +113,142 @@ class FrameSpec:
         return f"unix://{self.path}" if self.scheme == "unix" else f"{self.scheme}://{self.address}"
 
 
-class Peers(Protocol):
-    """Upstreams, clusters and other servers of a directive."""
+class World(Protocol):
+    """What a directive may use besides its configuration: directives do no input and output themselves.
 
-    def upstream(self, spec: UpstreamSpec) -> Upstream:
-        """Returns an upstream, until the block ends; InputError for an unusable address or file.
-
-        Blocks with the same specification share sockets and connections.
-        """
-
-    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
-        """Returns the response to a message over UDP, its id and question checked; UpstreamError without one."""
-        ...
-
-    def messages(
-        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
-    ) -> AsyncGenerator[bytes, None]:
-        """Yields the messages of an answer over TCP, until the caller stops; UpstreamError without one.
-
-        `timeout_s` is for the connection, and for each message. The ids are checked.
-        """
-        ...
-
-    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
-        """Returns the state of a watched cluster; the server waits so long for the first complete list."""
-        ...
-
-    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
-        """Returns a sender of frames to a collector until the block ends; it never blocks, and counts lost frames."""
-        ...
-
-    @property
-    def random(self) -> RandomNumbers:
-        """The source of random numbers."""
-        ...
-
-
-class Answers(Protocol):
-    """The server block of the directive, and its answers."""
+    Work that it requests starts when the server block answers, and ends with the block.
+    """
 
     @property
     def zones(self) -> tuple[str, ...]:
         """The zones of the server block."""
-        ...
 
     @property
     def own_addresses(self) -> tuple[bytes, ...]:
         """The packed addresses of the block; all of the machine's if it listens on every address."""
-        ...
 
     @property
     def hostname(self) -> str:
         """The name of this machine, or of the Pod in a cluster."""
-        ...
+
+    @property
+    def random(self) -> RandomNumbers: ...
+
+    def now_s(self) -> float:
+        """The event loop's clock, as in `Request.received_s`, in seconds."""
+
+    def unix_s(self) -> float:
+        """Seconds since 1970."""
 
     def plugins(self) -> tuple[Plugin, ...]:
         """The plugins of the server block, in the chain's order; () until all are built."""
-        ...
 
     def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
-        """Returns the reply of the whole server to an internal query: any block may answer it.
+        """The reply of the whole server to an internal query: any block may answer it.
 
         SERVFAIL before the server listens, and after too many internal queries, each caused by the previous one.
         """
-        ...
 
     def forget(self, subjects: Iterable[Subject]) -> None:
         """Drops the answers that depend on these subjects from the tables in front of the chain."""
-        ...
 
     def settle(self, subject: Subject) -> None:
         """Brings the tallies of the answers that depend on this subject up to date."""
-        ...
 
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """Makes the readiness of the server block depend on this directive."""
-        ...
 
+    def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Runs a coroutine before the block answers its first query.
 
-class Setup(Clock, Tasks, Files, Metrics, EventLog, Peers, Answers, Protocol):
-    """All capabilities of directives; each directive names those of the seven that it uses.
+        An InputError of it ends the start, or keeps the old server blocks in use.
+        """
 
-    Requested work starts with the server and ends with the server block.
-    """
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a coroutine from the time when the block answers until it ends or the server block does."""
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """Calls a function when the server block ends."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object: ...
+
+    def future(self) -> Future[Any]: ...
+
+    def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
+        """The reply if it arrives in time; otherwise raises TimeoutError and cancels the work on it."""
+
+    def path(self, name: str) -> str:
+        """The path of a file: in the folder of `root`, unless the name begins with a slash."""
+
+    def has_file(self, path: str) -> bool: ...
+
+    def watch_file(
+        self,
+        kind: str,
+        path: str,
+        every_s: float,
+        read: Callable[[Any], None],
+        *,
+        parse: Callable[[str], Any] | None = None,
+        is_optional: bool = False,
+    ) -> None:
+        """Gives a file's text to `read`, now and whenever it changes; it is checked every `every_s` seconds, 0: once.
+
+        A CorefileError that `read` raises ends the start; later it is logged, and the old text stays in use. With
+        `parse`, which runs in a thread, `read` gets its result, at first before the block answers. With `is_optional`
+        a missing file is empty.
+        """
+
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+        """The result of `work`, which may take long and use `read_text` and `files_below`."""
+
+    def read_text(self, path: str) -> str:
+        """UnreadableFileError for a missing file, CorefileError if it is too large or not UTF-8. Only in a thread."""
+
+    def files_below(self, directory: str) -> tuple[str, ...]:
+        """The paths of all files, sorted; UnreadableFileError for a missing directory. Only in a thread."""
+
+    def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
+        """A family that continues across reloads; `name` has no `_total`. Clients choose no label values."""
+
+    def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
+        """A family with these upper bounds, which continues across reloads."""
+
+    def expose(self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]]) -> None:
+        """Adds a family of gauges until the block ends; `samples` is called at each scrape."""
+
+    def log(self, level: Level, event: str, **facts: object) -> None: ...
+
+    def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
+        """Logs mistakes in files that do not stop the block, a line each; `kdns check` collects the errors."""
+
+    def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
+        """Writes a line of `log` or `errors` in CoreDNS's format; with `--log-format json` the event and facts."""
+
+    def upstream(self, spec: UpstreamSpec) -> Upstream:
+        """An upstream, until the block ends; InputError for an unusable address or file.
+
+        Blocks with the same specification share sockets and connections.
+        """
+
+    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
+        """The state of a watched cluster; the server waits so long for the first complete list."""
+
+    def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
+        """The response to a message over UDP, its id and question checked; UpstreamError without one."""
+
+    def messages(
+        self, address: HostPort, packet: bytes, timeout_s: float, source: str = ""
+    ) -> AsyncGenerator[bytes, None]:
+        """The messages of an answer over TCP, their ids checked, until the caller stops; UpstreamError without one.
+
+        `timeout_s` is for the connection, and for each message.
+        """
+
+    def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
+        """A sender of frames to a collector until the block ends; it never blocks, and counts lost frames."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -363,7 +265,7 @@ class Directive(Generic[Config, Given]):
 
     name: str
     parse: Callable[[Stanza, tuple[str, ...]], Config]
-    build: Callable[[Given, Setup], Plugin] | None = None
+    build: Callable[[Given, World], Plugin] | None = None
     repeat: Repeat = Repeat.ERROR
     options: Collection[str] = ()
     sets_up: Callable[[BlockOptions, Given], BlockOptions] | None = None

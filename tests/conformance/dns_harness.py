@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import msgspec
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from dns_chain import server_of as one_block
 from zone_text import zone_rrsets
 
@@ -97,7 +97,7 @@ def server_of(
     autopath: bool = False,
 ) -> Server:
     """A server with one block for everything, with `autopath` and `k8s_external` in front if a case has them."""
-    setup = FakeSetup(state=state)
+    setup = FakeWorld(state=state)
     options = replace(directive.options, own_addresses=tuple(ip_address(ip).packed for ip in own))
     cluster = Kubernetes(state, options, setup, directive.fallthrough)
     front: list[Plugin] = [Autopath(AutopathConfig((".",)), setup)] if autopath else []

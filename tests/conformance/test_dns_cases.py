@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
-from dns_chain import FakeSetup, ask, only, read
+from dns_chain import FakeWorld, ask, only, read
 from dns_harness import ZoneFile, difference, directive_of, server_of, state_of
 from recorded_cases import each_case, recorded
 
@@ -71,7 +71,7 @@ def test_metadata_cases() -> None:
             state.upsert(pod)
         options = Options(zones=("cluster.local.", "clusterset.local."), multicluster=frozenset(("clusterset.local.",)))
         query = read(make_query(case["qname"], type_number(case["qtype"])))
-        plugin = Kubernetes(state, options, FakeSetup(state=state))
+        plugin = Kubernetes(state, options, FakeWorld(state=state))
         facts = plugin.metadata(Request(query, (case["client_ip"], 40212)))
         if facts != case["metadata"]:
             failures.append(f"{case['source']} {case['qname']}: {facts}, recorded {case['metadata']}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from dns_chain import FakeSetup, held
+from dns_chain import FakeWorld, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,7 +97,7 @@ class World:
     """A block of directives in front of an upstream, with a table or without one."""
 
     def __init__(self, stanzas: tuple[str, ...], *, has_table: bool) -> None:
-        self.setup = FakeSetup()
+        self.setup = FakeWorld()
         self.upstream = Upstream()
         (config,) = configure(parse(". {\n" + "\n".join(stanzas) + "\n}\n"))
         self.setup.built = (*config.build(self.setup), self.upstream)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import TypeAlias
 
-from dns_chain import FakeSetup, held, only
+from dns_chain import FakeWorld, held, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +52,7 @@ def address(name: str, value: int, ttl: int = 5) -> RRset:
 class Part(Plugin):
     """A plugin that changes make different; `touch` forgets what depends on what changed."""
 
-    def __init__(self, setup: FakeSetup) -> None:
+    def __init__(self, setup: FakeWorld) -> None:
         self.setup = setup
         self.values: dict[str, int] = {}
 
@@ -122,7 +122,7 @@ class Cached(Part):
     sees = Sees.PACKET
     stanza = "cache {\n success 9 60 0\n serve_stale 20s\n}"
 
-    def __init__(self, setup: FakeSetup) -> None:
+    def __init__(self, setup: FakeWorld) -> None:
         super().__init__(setup)
         (config,) = configure(parse(f". {{\n{self.stanza}\n}}\n"))
         self.cache = cache.build(only(config, cache.DIRECTIVE), setup)
@@ -192,7 +192,7 @@ class World:
     """The same plugins behind a table and behind none."""
 
     def __init__(self, parts: list[type[Part]], table_bytes: int = 64 << 20) -> None:
-        self.setup = FakeSetup()
+        self.setup = FakeWorld()
         self.parts = [part(self.setup) for part in parts]
         self.now_s = 0.0
         chain, bare = Chain(self.parts), Chain(self.parts)

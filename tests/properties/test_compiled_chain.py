@@ -6,7 +6,7 @@ from itertools import product
 from typing import TypeAlias
 
 import pytest
-from dns_chain import FakeSetup, held
+from dns_chain import FakeWorld, held
 from dns_client import with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,7 +161,7 @@ class World:
     """A server of these directives over a cluster; without `is_compiled`, whole chains answer everything."""
 
     def __init__(self, corefile: str, zones: tuple[str, ...], state: State, *, is_compiled: bool = True) -> None:
-        self.setup = FakeSetup(state=state)
+        self.setup = FakeWorld(state=state)
         (config,) = configure(parse(corefile))
         self.setup.built = (*config.build(self.setup), Elsewhere())
         chain, other = Chain(self.setup.built), Chain([Elsewhere()])

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from cache_world import Pause
-from dns_chain import FakeSetup, held
+from dns_chain import FakeWorld, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cache_table import CACHES, PACKETS, SHAPES, Shape, meaning
@@ -117,7 +117,7 @@ class WaitingUpstream:
 
 
 @dataclass
-class WaitingSetup(FakeSetup):
+class WaitingSetup(FakeWorld):
     """Upstreams that answer later; `asked` are all queries."""
 
     asked: list[Asked] = field(default_factory=list)

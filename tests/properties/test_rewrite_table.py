@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dns_chain import FakeSetup, held
+from dns_chain import FakeWorld, held
 from harness import Behind, server_of, shown
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ class Zone:
     The options of a query come back, so that what rules put into it can be seen.
     """
 
-    def __init__(self, setup: FakeSetup) -> None:
+    def __init__(self, setup: FakeWorld) -> None:
         self.setup = setup
         self.values: dict[str, int] = {}
         self.serial = 1
@@ -84,7 +84,7 @@ def ask(server: Server, packet: bytes, client: int, *, from_table: bool) -> byte
 
 @given(STANZAS, STEPS)
 def test_the_table_changes_no_rewritten_answer(stanzas: list[tuple[str, str]], steps: list[tuple[object, ...]]) -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     zone = Zone(setup)
     config = "\n".join(f"rewrite {mode} {rule}" for mode, rule in stanzas)
     behind = Behind(zone.reply)

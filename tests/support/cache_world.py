@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dns_chain import FakeSetup, held, only
+from dns_chain import FakeWorld, held, only
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
@@ -63,7 +63,7 @@ class World:
     """A cache in front of an upstream, with a table, a clock, and no event loop."""
 
     def __init__(self, stanza: str = "cache", *before: Plugin, behind: Sequence[Plugin] = ()) -> None:
-        self.setup = FakeSetup()
+        self.setup = FakeWorld()
         self.upstream = Upstream()
         (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
         self.cache = cache.build(only(config, cache.DIRECTIVE), self.setup)

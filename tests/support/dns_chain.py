@@ -1,4 +1,4 @@
-"""Chains without sockets: doubles of what directives use, servers of some plugins, and questions to them."""
+"""Chains without sockets: a double of the World of directives, servers of some plugins, and questions to them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ from kdns.serverblocks.config import ServerConfig
 from kdns.serverblocks.directive import (
     Config,
     Directive,
-    FileReader,
     FrameSpec,
     Level,
-    RandomNumbers,
     Sample,
     UnreadableFileError,
 )
@@ -39,21 +37,6 @@ from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 
 T = TypeVar("T")
-
-
-@dataclass
-class FakeReader:
-    """Texts by path, read as files are."""
-
-    texts: dict[str, str]
-
-    def text(self, path: str) -> str:
-        if path not in self.texts:
-            raise UnreadableFileError(path, 0, "", "cannot be read: No such file or directory")
-        return self.texts[path]
-
-    def names(self, directory: str) -> tuple[str, ...]:
-        return tuple(sorted(path for path in self.texts if path.startswith(f"{directory}/")))
 
 
 def nobody(address: HostPort, packet: bytes) -> NoReturn:
@@ -81,21 +64,21 @@ class FakeFuture:
 
 
 @dataclass
-class FakeClock:
-    """A clock that a test sets."""
+class FakeWorld:
+    """A World without clocks, files, log and sockets: all of it is what a test sets, or reads.
+
+    Spawned coroutines run by `advance`, calls come due by `wait`. `readers` are called by a test that changed one of
+    the `files`. Peers answer as a test says, and nobody by default. `servers` are those in front of the chain that was
+    `built`.
+    """
 
     clock_s: float = 0.0
-
-    def now_s(self) -> float:
-        return self.clock_s
-
-    def unix_s(self) -> float:
-        return self.clock_s
-
-
-@dataclass
-class FakeTasks(FakeClock):
-    """Coroutines that a test runs, and calls that come due on its clock."""
+    zones: tuple[str, ...] = (".",)
+    own_addresses: tuple[bytes, ...] = ()
+    hostname: str = "node-1"
+    servers: list[Server] = field(default_factory=list)
+    built: tuple[Plugin, ...] = ()
+    random: Random = field(default_factory=lambda: Random(0))
 
     preparations: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     works: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
@@ -103,11 +86,53 @@ class FakeTasks(FakeClock):
     at_stop: list[Callable[[], None]] = field(default_factory=list)
     _due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.works.append(work)
+    files: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
+
+    exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
+    counted: dict[str, Counters] = field(default_factory=dict)
+    measured: dict[str, Histograms] = field(default_factory=dict)
+    lines: list[dict[str, object]] = field(default_factory=list)
+
+    state: State = field(default_factory=State)
+    changed: list[OnChange] = field(default_factory=list)
+    upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
+    framed: dict[str, list[bytes]] = field(default_factory=dict)
+    sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
+    responder: Callable[[HostPort, bytes], bytes] = nobody
+    streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
+
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def unix_s(self) -> float:
+        return self.clock_s
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        return self.built
+
+    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+        return self.servers[0].resolve(request) if self.servers else UNHANDLED
+
+    def forget(self, subjects: Iterable[Subject]) -> None:
+        for server in self.servers:
+            server.table.forget(subjects)
+
+    def settle(self, subject: Subject) -> None:
+        for server in self.servers:
+            server.table.settle(subject)
+
+    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
+        pass
 
     def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
         self.preparations.append(work)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.works.append(work)
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        self.at_stop.append(call)
 
     async def sleep(self, seconds: float) -> None:
         awake = asyncio.get_running_loop().create_future()
@@ -124,9 +149,6 @@ class FakeTasks(FakeClock):
     async def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
         async with asyncio.timeout(timeout_s):
             return await reply
-
-    def on_stop(self, call: Callable[[], None]) -> None:
-        self.at_stop.append(call)
 
     async def prepared(self) -> None:
         """Have everything read that is answered from."""
@@ -150,14 +172,6 @@ class FakeTasks(FakeClock):
             self._due.remove((at_s, call))
             call()
 
-
-@dataclass
-class FakeFiles:
-    """Files that are texts; `readers` are called by a test that changed one."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    readers: dict[str, Callable[[str], None]] = field(default_factory=dict)
-
     def path(self, name: str) -> str:
         return name
 
@@ -178,23 +192,16 @@ class FakeFiles:
         self.readers[path] = lambda text: read(parse(text) if parse else text)
         self.readers[path](self.files.get(path, "") if is_optional else self.files[path])
 
-    async def in_thread(self, work: Callable[[FileReader], T]) -> T:
-        return work(FakeReader(self.files))
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return work()
 
+    def read_text(self, path: str) -> str:
+        if path not in self.files:
+            raise UnreadableFileError(path, 0, "", "cannot be read: No such file or directory")
+        return self.files[path]
 
-@dataclass
-class FakeMetrics:
-    """Families, as they are counted."""
-
-    exposed: dict[str, Callable[[], Iterable[Sample]]] = field(default_factory=dict)
-    counted: dict[str, Counters] = field(default_factory=dict)
-    measured: dict[str, Histograms] = field(default_factory=dict)
-
-    def expose(
-        self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]], *, counter: bool
-    ) -> None:
-        del text, labels, counter
-        self.exposed[name] = samples
+    def files_below(self, directory: str) -> tuple[str, ...]:
+        return tuple(sorted(path for path in self.files if path.startswith(f"{directory}/")))
 
     def counters(self, name: str, text: str, labels: Sequence[str]) -> Counters:
         return self.counted.setdefault(name, Counters(name, text, tuple(labels)))
@@ -202,12 +209,9 @@ class FakeMetrics:
     def histograms(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> Histograms:
         return self.measured.setdefault(name, Histograms(name, text, tuple(labels), tuple(bounds)))
 
-
-@dataclass
-class FakeLog:
-    """Lines that were logged."""
-
-    lines: list[dict[str, object]] = field(default_factory=list)
+    def expose(self, name: str, text: str, labels: Sequence[str], samples: Callable[[], Iterable[Sample]]) -> None:
+        del text, labels
+        self.exposed[name] = samples
 
     def log(self, level: Level, event: str, **facts: object) -> None:
         self.lines.append({"log_level": level, "event": event} | facts)
@@ -218,22 +222,13 @@ class FakeLog:
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         self.lines.append({"log_level": level, "event": event, "line": line} | dict(facts))
 
-
-@dataclass
-class FakePeers:
-    """Peers that answer as a test says, and nobody by default."""
-
-    state: State = field(default_factory=State)
-    changed: list[OnChange] = field(default_factory=list)
-    upstreams: dict[HostPort, Upstream] = field(default_factory=dict)
-    framed: dict[str, list[bytes]] = field(default_factory=dict)
-    sent: list[tuple[HostPort, bytes]] = field(default_factory=list)
-    responder: Callable[[HostPort, bytes], bytes] = nobody
-    streamer: Callable[[HostPort, bytes], Iterable[bytes]] = nobody
-    random: RandomNumbers = field(default_factory=lambda: Random(0))
-
     def upstream(self, spec: UpstreamSpec) -> Upstream:
         return self.upstreams[spec.address]
+
+    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
+        del spec, startup_timeout_s
+        self.changed.append(changed)
+        return self.state
 
     async def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
         del timeout_s, source
@@ -248,47 +243,9 @@ class FakePeers:
         for message in self.streamer(address, packet):
             yield message
 
-    def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
-        del spec, startup_timeout_s
-        self.changed.append(changed)
-        return self.state
-
     def frames(self, spec: FrameSpec, lost: Tally) -> Callable[[bytes], None]:
         del lost
         return self.framed.setdefault(str(spec), []).append
-
-
-@dataclass
-class FakeAnswers:
-    """The chain that was `built`; `servers` are those whose tables stand in front of it."""
-
-    zones: tuple[str, ...] = (".",)
-    own_addresses: tuple[bytes, ...] = ()
-    hostname: str = "node-1"
-    servers: list[Server] = field(default_factory=list)
-    built: tuple[Plugin, ...] = ()
-
-    def plugins(self) -> tuple[Plugin, ...]:
-        return self.built
-
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
-        return self.servers[0].resolve(request) if self.servers else UNHANDLED
-
-    def forget(self, subjects: Iterable[Subject]) -> None:
-        for server in self.servers:
-            server.table.forget(subjects)
-
-    def settle(self, subject: Subject) -> None:
-        for server in self.servers:
-            server.table.settle(subject)
-
-    def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
-        pass
-
-
-@dataclass
-class FakeSetup(FakeTasks, FakeFiles, FakeMetrics, FakeLog, FakePeers, FakeAnswers):
-    """All of them, for whole chains."""
 
 
 class Ordered(Plugin):
@@ -315,7 +272,7 @@ def cluster_server(
     state: State, options: Options, *behind: Plugin, order: Order | None = None, fallthrough: Iterable[str] = ()
 ) -> tuple[Server, Kubernetes]:
     """A server with one block: `kubernetes`, in this order if any, and what is behind it."""
-    setup = FakeSetup(state=state)
+    setup = FakeWorld(state=state)
     plugin = Kubernetes(state, options, setup, fallthrough)
     server = server_of(*([Ordered(order)] if order else []), plugin, *behind)
     setup.servers.append(server)

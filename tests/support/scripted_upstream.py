@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Block, Chain, Request, unhandled
@@ -47,7 +47,7 @@ class ScriptedUpstream:
     """An upstream that does as its script says. A timeout takes the time that it was given, anything else `took_s`."""
 
     spec: UpstreamSpec
-    setup: FakeSetup
+    setup: FakeWorld
     script: Script
     took_s: float = 0.001
     asked: list[tuple[Query, Transport]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class ScriptedUpstream:
 
 
 @dataclass
-class ForwardSetup(FakeSetup):
+class ForwardSetup(FakeWorld):
     """Upstreams by address and port, those of `scripts` or else of `script`; coroutines run as tasks."""
 
     scripts: dict[str, Script] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class ForwardSetup(FakeSetup):
             task.cancel()
 
 
-def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeSetup) -> Server:
+def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeWorld) -> Server:
     """A server of these blocks, all of whose directives are built."""
     blocks: list[Block] = []
     for config in configs:
@@ -115,7 +115,7 @@ def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeSetup) -> Serve
     return made
 
 
-def forward_of(config: str, setup: FakeSetup, zone: str = ".") -> Forward:
+def forward_of(config: str, setup: FakeWorld, zone: str = ".") -> Forward:
     """The plugin of the `forward` stanzas in a block."""
     (block,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
     setup.zones = block.zones

@@ -34,7 +34,7 @@ from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
-from kdns.serverblocks.directive import Answers
+from kdns.serverblocks.directive import World
 
 LISTENERS: Final = (
     (socket.AF_INET, "127.0.0.1", "127.0.0.1"),
@@ -64,7 +64,7 @@ class Listener(UdpListener):
 
 
 class Tables:
-    """What the directive `kubernetes` uses here of `Answers`: it forgets nothing, its cluster does not change."""
+    """What the directive `kubernetes` uses here of World: it forgets nothing, its cluster does not change."""
 
     own_addresses: tuple[bytes, ...] = ()
 
@@ -102,7 +102,7 @@ class Side:
         for family, address, _ in LISTENERS:
             sock = _socket(family)
             sock.bind((address, 0))
-            plugin = Kubernetes(cluster(), Options(), cast("Answers", Tables()))
+            plugin = Kubernetes(cluster(), Options(), cast("World", Tables()))
             server = Server("dns://:53", (Block(".", Chain((plugin,))),), generations=Generations(max_bytes))
             listeners.append(Listener(sock, server, MissQueue(), self._sampling))
         return listeners

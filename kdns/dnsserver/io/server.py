@@ -16,12 +16,11 @@ from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.burst.sampling import Sampling
-from kdns.dnsserver.io.capabilities import Process
 from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
 from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry, sent_by
 from kdns.dnsserver.io.request_metrics import Requests, listener_metrics, sent_metrics
-from kdns.dnsserver.io.setup import BlockSetup
+from kdns.dnsserver.io.world import BlockWorld, SharedResources
 from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
@@ -33,7 +32,7 @@ from kdns.serverblocks.config import ListenAddress, ServerConfig, clashes, liste
 from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
-Part: TypeAlias = tuple[BlockSetup, str]
+Part: TypeAlias = tuple[BlockWorld, str]
 """A server block, and one of its zones."""
 
 
@@ -91,8 +90,8 @@ class DnsServer:
         """Where the HTTP pages are served; another one may replace it before the start."""
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
-        self._process = Process(self._clusters)
-        self._setups: list[BlockSetup] = []
+        self._shared = SharedResources(self._clusters)
+        self._worlds: list[BlockWorld] = []
         self._enabled: list[Enabled] = []
         self.is_listening = False
         self._is_retiring = False
@@ -126,7 +125,7 @@ class DnsServer:
     @property
     def reload_every_s(self) -> tuple[float, float]:
         """The interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
-        said = [setup.options.reload_s for setup in self._setups if setup.options.reload_s is not None]
+        said = [world.options.reload_s for world in self._worlds if world.options.reload_s is not None]
         return said[-1] if said else (0.0, 0.0)
 
     @property
@@ -165,17 +164,17 @@ class DnsServer:
     @property
     def lameduck_s(self) -> float:
         """The time for which a stopping server continues to answer, in seconds."""
-        return max((setup.options.lameduck_s for setup in self._setups), default=0.0)
+        return max((world.options.lameduck_s for world in self._worlds), default=0.0)
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
         """Returns a family of counters in the process's metrics; called before the start."""
-        return self._process.counters.setdefault(name, Counters(name, text, labels))
+        return self._shared.counters.setdefault(name, Counters(name, text, labels))
 
     def unready(self) -> tuple[str, ...]:
         """What is not ready: directives, the listeners, or the server as a whole once it retires."""
         if self._is_retiring:
             return (RETIRING,)
-        checks = (check for setup in self._setups for check in setup.readiness_checks)
+        checks = (check for world in self._worlds for check in world.readiness_checks)
         waiting = tuple(dict.fromkeys(name for name, is_ready in checks if not is_ready()))
         return waiting or (() if self.is_listening else ("listeners",))
 
@@ -196,40 +195,40 @@ class DnsServer:
         queries are answered by the blocks that received them. At the start, HTTP pages such as /health are served while
         the clusters are listed.
         """
-        old = self._setups
-        setups, places = await self.build(configs)
+        old = self._worlds
+        worlds, places = await self.build(configs)
         new_sites: dict[HostPort, HttpServer] = {}
         try:
             self._clusters.follow()
-            await asyncio.gather(*(setup.prepare_all() for setup in setups))
-            pages = pages_of((setup.options for setup in setups), self._handlers)
+            await asyncio.gather(*(world.prepare_all() for world in worlds))
+            pages = pages_of((world.options for world in worlds), self._handlers)
             if not self.is_listening:
-                self._setups = setups
+                self._worlds = worlds
                 self.sites.use(pages, await self.sites.bind(pages))
                 self._start_probe()
             await self._clusters.wait()
             new_sites = await self.sites.bind(pages)
-            bound = self._listeners.bind(_options(places), self._process.interfaces)
+            bound = self._listeners.bind(_options(places), self._shared.interfaces)
         except BaseException:
             await self.sites.unbind(new_sites)
-            self._abandon(setups)
+            self._abandon(worlds)
             raise
         self.sha512 = sha512
-        for setup in old:
-            setup.release()
-        self._setups = setups
+        for world in old:
+            world.release()
+        self._worlds = worlds
         left_sites = self.sites.use(pages, new_sites)
         self._listen(places, bound)
-        for setup in setups:
-            setup.start()
+        for world in worlds:
+            world.start()
         self.is_listening = True
         self._start_probe()
         self._start_gathering()
         self._clusters.drop_unused()
         await self._listeners.leave(place for place in tuple(self._listeners.places) if place not in places)
         await asyncio.gather(*(site.close() for site in left_sites))
-        for setup in old:
-            await setup.stop()
+        for world in old:
+            await world.stop()
 
     def retire(self) -> None:
         """Makes /ready 503, and nothing else: queries are answered until `stop`.
@@ -242,54 +241,54 @@ class DnsServer:
     async def stop(self) -> None:
         """Answers the received queries, then closes everything."""
         await self._listeners.close()
-        for setup in self._setups:
-            await setup.stop()
+        for world in self._worlds:
+            await world.stop()
         await self.sites.close()
         self._probe_page(None)
         if self._gathering:
             self._gathering.cancel()
         await self._clusters.stop()
-        self._process.upstreams.close()
+        self._shared.upstreams.close()
 
-    async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockSetup], dict[ListenAddress, list[Part]]]:
+    async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockWorld], dict[ListenAddress, list[Part]]]:
         """Builds the chains of all blocks; returns them and the blocks of each address, each with one of its zones."""
-        self._process.interfaces = await usable_addresses()
-        setups: list[BlockSetup] = []
+        self._shared.interfaces = await usable_addresses()
+        worlds: list[BlockWorld] = []
         for config in configs:
-            setup = BlockSetup(config, self._process)
-            setups.append(setup)
+            world = BlockWorld(config, self._shared)
+            worlds.append(world)
             try:
-                setup.build()
+                world.build()
             except InputError as error:
-                self._abandon(setups)
-                raise setup.located(error) from error
-        listening = [(setup.config, setup.hosts) for setup in setups]
+                self._abandon(worlds)
+                raise world.located(error) from error
+        listening = [(world.config, world.hosts) for world in worlds]
         for clash in clashes(listening, self._dns_port):
-            self._abandon(setups)
+            self._abandon(worlds)
             raise clash
         places = listen_addresses(listening, self._dns_port)
-        return setups, {place: [(setups[number], zone) for number, zone in parts] for place, parts in places.items()}
+        return worlds, {place: [(worlds[number], zone) for number, zone in parts] for place, parts in places.items()}
 
-    def _abandon(self, setups: list[BlockSetup]) -> None:
+    def _abandon(self, worlds: list[BlockWorld]) -> None:
         """Removes blocks that are not used."""
-        for setup in setups:
-            setup.abandon()
+        for world in worlds:
+            world.abandon()
         self._clusters.drop_unused()
 
     def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Bound]) -> None:
         """Uses these blocks at these addresses, at once."""
         self._enabled.clear()
         for place, parts in places.items():
-            blocks = tuple(setup.block(zone) for setup, zone in parts)
+            blocks = tuple(world.block(zone) for world, zone in parts)
             server = self._listeners.listen(place, bound[place], blocks)
             self._attach(server, parts)
 
     def _attach(self, server: Server, parts: list[Part]) -> None:
         """Connects a server with its blocks, whose changes drop answers of its table."""
-        for setup, zone in parts:
-            if server not in setup.servers:
-                setup.servers.append(server)
-            self._enabled.append(Enabled(server.label, zone, setup.chain.view_name, setup.config))
+        for world, zone in parts:
+            if server not in world.servers:
+                world.servers.append(server)
+            self._enabled.append(Enabled(server.label, zone, world.chain.view_name, world.config))
 
     def _handlers(self, page: Page) -> dict[str, Handler]:
         """Returns the handler of a page."""
@@ -305,7 +304,7 @@ class DnsServer:
 
     def _start_gathering(self) -> None:
         """Gathers what the status page shows, if there is one."""
-        has_page = any(isinstance(page, StatusPage) for setup in self._setups for page in setup.options.pages)
+        has_page = any(isinstance(page, StatusPage) for world in self._worlds for page in world.options.pages)
         if has_page and self._status and not self._gathering:
             status = self._status()
             self._gathering = restarted(lambda: status.run(self), "status")
@@ -319,8 +318,8 @@ class DnsServer:
             lambda: sent_metrics(sent_by(self.servers)),
             lambda: listener_metrics(self.requests),
             lambda: probe_metrics(self._probe) if self._probed_page else (),
-            self._process.metrics,
-            lambda: (metric for setup in self._setups for metric in setup.metrics),
+            self._shared.metrics,
+            lambda: (metric for world in self._worlds for metric in world.metrics),
         )
         name, text = "coredns_reload_failed", "Reloads of the Corefile that failed."
         metrics.add(Metric(name, text, (), lambda: [Sample((), self.failed_reloads)], COUNTER))
@@ -330,13 +329,13 @@ class DnsServer:
         collectors = (
             metrics,
             gauges(lambda: self.clusters, self._enabled, self.servers),
-            upstream_gauges(self._process.upstreams),
+            upstream_gauges(self._shared.upstreams),
         )
         return registry(*collectors, runtime_metrics=runtime)
 
     @property
     def _probed(self) -> HostPort | None:
-        pages = (page for setup in self._setups for page in setup.options.pages)
+        pages = (page for world in self._worlds for page in world.options.pages)
         return next((page.address for page in pages if isinstance(page, HealthPage)), None)
 
     def _start_probe(self) -> None:
@@ -382,6 +381,6 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
 def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
     """Returns the listener options of each address; the last block that sets an option decides."""
     return {
-        place: reduce(ListenerOptions.overridden, (setup.options.listener for setup, _ in parts), DEFAULTS)
+        place: reduce(ListenerOptions.overridden, (world.options.listener for world, _ in parts), DEFAULTS)
         for place, parts in places.items()
     }

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
 from kdns.answers.decode import from_wire
@@ -31,7 +31,7 @@ from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.guards.acl import Acl
 from kdns.plugins.sources.kubernetes.options import PodMode
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
-from kdns.serverblocks.directive import Answers, Directive, EventLog, Files, Metrics, Tasks
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import Option, configured, count
 from kdns.values import evolve
 
@@ -85,27 +85,23 @@ def search_of(text: str) -> SearchPath:
     return tuple(dict.fromkeys(labels for labels in found if labels and b"" not in labels))[:MAX_ELEMENTS]
 
 
-class Needs(Answers, EventLog, Files, Metrics, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Autopath(Plugin):
     """Tries the path of a name below its first element, if the name does not exist."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: AutopathConfig, setup: Needs) -> None:
-        self._setup = setup
+    def __init__(self, config: AutopathConfig, world: World) -> None:
+        self._world = world
         self._zones = ZoneSet(config.zones)
         self._of_pods = not config.path
         self._search: SearchPath = ()
         self._cluster: Kubernetes | None = None
         self._before: tuple[Plugin, ...] | None = None
-        self._successes = setup.counters(
+        self._successes = world.counters(
             "coredns_autopath_success", "Queries answered with another name of the search path.", ("server",)
         )
         every_s = REREAD_S if self._of_pods else 0.0
-        setup.watch_file("resolv.conf", config.path or OWN_RESOLV_CONF, every_s, self._read, is_optional=self._of_pods)
+        world.watch_file("resolv.conf", config.path or OWN_RESOLV_CONF, every_s, self._read, is_optional=self._of_pods)
 
     def _read(self, text: str) -> None:
         self._search = search_of(text)
@@ -128,7 +124,7 @@ class Autopath(Plugin):
     def _find_neighbours(self) -> None:
         """Finds the cluster, and the plugins before this one that receive the queries for names of a path."""
         if self._before is None:
-            plugins = self._setup.plugins()
+            plugins = self._world.plugins()
             own = plugins.index(self) if self in plugins else 0
             self._before = tuple(plugin for plugin in plugins[:own] if isinstance(plugin, Acl | Cache))
             self._cluster = next((plugin for plugin in plugins if isinstance(plugin, Kubernetes)), None)
@@ -222,7 +218,7 @@ class Autopath(Plugin):
         cluster = self._cluster
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
             reason = "`kubernetes` with `pods verified` is not in its block"
-            self._setup.log("error", "directive without effect", directive=NAME, reason=reason)
+            self._world.log("error", "directive without effect", directive=NAME, reason=reason)
 
 
 def _is_missing(reply: Response) -> bool:
@@ -232,11 +228,11 @@ def _is_missing(reply: Response) -> bool:
     return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
 
 
-def build(config: AutopathConfig, setup: Needs) -> Autopath:
+def build(config: AutopathConfig, world: World) -> Autopath:
     """Returns the plugin of the stanza; CorefileError for a file that cannot be read."""
-    plugin = Autopath(config, setup)
+    plugin = Autopath(config, world)
     if not config.path:
-        setup.spawn(plugin.check)
+        world.spawn(plugin.check)
     return plugin
 
 

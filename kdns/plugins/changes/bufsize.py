@@ -62,7 +62,7 @@ def sets_up(options: BlockOptions, config: BufsizeConfig) -> BlockOptions:
     return replace(options, udp_bytes=config.size_bytes)
 
 
-def build(config: BufsizeConfig, _setup: object) -> Bufsize:
+def build(config: BufsizeConfig, _world: object) -> Bufsize:
     """Returns the plugin, which limits the queries of later directives."""
     return Bufsize(config)
 

@@ -23,7 +23,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.query import AD, CD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
-from kdns.serverblocks.directive import Directive, Metrics
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import Option, configured, count, flag, sets
 from kdns.values import evolve
 
@@ -83,9 +83,9 @@ class Dns64(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: Dns64Config, metrics: Metrics) -> None:
+    def __init__(self, config: Dns64Config, world: World) -> None:
         self._config = config
-        self._translated = metrics.counters(
+        self._translated = world.counters(
             "coredns_dns64_requests_translated", "Queries for AAAA that caused a query for A.", ("server",)
         )
 
@@ -152,9 +152,9 @@ def _negative_ttl_s(first: Response) -> int:
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 
 
-def build(config: Dns64Config, metrics: Metrics) -> Dns64:
+def build(config: Dns64Config, world: World) -> Dns64:
     """Returns the plugin of the stanza."""
-    return Dns64(config, metrics)
+    return Dns64(config, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

@@ -90,7 +90,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
     return configured(HeaderConfig(), folded(stanza), OPTIONS)
 
 
-def build(configs: tuple[HeaderConfig, ...], _setup: object) -> Header:
+def build(configs: tuple[HeaderConfig, ...], _world: object) -> Header:
     """Returns the plugin for all stanzas of a server block, in order."""
     query = reduce(Flags.then, (config.query for config in configs))
     response = reduce(Flags.then, (config.response for config in configs))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_network
-from typing import Literal, Protocol
+from typing import Literal
 
 from kdns.answers.chain import Plugin, Sees
 from kdns.answers.order import Order, Weights
@@ -16,7 +16,7 @@ from kdns.corefile.address import name
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.net import Network, packed
-from kdns.serverblocks.directive import Answers, Directive, Files, Repeat
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, adds, configured, count, duration_s, integer, path_of, sets
 
 MAX_WEIGHT = 255
@@ -93,36 +93,32 @@ def parse_weights(text: str, path: str) -> Weights:
     return weights
 
 
-class Needs(Answers, Files, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Loadbalance(Plugin):
     """Has the order of the addresses of the block's answers. A new order drops all kept answers."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: LoadbalanceConfig, setup: Needs) -> None:
+    def __init__(self, config: LoadbalanceConfig, world: World) -> None:
         self._config = config
-        self._setup = setup
+        self._world = world
         self.order = config.order({})
         if config.weight_path:
-            setup.watch_file("weight file", config.weight_path, config.reload_s, self._use, parse=self._parse)
+            world.watch_file("weight file", config.weight_path, config.reload_s, self._use, parse=self._parse)
 
     def _parse(self, text: str) -> Order:
         return self._config.order(parse_weights(text, self._config.weight_path))
 
     def _use(self, order: Order) -> None:
         self.order = order
-        self._setup.forget((EVERYTHING,))
+        self._world.forget((EVERYTHING,))
 
 
-def build(config: LoadbalanceConfig, setup: Needs) -> Loadbalance:
+def build(config: LoadbalanceConfig, world: World) -> Loadbalance:
     """Raises CorefileError, with the file's own line, for a weight file that cannot be used.
 
     Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
     """
-    return Loadbalance(config, setup)
+    return Loadbalance(config, world)
 
 
 OPTIONS = {**ROUND_ROBIN_OPTIONS, **WEIGHTED_OPTIONS}

@@ -71,7 +71,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
     return configured(MinimalConfig(), stanza, {})
 
 
-def build(_config: MinimalConfig, _setup: object) -> Minimal:
+def build(_config: MinimalConfig, _world: object) -> Minimal:
     """Returns the plugin."""
     return Minimal()
 

@@ -11,7 +11,7 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.types import NSID
-from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import configured
 from kdns.values import evolve
 
@@ -57,9 +57,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
     return configured(NsidConfig(text), stanza, {})
 
 
-def build(config: NsidConfig, block: Answers) -> Nsid:
+def build(config: NsidConfig, world: World) -> Nsid:
     """Returns the plugin."""
-    return Nsid(config.text or block.hostname)
+    return Nsid(config.text or world.hostname)
 
 
 DIRECTIVE = Directive("nsid", parse, build)

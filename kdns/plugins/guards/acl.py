@@ -20,7 +20,7 @@ from kdns.dns.names import ZoneSet, text_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.net import Network, client_address
-from kdns.serverblocks.directive import Directive, Metrics, Repeat
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, configured, folded
 from kdns.tally import Tally
 from kdns.values import evolve
@@ -79,7 +79,7 @@ class Acl(Plugin):
 
     takes_notify = True
 
-    def __init__(self, configs: Iterable[AclConfig], metrics: Metrics) -> None:
+    def __init__(self, configs: Iterable[AclConfig], world: World) -> None:
         self._rules = [
             (zones, rule, None if rule.networks is None else Networks(rule.networks))
             for zones, config in ((ZoneSet(config.zones), config) for config in configs)
@@ -89,11 +89,11 @@ class Acl(Plugin):
         self.sees = Sees.EVERY if has_networks else Sees.PACKET
         by_zone, text = ("server", "zone", "view"), "Queries that a rule"
         self._families = {
-            action: metrics.counters(f"coredns_acl_{word}_requests", f"{text} {word}.", by_zone)
+            action: world.counters(f"coredns_acl_{word}_requests", f"{text} {word}.", by_zone)
             for action, word in COUNTED.items()
         }
         name = "coredns_acl_allowed_requests"
-        self._allowed = metrics.counters(name, "Queries that were allowed.", ("server", "view"))
+        self._allowed = world.counters(name, "Queries that were allowed.", ("server", "view"))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the reply of the first matching rule, or the next directive's."""
@@ -186,9 +186,9 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
     return configured(AclConfig(all_zones(stanza.args) or zones), folded(stanza), OPTIONS)
 
 
-def build(configs: tuple[AclConfig, ...], metrics: Metrics) -> Acl:
+def build(configs: tuple[AclConfig, ...], world: World) -> Acl:
     """Returns the plugin for all stanzas of a server block."""
-    return Acl(configs, metrics)
+    return Acl(configs, world)
 
 
 DIRECTIVE = Directive("acl", parse, build, Repeat.ADD, options=OPTIONS)

@@ -50,7 +50,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
     return configured(AnyConfig(), stanza, {})
 
 
-def build(_config: AnyConfig, _setup: object) -> Any:
+def build(_config: AnyConfig, _world: object) -> Any:
     """Returns the plugin."""
     return Any()
 

@@ -11,7 +11,7 @@ from kdns.answers.response import Response
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
-from kdns.serverblocks.directive import Directive, Tasks
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import configured, count, duration_s
 
 DEFAULT_S: Final = 5.001
@@ -29,9 +29,9 @@ class Cancel(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: CancelConfig, tasks: Tasks) -> None:
+    def __init__(self, config: CancelConfig, world: World) -> None:
         self._timeout_s = config.timeout_s
-        self._tasks = tasks
+        self._world = world
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the next directive's reply, or SERVFAIL when the time is over."""
@@ -44,7 +44,7 @@ class Cancel(Plugin):
 
     async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
         try:
-            return await self._tasks.with_timeout(self._timeout_s, reply)
+            return await self._world.with_timeout(self._timeout_s, reply)
         except TimeoutError:
             return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
 
@@ -58,9 +58,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
     return configured(CancelConfig(*timeouts), stanza, {})
 
 
-def build(config: CancelConfig, tasks: Tasks) -> Cancel:
+def build(config: CancelConfig, world: World) -> Cancel:
     """Returns the plugin."""
-    return Cancel(config, tasks)
+    return Cancel(config, world)
 
 
 DIRECTIVE = Directive("cancel", parse, build)

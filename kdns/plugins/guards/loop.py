@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.corefile.lines import Stanza
@@ -22,7 +22,7 @@ from kdns.dns.query import query_for
 from kdns.dns.types import HINFO
 from kdns.plugins.sources.forward.group import Group, Member
 from kdns.plugins.sources.forward.plugin import Forward
-from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Metrics, Peers, Tasks
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import configured, count
 from kdns.upstream.upstream import UpstreamError
 
@@ -58,35 +58,27 @@ class Route(NamedTuple):
     zone: Labels
 
 
-class Needs(Answers, Clock, EventLog, Metrics, Peers, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Loop(Plugin):
     """Detects its own queries; every query is passed to the next directive."""
 
     sees = Sees.PACKET
 
-    def __init__(self, setup: Needs) -> None:
-        self._setup = setup
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._expected: dict[Labels, tuple[float, Callable[[], None]]] = {}
         self._due_s: dict[Member, float] = {}
         self._looping: dict[Group, frozenset[Member]] = {}
-        setup.expose(
-            "kdns_loop_upstreams",
-            "1 for an upstream that sends queries back and is not used.",
-            ("to",),
-            self._samples,
-            counter=False,
+        world.expose(
+            "kdns_loop_upstreams", "1 for an upstream that sends queries back and is not used.", ("to",), self._samples
         )
-        setup.spawn(self._follow)
+        world.spawn(self._follow)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the next directive's reply; a returned query of this server is recorded first."""
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
             until_s, came_back = self._expected[query.labels]
-            if self._setup.now_s() < until_s:
+            if self._world.now_s() < until_s:
                 came_back()
         return next(request)
 
@@ -95,28 +87,28 @@ class Loop(Plugin):
 
     def expect(self, labels: Labels, came_back: Callable[[], None]) -> None:
         """Calls a function at each query for HINFO of a name, in the next 30 s."""
-        now_s = self._setup.now_s()
+        now_s = self._world.now_s()
         self._expected = {name: one for name, one in self._expected.items() if one[0] > now_s}
         self._expected[labels] = now_s + EXPECTED_S, came_back
 
     async def _follow(self) -> None:
         """Queries each upstream once, and again if it did not answer or forms a loop."""
         while True:
-            now_s = self._setup.now_s()
+            now_s = self._world.now_s()
             routes = list(self._routes())
             self._due_s = {route.member: self._due_s.get(route.member, now_s) for route in routes}
             self._looping = {group: members & {*group.members} for group, members in self._looping.items()}
             for route in routes:
                 if self._due_s[route.member] <= now_s:
                     self._due_s[route.member] = now_s + AGAIN_S
-                    self._setup.spawn(partial(self._ask, route))
-            await self._setup.sleep(EVERY_S)
+                    self._world.spawn(partial(self._ask, route))
+            await self._world.sleep(EVERY_S)
 
     def _routes(self) -> Iterator[Route]:
         forwarders = [
-            each for plugin in self._setup.plugins() if isinstance(plugin, Forward) for each in plugin.forwarders
+            each for plugin in self._world.plugins() if isinstance(plugin, Forward) for each in plugin.forwarders
         ]
-        zones = [labels_of(zone) for zone in self._setup.zones]
+        zones = [labels_of(zone) for zone in self._world.zones]
         for forwarder in forwarders:
             common = [
                 max(own, zone, key=len)
@@ -128,8 +120,8 @@ class Loop(Plugin):
                 yield Route(forwarder.group, member, common[0])
 
     async def _ask(self, route: Route) -> None:
-        random, member = self._setup.random, route.member
-        labels = (b"%016x" % random.getrandbits(64), b"%016x" % random.getrandbits(64), *route.zone)
+        random, member = self._world.random, route.member
+        labels = (b"%016x" % random.randrange(1 << 64), b"%016x" % random.randrange(1 << 64), *route.zone)
         returns: list[Route] = []
 
         def came_back() -> None:
@@ -150,7 +142,7 @@ class Loop(Plugin):
         if route.member in looping:
             return
         self._use(route.group, looping | {route.member})
-        self._setup.log(
+        self._world.log(
             "error", "forwarding loop detected", upstream=route.member.name, effect="upstream not used", remedy=REMEDY
         )
 
@@ -158,7 +150,7 @@ class Loop(Plugin):
         looping = self._looping.get(route.group, frozenset())
         if route.member in looping:
             self._use(route.group, looping - {route.member})
-            self._setup.log("info", "forwarding loop resolved", upstream=route.member.name)
+            self._world.log("info", "forwarding loop resolved", upstream=route.member.name)
 
     def _use(self, group: Group, looping: frozenset[Member]) -> None:
         self._looping[group] = looping
@@ -168,10 +160,10 @@ class Loop(Plugin):
         return [((member.name,), 1.0) for members in self._looping.values() for member in members]
 
 
-def build(config: LoopConfig, setup: Needs) -> Loop:
+def build(config: LoopConfig, world: World) -> Loop:
     """Returns the plugin; it finds the upstreams of the block when all directives are built."""
     del config
-    return Loop(setup)
+    return Loop(world)
 
 
 DIRECTIVE = Directive("loop", parse, build)

@@ -20,7 +20,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import TC
 from kdns.net import client_address
-from kdns.serverblocks.directive import Directive, Metrics
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import Option, configured, flag, integer, rate, sets
 
 Verdict: TypeAlias = Literal["send", "slip", "drop"]
@@ -130,14 +130,14 @@ class Rrl(Plugin):
 
     sees = Sees.EVERY
 
-    def __init__(self, config: RrlConfig, metrics: Metrics) -> None:
+    def __init__(self, config: RrlConfig, world: World) -> None:
         self._config = config
         self._zones = ZoneSet(config.zones)
         self._accounts = Accounts(config.max_table_size, config.window_s, config.slip_ratio)
         name, text = "coredns_rrl_responses_exceeded", "Responses above the allowance of a network."
-        self._responses = metrics.counters(name, text, ()).tally()
+        self._responses = world.counters(name, text, ()).tally()
         name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance of a network."
-        self._requests = metrics.counters(name, text, ()).tally()
+        self._requests = world.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the next directive's reply, a truncated one, or no response. Internal queries are not limited."""
@@ -215,9 +215,9 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
     return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
 
 
-def build(config: RrlConfig, metrics: Metrics) -> Rrl:
+def build(config: RrlConfig, world: World) -> Rrl:
     """Returns the plugin."""
-    return Rrl(config, metrics)
+    return Rrl(config, world)
 
 
 DIRECTIVE = Directive("rrl", parse, build, options=OPTIONS)

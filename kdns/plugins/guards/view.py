@@ -13,7 +13,7 @@ from typing import Final
 from kdns.answers.chain import Plugin, Request, Sees
 from kdns.corefile.lines import Line, Stanza
 from kdns.plugins.observers.metadata import Metadata
-from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.expressions.functions import QUERY_FUNCTIONS, Environment
 from kdns.serverblocks.expressions.parser import Expression, expression
 from kdns.serverblocks.expressions.values import EvaluationError
@@ -46,11 +46,11 @@ class ViewPlugin(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: ViewConfig, block: Answers) -> None:
+    def __init__(self, config: ViewConfig, world: World) -> None:
         self.view_name = config.name
         self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
         self._conditions = config.conditions
-        self._block = block
+        self._world = world
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         """See kdns.plugins.observers.metadata.Provider."""
@@ -62,7 +62,7 @@ class ViewPlugin(Plugin):
 
         With `metadata` in the block, expressions use the facts of its directives.
         """
-        for plugin in self._block.plugins():
+        for plugin in self._world.plugins():
             if isinstance(plugin, Metadata):
                 request = plugin.with_facts(request)
         environment = Environment(request)
@@ -72,9 +72,9 @@ class ViewPlugin(Plugin):
             return False
 
 
-def build(config: ViewConfig, block: Answers) -> ViewPlugin:
+def build(config: ViewConfig, world: World) -> ViewPlugin:
     """Returns the plugin; the server uses it to choose the block of a query."""
-    return ViewPlugin(config, block)
+    return ViewPlugin(config, world)
 
 
 DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS, is_view=True)

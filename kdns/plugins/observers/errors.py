@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from kdns.answers.chain import Plugin, Request, Sees
 from kdns.answers.response import Response
@@ -16,7 +15,7 @@ from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import type_name
 from kdns.durations import format_duration
 from kdns.serverblocks.block_options import BlockOptions
-from kdns.serverblocks.directive import Directive, EventLog, Level, Tasks
+from kdns.serverblocks.directive import Directive, Level, World
 from kdns.serverblocks.patterns import Pattern, regex
 from kdns.serverblocks.stanza import Option, configured, count, duration_s, flag
 
@@ -80,10 +79,6 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
     return configured(ErrorsConfig(), stanza, OPTIONS)
 
 
-class Needs(EventLog, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Errors(Plugin):
     """Logs each response that has an `error`. The table never has such a response: observers see each one.
 
@@ -92,8 +87,8 @@ class Errors(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
-        self.log = ErrorLog(config, setup)
+    def __init__(self, config: ErrorsConfig, world: World) -> None:
+        self.log = ErrorLog(config, world)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         """Writes or counts a failed query."""
@@ -119,9 +114,9 @@ class ErrorLog:
     once is not repeated.
     """
 
-    def __init__(self, config: ErrorsConfig, setup: Needs) -> None:
+    def __init__(self, config: ErrorsConfig, world: World) -> None:
         self._config = config
-        self._setup = setup
+        self._world = world
         self._pending: dict[Consolidate, Pending] = {}
 
     def report(self, where: str, error: str) -> None:
@@ -135,7 +130,7 @@ class ErrorLog:
             pending.last = text
         else:
             self._pending[rule] = Pending(1, text, int(rule.show_first))
-            self._setup.call_later(rule.period_s, partial(self._end, rule))
+            self._world.call_later(rule.period_s, partial(self._end, rule))
             if rule.show_first:
                 self._print(rule.level, text)
 
@@ -155,10 +150,10 @@ class ErrorLog:
             }
             like, period = rule.pattern.pattern, format_duration(rule.period_s)
             line = f"plugin/errors: {pending.count} errors like '{like}' occurred in last {period}"
-            self._setup.print_line(rule.level, "queries failed", line, facts)
+            self._world.print_line(rule.level, "queries failed", line, facts)
 
     def _print(self, level: Level, text: str) -> None:
-        self._setup.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
+        self._world.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
 
 
 def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
@@ -166,10 +161,10 @@ def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
     return replace(options, logs_stacks=options.logs_stacks or config.stacktrace)
 
 
-def build(config: ErrorsConfig, setup: Needs) -> Errors:
+def build(config: ErrorsConfig, world: World) -> Errors:
     """Returns the plugin; errors that are still being counted are written when the server block ends."""
-    plugin = Errors(config, setup)
-    setup.on_stop(plugin.log.flush)
+    plugin = Errors(config, world)
+    world.on_stop(plugin.log.flush)
     return plugin
 
 

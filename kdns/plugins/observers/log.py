@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.answers.outcome import ResponseClass, response_class_of_wire
@@ -21,7 +21,7 @@ from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
 from kdns.dns.types import NOTIMP, SERVFAIL, class_name, rcode_name, type_name
 from kdns.net import bracketed
-from kdns.serverblocks.directive import Clock, Directive, EventLog, Repeat
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, configured
 from kdns.values import evolve
 
@@ -127,18 +127,14 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
     return configured(LogConfig(all_zones(names) or (".",), compiled(text)), stanza, OPTIONS)
 
 
-class Needs(Clock, EventLog, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Log(Plugin):
     """Writes the line of a query when its response has been sent; the first rule whose zones match is used."""
 
     sees = Sees.EVERY
     takes_notify = True
 
-    def __init__(self, configs: tuple[LogConfig, ...], setup: Needs) -> None:
-        self._setup = setup
+    def __init__(self, configs: tuple[LogConfig, ...], world: World) -> None:
+        self._world = world
         self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -150,7 +146,7 @@ class Log(Plugin):
 
     def _replied(self, request: Request, reply: Reply) -> Reply:
         if reply is None:
-            self._write(request, None, b"", max(0.0, self._setup.now_s() - request.received_s))
+            self._write(request, None, b"", max(0.0, self._world.now_s() - request.received_s))
             return None
         return evolve(reply, metadata=request.metadata)
 
@@ -163,7 +159,7 @@ class Log(Plugin):
             if request.query.labels in zones:
                 if config.includes(answer_class(response, wire)):
                     facts = facts_of(config.format, request, response, wire, took_s)
-                    self._setup.print_line("info", "query", filled(config.format, facts), facts)
+                    self._world.print_line("info", "query", filled(config.format, facts), facts)
                 return
 
 
@@ -253,9 +249,9 @@ def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
     }
 
 
-def build(configs: tuple[LogConfig, ...], setup: Needs) -> Log:
+def build(configs: tuple[LogConfig, ...], world: World) -> Log:
     """Returns the plugin for all stanzas of a server block."""
-    return Log(configs, setup)
+    return Log(configs, world)
 
 
 DIRECTIVE = Directive("log", parse, build, Repeat.ADD, options=OPTIONS)

@@ -13,7 +13,7 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
-from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import Option, configured
 from kdns.values import evolve
 
@@ -95,9 +95,9 @@ class Metadata(Plugin):
 
     sees = Sees.EVERY
 
-    def __init__(self, config: MetadataConfig, block: Answers) -> None:
+    def __init__(self, config: MetadataConfig, world: World) -> None:
         self._zones = ZoneSet(config.zones)
-        self._block = block
+        self._world = world
         self._providers: tuple[Provider, ...] | None = None
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -109,13 +109,13 @@ class Metadata(Plugin):
         if request.query.labels not in self._zones:
             return request
         if self._providers is None:
-            self._providers = tuple(plugin for plugin in self._block.plugins() if isinstance(plugin, Provider))
+            self._providers = tuple(plugin for plugin in self._world.plugins() if isinstance(plugin, Provider))
         return evolve(request, metadata=Facts(request, self._providers))
 
 
-def build(config: MetadataConfig, block: Answers) -> Metadata:
+def build(config: MetadataConfig, world: World) -> Metadata:
     """Returns the plugin of the stanza."""
-    return Metadata(config, block)
+    return Metadata(config, world)
 
 
 DIRECTIVE = Directive("metadata", parse, build, options=OPTIONS)

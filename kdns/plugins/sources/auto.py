@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from posixpath import basename
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import Reply, Request, Serve
 from kdns.answers.response import Response
@@ -19,16 +19,7 @@ from kdns.dns.types import REFUSED
 from kdns.errors import CorefileError
 from kdns.plugins.sources.file import RELOAD_S, Version, newer_version
 from kdns.plugins.sources.zones.authority import Authority, ServedZone
-from kdns.serverblocks.directive import (
-    Answers,
-    Directive,
-    EventLog,
-    FileReader,
-    Files,
-    Repeat,
-    Tasks,
-    UnreadableFileError,
-)
+from kdns.serverblocks.directive import Directive, Repeat, UnreadableFileError, World
 from kdns.serverblocks.patterns import Pattern, compiled, regex
 from kdns.serverblocks.stanza import UPSTREAM, Option, configured, duration_s, sets
 from kdns.watch import watch
@@ -114,14 +105,14 @@ class Scan:
     mistakes: list[CorefileError] = field(default_factory=list)
 
 
-def scan(config: AutoConfig, served_zones: dict[str, ServedZone], files: FileReader) -> Scan:
+def scan(config: AutoConfig, served_zones: dict[str, ServedZone], world: World) -> Scan:
     """Reads what is new in the directory; CorefileError for a directory that cannot be read."""
     pattern = compiled(config.pattern)
-    found = Scan(*files_by_zone(files.names(config.directory), config, pattern))
+    found = Scan(*files_by_zone(world.files_below(config.directory), config, pattern))
     for name, path in found.chosen.items():
         known = served_zones.setdefault(name, ServedZone(name))
         try:
-            version = newer_version(path, known, files)
+            version = newer_version(path, known, world)
         except CorefileError as error:
             found.mistakes.append(error)
         else:
@@ -130,33 +121,29 @@ def scan(config: AutoConfig, served_zones: dict[str, ServedZone], files: FileRea
     return found
 
 
-class Needs(Answers, EventLog, Files, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class AutoZones(Authority):
     """The zones of directories: a new file adds a zone, and a removed file removes its zone.
 
     Differs: a name in ZONES without a file is REFUSED, also for zone transfers.
     """
 
-    _setup: Needs
+    _world: World
 
-    def __init__(self, configs: tuple[AutoConfig, ...], setup: Needs) -> None:
-        super().__init__(NAME, setup)
+    def __init__(self, configs: tuple[AutoConfig, ...], world: World) -> None:
+        super().__init__(NAME, world)
         self._within = ZoneSet(zone for config in configs for zone in config.zones)
         self._of_config: list[dict[str, ServedZone]] = []
         self._reported: dict[AutoConfig, tuple[object, ...]] = {}
         """The errors of the last scan."""
         for config in configs:
-            placed = replace(config, directory=setup.path(config.directory))
+            placed = replace(config, directory=world.path(config.directory))
             served_zones: dict[str, ServedZone] = {}
             self._of_config.append(served_zones)
             look = partial(self._refresh, placed, served_zones)
-            setup.prepare(look)
+            world.prepare(look)
             if config.reload_s:
                 report = partial(self._report, placed, "directory not usable")
-                setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
+                world.spawn(partial(watch, world.sleep, config.reload_s, look, report))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the zone's answer; REFUSED for a name that none of the files is for."""
@@ -168,7 +155,7 @@ class AutoZones(Authority):
     async def _refresh(self, config: AutoConfig, served_zones: dict[str, ServedZone]) -> None:
         known = dict(served_zones)
         try:
-            found = await self._setup.in_thread(partial(scan, config, known))
+            found = await self._world.in_thread(partial(scan, config, known, self._world))
         except UnreadableFileError as error:
             self._report(config, "directory not readable", [error])
             return
@@ -177,7 +164,7 @@ class AutoZones(Authority):
         for name, version in found.versions.items():
             zone = served_zones.setdefault(name, known[name])
             self.renew(zone, version.zone, version.differences)
-            self._setup.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
+            self._world.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
         duplicates = [{"path": path, "zone": name, "used": found.chosen[name]} for path, name in found.left_out.items()]
         self._report(config, "zone file not usable", found.mistakes, duplicates)
         self.serve_zones(zone for each in self._of_config for zone in each.values() if zone.zone)
@@ -193,15 +180,15 @@ class AutoZones(Authority):
         before = self._reported.get(config, ())
         self._reported[config] = (*map(str, mistakes), *duplicates)
         if new := [error for error in mistakes if str(error) not in before]:
-            self._setup.report(event, new)
+            self._world.report(event, new)
         for facts in duplicates:
             if facts not in before:
-                self._setup.log("warning", "zone has another file", **facts)
+                self._world.log("warning", "zone has another file", **facts)
 
 
-def build(configs: tuple[AutoConfig, ...], setup: Needs) -> AutoZones:
+def build(configs: tuple[AutoConfig, ...], world: World) -> AutoZones:
     """Returns the zones of all `auto` stanzas of the block."""
-    return AutoZones(configs, setup)
+    return AutoZones(configs, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

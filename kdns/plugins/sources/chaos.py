@@ -14,7 +14,7 @@ from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CH, TXT
-from kdns.serverblocks.directive import Answers, Directive
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import configured
 
 DEFAULT_VERSION: Final = f"kdns-{__version__}"
@@ -73,9 +73,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
     return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
 
 
-def build(config: ChaosConfig, block: Answers) -> Chaos:
+def build(config: ChaosConfig, world: World) -> Chaos:
     """Returns the plugin."""
-    return Chaos(config, block.hostname)
+    return Chaos(config, world.hostname)
 
 
 DIRECTIVE = Directive("chaos", parse, build)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from posixpath import dirname, join
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
@@ -16,16 +16,7 @@ from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.errors import CorefileError
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
-from kdns.serverblocks.directive import (
-    Answers,
-    Directive,
-    EventLog,
-    FileReader,
-    Files,
-    Repeat,
-    Tasks,
-    UnreadableFileError,
-)
+from kdns.serverblocks.directive import Directive, Repeat, UnreadableFileError, World
 from kdns.serverblocks.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, path_of, sets
 from kdns.watch import watch
 
@@ -95,7 +86,7 @@ def _included(read: Callable[[str], str], path: str, name: str) -> tuple[str, st
         raise ValueError(f"$INCLUDE {name}: {error.reason}") from error
 
 
-def newer_version(path: str, served: ServedZone, files: FileReader, *, ignores_serial: bool = False) -> Version | None:
+def newer_version(path: str, served: ServedZone, world: World, *, ignores_serial: bool = False) -> Version | None:
     """Returns the zone of the file, if its version differs from the current one: in its serial, or in its text.
 
     The same text is not parsed again, unless it includes files.
@@ -103,7 +94,7 @@ def newer_version(path: str, served: ServedZone, files: FileReader, *, ignores_s
     digest = sha256()
 
     def read(name: str) -> str:
-        text = files.text(name)
+        text = world.read_text(name)
         digest.update(text.encode())
         return text
 
@@ -120,31 +111,27 @@ def newer_version(path: str, served: ServedZone, files: FileReader, *, ignores_s
     )
 
 
-class Needs(Answers, EventLog, Files, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class ZoneFiles(Authority):
     """Zones of files, which are read again at intervals. An unusable file does not change the zone.
 
     Differs: `fallthrough` applies to the zones of its own stanza; in CoreDNS to those of all in the server block.
     """
 
-    _setup: Needs
+    _world: World
 
-    def __init__(self, configs: tuple[FileConfig, ...], setup: Needs) -> None:
-        super().__init__(NAME, setup)
-        report = partial(setup.report, "zone file not usable", answers="as before")
+    def __init__(self, configs: tuple[FileConfig, ...], world: World) -> None:
+        super().__init__(NAME, world)
+        report = partial(world.report, "zone file not usable", answers="as before")
         by_name: dict[str, ServedZone] = {}
         for config in configs:
             fallthrough = ZoneSet(config.fallthrough)
             zones = [ServedZone(zone, fallthrough) for zone in config.zones]
             by_name |= {served.name: served for served in zones}
-            placed = replace(config, path=setup.path(config.path))
-            setup.prepare(partial(self._load, placed, zones))
+            placed = replace(config, path=world.path(config.path))
+            world.prepare(partial(self._load, placed, zones))
             for served in zones if config.reload_s else ():
                 look = partial(self._refresh, placed, served)
-                setup.spawn(partial(watch, setup.sleep, config.reload_s, look, report))
+                world.spawn(partial(watch, world.sleep, config.reload_s, look, report))
         self.serve_zones(by_name.values())
 
     async def _load(self, config: FileConfig, zones: list[ServedZone]) -> None:
@@ -155,23 +142,23 @@ class ZoneFiles(Authority):
             except UnreadableFileError as error:
                 if not config.reload_s:
                     raise
-                self._setup.report("zone file not readable", [error], zone=served.name, again_in_s=config.reload_s)
+                self._world.report("zone file not readable", [error], zone=served.name, again_in_s=config.reload_s)
 
     async def _refresh(self, config: FileConfig, served: ServedZone) -> None:
         path = config.path
-        look = partial(newer_version, path, served, ignores_serial=config.ignores_serial)
-        version = await self._setup.in_thread(look)
+        look = partial(newer_version, path, served, self._world, ignores_serial=config.ignores_serial)
+        version = await self._world.in_thread(look)
         if version:
             self.renew(served, version.zone, version.differences)
             ignored = len(version.zone.ignored)
-            self._setup.log("info", "zone loaded", zone=served.name, path=path, serial=version.zone.serial)
+            self._world.log("info", "zone loaded", zone=served.name, path=path, serial=version.zone.serial)
             if ignored:
-                self._setup.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
+                self._world.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
 
 
-def build(configs: tuple[FileConfig, ...], setup: Needs) -> ZoneFiles:
+def build(configs: tuple[FileConfig, ...], world: World) -> ZoneFiles:
     """Returns the zones of all `file` stanzas of the block."""
-    return ZoneFiles(configs, setup)
+    return ZoneFiles(configs, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import EVERYTHING, Response, Reuse
@@ -24,7 +24,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
 from kdns.errors import DoubtfulError
 from kdns.plugins.directives import FOLDERS
-from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, Metrics, Sample
+from kdns.serverblocks.directive import Directive, Sample, World
 from kdns.serverblocks.stanza import (
     FALLTHROUGH,
     Option,
@@ -246,37 +246,25 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
             yield entry.address, name, tuple(map(bytes.lower, labels_of(name)))
 
 
-class Needs(Answers, Clock, EventLog, Files, Metrics, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Hosts(Plugin):
     """Answers from the table; a changed file drops all kept answers."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: HostsConfig, setup: Needs) -> None:
+    def __init__(self, config: HostsConfig, world: World) -> None:
         self._config = config
-        self._setup = setup
+        self._world = world
         self._zones = ZoneSet(config.zones)
         self._fallthrough = ZoneSet(config.fallthrough)
         self._read_s = 0.0
         self.table = HostTable((), config.zones)
-        self._path = setup.path(config.path)
-        setup.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._read, is_optional=True)
-        setup.expose(
-            "coredns_hosts_entries",
-            "Addresses of names, and names of addresses.",
-            ("hostsfile",),
-            self._entries,
-            counter=False,
+        self._path = world.path(config.path)
+        world.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._read, is_optional=True)
+        world.expose(
+            "coredns_hosts_entries", "Addresses of names, and names of addresses.", ("hostsfile",), self._entries
         )
-        setup.expose(
-            "coredns_hosts_reload_timestamp_seconds",
-            "Time at which the hosts file was read.",
-            (),
-            self._timestamp,
-            counter=False,
+        world.expose(
+            "coredns_hosts_reload_timestamp_seconds", "Time at which the hosts file was read.", (), self._timestamp
         )
 
     def _read(self, text: str) -> tuple[HostTable, list[DoubtfulError]]:
@@ -292,9 +280,9 @@ class Hosts(Plugin):
     def _use(self, read: tuple[HostTable, list[DoubtfulError]]) -> None:
         self.table, mistakes = read
         if mistakes:
-            self._setup.report("hosts line ignored", mistakes)
-        self._read_s = self._setup.unix_s()
-        self._setup.forget((EVERYTHING,))
+            self._world.report("hosts line ignored", mistakes)
+        self._read_s = self._world.unix_s()
+        self._world.forget((EVERYTHING,))
 
     def _entries(self) -> Iterable[Sample]:
         return [((self._config.path,), self.table.size)]
@@ -338,11 +326,11 @@ class Hosts(Plugin):
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
 
 
-def build(config: HostsConfig, setup: Needs) -> Hosts:
+def build(config: HostsConfig, world: World) -> Hosts:
     """Raises CorefileError for an existing file that cannot be read."""
     for mistake in config.mistakes:
-        setup.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
-    return Hosts(config, setup)
+        world.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
+    return Hosts(config, world)
 
 
 DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS, warnings=lambda config: config.mistakes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
@@ -30,7 +30,7 @@ from kdns.plugins.sources.kubernetes.reverse import is_shown
 from kdns.plugins.sources.kubernetes.service import Node, endpoint_label, external_node, weighted
 from kdns.plugins.sources.kubernetes.subjects import APEX, of_service
 from kdns.plugins.sources.kubernetes.zone import NO_SUCH_NAME, KubernetesZone, NameRecords, Zones
-from kdns.serverblocks.directive import Answers, Directive, EventLog, Tasks
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import FALLTHROUGH, Option, configured, flag, integer, sets
 
 NAME: Final = "k8s_external"
@@ -209,18 +209,14 @@ def hostname_node(service: Service, hostname: str, below: Labels, qtype: int) ->
     return {} if not labels or any(labels == (protocol,) for protocol, _, _ in ports) else None
 
 
-class Needs(Answers, EventLog, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class External(Plugin):
     """Answers for the stanza's zones if the block has `kubernetes`; otherwise passes all queries on."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: ExternalConfig, setup: Needs) -> None:
+    def __init__(self, config: ExternalConfig, world: World) -> None:
         self._config = config
-        self._setup = setup
+        self._world = world
         self._answers: ZoneAnswers | None = None
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -229,7 +225,7 @@ class External(Plugin):
         return answers.serve(request, next) if answers else next(request)
 
     def _attached(self) -> ZoneAnswers | None:
-        cluster = next((plugin for plugin in self._setup.plugins() if isinstance(plugin, Kubernetes)), None)
+        cluster = next((plugin for plugin in self._world.plugins() if isinstance(plugin, Kubernetes)), None)
         if cluster is None:
             return None
         zones = ExternalZones(cluster.zones.state, cluster.zones.options, self._config)
@@ -241,13 +237,13 @@ class External(Plugin):
     async def check(self) -> None:
         """Logs that the server block has no cluster to answer from."""
         if self._answers is None and self._attached() is None:
-            self._setup.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
+            self._world.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
 
 
-def build(config: ExternalConfig, setup: Needs) -> External:
+def build(config: ExternalConfig, world: World) -> External:
     """Returns the plugin of the stanza."""
-    plugin = External(config, setup)
-    setup.spawn(plugin.check)
+    plugin = External(config, world)
+    world.spawn(plugin.check)
     return plugin
 
 

@@ -13,7 +13,7 @@ from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.net import packed
-from kdns.serverblocks.directive import Directive, Metrics, Repeat
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, choice, configured, count, sets
 from kdns.values import evolve
 
@@ -43,10 +43,10 @@ class Local(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: LocalConfig, metrics: Metrics) -> None:
+    def __init__(self, config: LocalConfig, world: World) -> None:
         self._has_prefix = config.localhost_prefix
         name, text = "coredns_local_localhost_requests", "Queries for names whose first label is localhost."
-        self._tally = metrics.counters(name, text, ()).tally()
+        self._tally = world.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the records of a local name; the next directive's reply to every other query.
@@ -103,9 +103,9 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
     return configured(LocalConfig(), stanza, OPTIONS)
 
 
-def build(config: LocalConfig, metrics: Metrics) -> Local:
+def build(config: LocalConfig, world: World) -> Local:
     """Returns the plugin."""
-    return Local(config, metrics)
+    return Local(config, world)
 
 
 DIRECTIVE = Directive("local", parse, build, Repeat.LAST, options=OPTIONS)

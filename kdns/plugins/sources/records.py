@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
@@ -24,7 +24,7 @@ from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.errors import DoubtfulError
 from kdns.plugins.sources.transfer import Transfer
 from kdns.plugins.sources.zones.authority import Authority, ServedZone
-from kdns.serverblocks.directive import Answers, Directive, EventLog, Tasks
+from kdns.serverblocks.directive import Directive, World
 
 NAME: Final = "records"
 TTL_S: Final = 3600
@@ -88,17 +88,13 @@ def _zone(name: str, records: Iterable[RRset]) -> Zone:
     return Zone(name, records if has_soa else (RRset(name, SOA, 0, (NO_SOA,)), *records))
 
 
-class Needs(Answers, EventLog, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Records(Authority):
     """The zones of a stanza. A zone without an SOA has none in its negative answers, and is not transferred."""
 
-    def __init__(self, config: RecordsConfig, setup: Needs) -> None:
-        super().__init__(NAME, setup)
+    def __init__(self, config: RecordsConfig, world: World) -> None:
+        super().__init__(NAME, world)
         for mistake in config.mistakes:
-            setup.log("warning", "record ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
+            world.log("warning", "record ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
         zones = zip(config.zones, config.records, strict=True)
         self.serve_zones(ServedZone(name, zone=_zone(name, records)) for name, records in zones)
 
@@ -120,9 +116,9 @@ def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
     return tuple(rrset for rrset in section if rrset.rdata != (NO_SOA,))
 
 
-def build(config: RecordsConfig, setup: Needs) -> Records:
+def build(config: RecordsConfig, world: World) -> Records:
     """Returns the zones of the stanza."""
-    return Records(config, setup)
+    return Records(config, world)
 
 
 DIRECTIVE: Final = Directive(NAME, parse, build, warnings=lambda config: config.mistakes)

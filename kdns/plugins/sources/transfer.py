@@ -24,7 +24,7 @@ from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
 from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
 from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
-from kdns.serverblocks.directive import Answers, Directive, EventLog, Peers, Repeat, Tasks
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, configured, ip
 from kdns.upstream.upstream import UpstreamError
 from kdns.values import evolve
@@ -133,10 +133,6 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
     return config
 
 
-class Needs(Answers, EventLog, Peers, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Transfers(Plugin):
     """Transfers zones to permitted clients, and notifies secondaries of new versions.
 
@@ -146,12 +142,12 @@ class Transfers(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, configs: tuple[TransferConfig, ...], setup: Needs) -> None:
+    def __init__(self, configs: tuple[TransferConfig, ...], world: World) -> None:
         self._configs = configs
-        self._setup = setup
+        self._world = world
         self._untold: dict[tuple[HostPort, str], list[str]] = {}
         if any(config.to for config in configs):
-            setup.spawn(self._notify_all)
+            world.spawn(self._notify_all)
 
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
@@ -190,7 +186,7 @@ class Transfers(Plugin):
         return None
 
     def _transferers(self) -> list[Transferer]:
-        return [plugin for plugin in self._setup.plugins() if isinstance(plugin, Transferer)]
+        return [plugin for plugin in self._world.plugins() if isinstance(plugin, Transferer)]
 
     async def _notify_all(self) -> None:
         """Notifies secondaries of all zones at the start, and later of changed ones."""
@@ -207,7 +203,7 @@ class Transfers(Plugin):
             zones = self._untold.get(key)
             if zones is None:
                 self._untold[key] = [zone]
-                self._setup.spawn(partial(self._notify, *key))
+                self._world.spawn(partial(self._notify, *key))
             elif zone not in zones:
                 zones.append(zone)
 
@@ -225,21 +221,21 @@ class Transfers(Plugin):
 
     async def _tell(self, zone: str, soa: RRset, secondary: HostPort, source: str) -> None:
         """Sends NOTIFY until the secondary answers, at growing intervals."""
-        packet = notify_packet(zone, soa, self._setup.random.randrange(1 << 16))
+        packet = notify_packet(zone, soa, self._world.random.randrange(1 << 16))
         reason = ""
         for attempt in range(NOTIFY_ATTEMPTS):
             try:
-                response = await self._setup.datagram(secondary, packet, NOTIFY_TIMEOUT_S * 2**attempt, source)
+                response = await self._world.datagram(secondary, packet, NOTIFY_TIMEOUT_S * 2**attempt, source)
             except UpstreamError as error:
                 reason = str(error)
-                await self._setup.sleep(float(attempt))
+                await self._world.sleep(float(attempt))
                 continue
             if response[3] & 15:
-                self._setup.log(
+                self._world.log(
                     "warning", "secondary refused NOTIFY", zone=zone, to=str(secondary), rcode=response[3] & 15
                 )
             return
-        self._setup.log("warning", "secondary not notified", zone=zone, to=str(secondary), reason=reason)
+        self._world.log("warning", "secondary not notified", zone=zone, to=str(secondary), reason=reason)
 
 
 def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
@@ -314,9 +310,9 @@ def _weight(rrset: RRset) -> int:
     return sum(owner + len(wire_of(rrset.rtype, rdata)) for rdata in rrset.rdata)
 
 
-def build(configs: tuple[TransferConfig, ...], setup: Needs) -> Transfers:
+def build(configs: tuple[TransferConfig, ...], world: World) -> Transfers:
     """Returns the plugin."""
-    return Transfers(configs, setup)
+    return Transfers(configs, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -48,7 +48,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
     return configured(WhoamiConfig(), stanza, {})
 
 
-def build(_config: WhoamiConfig, _setup: object) -> Whoami:
+def build(_config: WhoamiConfig, _world: object) -> Whoami:
     """Returns the plugin."""
     return Whoami()
 

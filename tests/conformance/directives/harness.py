@@ -9,7 +9,7 @@ from struct import pack
 from typing import Any, TypeAlias
 
 import recorded_cases
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from zone_text import record_texts
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Serve
@@ -95,7 +95,7 @@ class Behind(Plugin):
         return self.reply(request)
 
 
-def server_of(config: str, setup: FakeSetup, *behind: Plugin, zone: str = ".", before: Iterable[Plugin] = ()) -> Server:
+def server_of(config: str, setup: FakeWorld, *behind: Plugin, zone: str = ".", before: Iterable[Plugin] = ()) -> Server:
     """A server of one block whose body is `config`, with other plugins before and behind its own."""
     (server_config,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
     setup.zones = server_config.zones

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
 from kdns.answers.chain import Block, Chain
@@ -25,7 +25,7 @@ def server_of_corefile(corefile: str, files: dict[str, str]) -> Server:
     server = Server("dns://:53", (), "127.0.0.1", port=53)
     blocks: list[Block] = []
     for config in configure(parse(corefile)):
-        setup = FakeSetup(zones=config.zones, files={"/etc/hosts": "", **files}, servers=[server])
+        setup = FakeWorld(zones=config.zones, files={"/etc/hosts": "", **files}, servers=[server])
         chain = Chain(config.build(setup))
         setup.built = chain.plugins
         blocks += [Block(zone, chain, udp_bytes=config.options.udp_bytes) for zone in config.zones]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
@@ -15,7 +15,7 @@ async def outcome(case: Case) -> str:
     behind = Behind(lambda _request: Response())
     zones = " ".join(case.get("server_zones", ()))
     config = case["config"].replace("acl {", f"acl {zones} {{")  # the query may be for a name outside of the block
-    server = server_of(config, FakeSetup(), behind)
+    server = server_of(config, FakeWorld(), behind)
     expected = case["expect"]
     query = case["query"] | {"edns": {"udp_size": 1232}}
     if ":" in query["client"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
@@ -32,7 +32,7 @@ def walked(case: Case) -> str:
 async def served(case: Case) -> str:
     """What differs in the reply where there is no content."""
     given = case["in"]
-    setup = FakeSetup()
+    setup = FakeWorld()
     behind = Behind(lambda _: Response(NOERROR))
     names = given.get("zones_empty") or (given["names"] if given["has_zone"] else [])
     origins = given.get("origins") or given["zones_empty"]
@@ -66,7 +66,7 @@ ZONE = "@ IN SOA ns admin {serial} 7200 3600 1209600 3600\n@ IN NS ns.example.\n
 
 
 async def test_zones_come_and_go_with_their_files() -> None:
-    setup = FakeSetup(files={"DIR/db.example.net": "nonsense"})
+    setup = FakeWorld(files={"DIR/db.example.net": "nonsense"})
     server = server_of("auto {\ndirectory DIR\nreload 1s\n}", setup, Behind(lambda _: Response(SERVFAIL)))
     (plugin, _) = server.blocks[0].chain.plugins
     assert isinstance(plugin, AutoZones)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
 from kdns.answers.chain import UNHANDLED, Request
@@ -29,7 +29,7 @@ async def outcome(case: Case) -> str:
     if "func" in case:
         name, first = labels_of(case["in"]["name"]), labels_of(case["in"]["search"][0])
         return "" if is_below(name, first) == case["expect"]["out"] else "otherwise"
-    setup = FakeSetup(files=case["files"])
+    setup = FakeWorld(files=case["files"])
     server = server_of(case["config"], setup, Behind(lambda request: next_of(case, request)))
     got = shown(await reply_to(server, case["query"]))
     if case["expect"].get("no_message"):
@@ -55,7 +55,7 @@ async def test_acl_judges_the_names_of_a_path() -> None:
             answer = Response(answer=(parse_record("secret.protected.example. 5 IN A 192.0.2.123"),))
             absent = Response(NXDOMAIN)
             held = Behind(lambda request: answer if request.query.name == "secret.protected.example." else absent)  # noqa: B023
-            server = server_of(corefile, FakeSetup(files=case["files"]), held)
+            server = server_of(corefile, FakeWorld(files=case["files"]), held)
             for step in case["steps"]:
                 got = shown(await reply_to(server, step["query"] | {"edns": {}}))
                 wrong = difference(step["reply"], got, with_flags=True)

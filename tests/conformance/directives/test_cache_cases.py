@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup, held, only
+from dns_chain import FakeWorld, held, only
 from harness import (
     ANY_TTL,
     FLAGS,
@@ -65,7 +65,7 @@ DEVIATIONS = {
 
 
 @dataclass
-class Clock(FakeSetup):
+class Clock(FakeWorld):
     """A clock that steps set, in the days of the recorded signatures."""
 
     def unix_s(self) -> float:
@@ -76,7 +76,7 @@ class Clock(FakeSetup):
 class Upstream:
     """Says what a step of a case has for it; `surplus` are questions that no step expects."""
 
-    setup: FakeSetup
+    setup: FakeWorld
     as_bytes: bool
     is_slow: bool = False
     due: list[Case] = field(default_factory=list)

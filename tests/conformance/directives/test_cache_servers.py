@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, packet_of, reply_to, server_of, shown
 from integration import cases, steps_otherwise
 
@@ -33,11 +33,11 @@ def body_of(case: Case, number: int) -> str:
 
 async def steps_behind_another_otherwise(case: Case, files: dict[str, str]) -> str:
     """The first step whose reply is not as recorded, "" for none; flags are not compared."""
-    setup = FakeSetup(files=files)
+    setup = FakeWorld(files=files)
     upstream = server_of(body_of(case, 0), setup, zone=ZONE)
     await setup.prepared()
     behind = Behind(lambda request: asking(upstream, request))
-    server = server_of(body_of(case, 1), FakeSetup(), behind, zone=ZONE)
+    server = server_of(body_of(case, 1), FakeWorld(), behind, zone=ZONE)
     for step in case["steps"]:
         if wrong := difference(step["reply"], shown(await reply_to(server, step["query"]))):
             return f"{packet_of(step['query']).hex()}: {wrong}"

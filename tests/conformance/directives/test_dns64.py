@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Network, ip_address
 
-from dns_chain import FakeSetup, only, read
+from dns_chain import FakeWorld, only, read
 from harness import (
     Behind,
     Case,
@@ -29,7 +29,7 @@ from kdns.plugins.directives import configure
 
 def plugin_of(case: Case) -> dns64.Dns64:
     (server,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    return dns64.build(only(server, dns64.DIRECTIVE), FakeSetup())
+    return dns64.build(only(server, dns64.DIRECTIVE), FakeWorld())
 
 
 async def outcome(case: Case) -> str:
@@ -51,7 +51,7 @@ async def outcome(case: Case) -> str:
         return response_of(case["a_reply" if request.query.qtype == A else "first_reply"])
 
     behind = Behind(reply)
-    server = server_of(case["config"], FakeSetup(), behind)
+    server = server_of(case["config"], FakeWorld(), behind)
     assert client_of(case["query"]) == ("::1", 40212)
     got = shown(await reply_to(server, case["query"]))
     asked_twice = "a_reply" in case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dns.dnssec
 import dns.name
 import dns.rrset
-from dns_chain import FakeSetup, read
+from dns_chain import FakeWorld, read
 from harness import Behind, Case, Report, files_of, packet_of, recorded, reply_to, response_of, server_of, shown, texts
 
 from kdns.answers.chain import Request
@@ -76,7 +76,7 @@ def message(response: Response) -> Case:
 async def reply(case: Case, content: Case, zones: list[str]) -> Case:
     """What kdns makes of the recorded message, or replies to the recorded query."""
     files = files_of(case, content)
-    setup = FakeSetup(files=files)
+    setup = FakeWorld(files=files)
     setup.clock_s = NOW_S
     if case["op"] == "query":
         # the recorded server has a stub behind `file`, which says SERVFAIL

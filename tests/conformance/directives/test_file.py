@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dns_chain import FakeReader, FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
@@ -52,10 +52,10 @@ def function(case: Case, content: Case) -> object:
 
 def loaded(case: Case, content: Case) -> str:
     """What differs in how a file is taken."""
-    files = FakeReader(files_of(case, content))
+    files = FakeWorld(files=files_of(case, content))
     expected = case["expect"]
     try:
-        zone = zone_of(files.text("db"), "db", case["origin"], files.text)
+        zone = zone_of(files.read_text("db"), "db", case["origin"], files.read_text)
     except CorefileError as error:
         return "" if "error" in expected else str(error)
     missing = [name for name in expected.get("has", ()) if labels_of(name) not in zone.nodes]
@@ -67,10 +67,10 @@ async def reloaded(case: Case, content: Case) -> str:
     files = files_of(case, content)
     if "loaded_serial" in case:
         held = ServedZone("miek.nl.")
-        held.zone = zone_of(files["db"], "db", held.name, FakeReader(files).text)
-        version = newer_version("db", held, FakeReader(files))
+        held.zone = zone_of(files["db"], "db", held.name, FakeWorld(files=files).read_text)
+        version = newer_version("db", held, FakeWorld(files=files))
         return "" if held.zone.serial == case["loaded_serial"] and version is None else "taken again"
-    setup = FakeSetup(files=files)
+    setup = FakeWorld(files=files)
     server = server_of(case["config"], setup)
     await setup.prepared()
     (plugin,) = server.blocks[0].chain.plugins
@@ -78,7 +78,7 @@ async def reloaded(case: Case, content: Case) -> str:
         if "write" in step:
             setup.files |= step["write"]
             for held in plugin.zones:  # type: ignore[attr-defined] # the only directive is `file`
-                version = newer_version("db", held, FakeReader(setup.files))
+                version = newer_version("db", held, FakeWorld(files=setup.files))
                 assert version
                 plugin.renew(held, version.zone)  # type: ignore[attr-defined]
         zone = plugin.zones[0].zone  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ async def reloaded(case: Case, content: Case) -> str:
 
 async def looked_up(case: Case, content: Case) -> str:
     """What differs in the reply of a zone with a stub behind it."""
-    setup = FakeSetup(files=files_of(case, content))
+    setup = FakeWorld(files=files_of(case, content))
     server = server_of(case["config"], setup, Behind(lambda _: Response(SERVFAIL, plugin="behind")))
     await setup.prepared()
     limitless = {**case["query"], "proto": "tcp"}
@@ -100,7 +100,7 @@ async def looked_up(case: Case, content: Case) -> str:
 
 async def given(case: Case) -> str:
     """What differs where a name that is no zone is to be transferred."""
-    setup = FakeSetup(files={"db.miek.nl": "@ 60 IN SOA ns admin 1 1 1 1 1\nwww 60 IN A 192.0.2.1\n"})
+    setup = FakeWorld(files={"db.miek.nl": "@ 60 IN SOA ns admin 1 1 1 1 1\nwww 60 IN A 192.0.2.1\n"})
     (plugin,) = server_of(case["config"], setup).blocks[0].chain.plugins
     assert isinstance(plugin, ZoneFiles)
     await setup.prepared()

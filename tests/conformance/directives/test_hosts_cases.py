@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from dns_chain import FakeSetup, only
+from dns_chain import FakeWorld, only
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Reply
@@ -23,7 +23,7 @@ DEVIATIONS = {"hosts/TestLookupA/9": EMPTY_NON_TERMINAL}
 
 async def reply(case: Case, files: dict[str, str]) -> str:
     """What differs in a reply; what the next directive says comes from `next`."""
-    setup = FakeSetup(files=files)
+    setup = FakeWorld(files=files)
     rcode = case["next"]["rcode"]
     behind = Behind(lambda _request: said(rcode))
     server = server_of(case["config"], setup, behind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.order import Order, Weights
@@ -25,7 +25,7 @@ ASKED = 8
 
 async def answered(case: Case) -> str:
     """What differs in the answers to equal questions."""
-    setup = FakeSetup(files=case.get("files", {}))
+    setup = FakeWorld(files=case.get("files", {}))
     server = server_of(case["config"], setup, Behind(lambda _request: response_of(case["next"])))
     expected = case["expect"]
     total = case.get("random", {}).get("sum") or ASKED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Final
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import FLAGS, Behind, Case, Report, client_of, packet_of, recorded, response_of, server_of
 
 from kdns.answers.chain import Request
@@ -19,7 +19,7 @@ from kdns.plugins.observers.log import Field, compiled, line_of
 LEVELS: Final = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBUG"}
 
 
-async def exchange(config: str, query: Case, reply: Response, setup: FakeSetup) -> None:
+async def exchange(config: str, query: Case, reply: Response, setup: FakeWorld) -> None:
     """A query, answered like this, and sent."""
     server = server_of(config, setup, Behind(lambda _request: reply))
     outcome = server.respond(packet_of(query), server.table.partition("udp", 4), client_of(query), 0.0)
@@ -28,7 +28,7 @@ async def exchange(config: str, query: Case, reply: Response, setup: FakeSetup) 
 
 async def logged(case: Case) -> str:
     """What differs in the line of a query."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     await exchange(case["config"], case["query"], response_of(case["next"]), setup)
     lines = [str(line["line"]) for line in setup.lines if line["event"] == "query"]
     expected = case["expect"]
@@ -76,7 +76,7 @@ def read_format(case: Case) -> str:
 
 async def failed(case: Case) -> str:
     """What differs in the lines of `errors`."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     expected = case["expect"]
     if "query" in case:
         reply = Response(rcode_number(case["next"]["rcode"]), error=case["next"]["error"] or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dns_chain import FakeSetup, read
+from dns_chain import FakeWorld, read
 from harness import Case, Report, packet_of, recorded
 
 from kdns.answers.chain import Reply, Request
@@ -22,7 +22,7 @@ DEVIATIONS: Final = {
 
 
 def question(case: Case) -> str:
-    setup = FakeSetup(zones=tuple(case["server_zones"]))
+    setup = FakeWorld(zones=tuple(case["server_zones"]))
     loop = build(LoopConfig(), setup)
     counted: list[str] = []
     passed: list[Request] = []

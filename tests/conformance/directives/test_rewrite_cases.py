@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Any
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, client_of, packet_of, recorded, shown, texts
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
@@ -113,7 +113,7 @@ def packet(query: Case) -> bytes:
 
 async def wrong(case: Case) -> str:
     """What differs from the recorded outcome, "" for nothing."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     behind = Behind(lambda request: next_reply(case, request))
     corefile = f". {{\n{case['config']}\n}}\n"
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from struct import pack
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
@@ -41,7 +41,7 @@ def message(packet: bytes, lines: Iterable[str]) -> bytes:
 class Primary:
     """What the primaries of a test have: records by zone, and by address what they do otherwise."""
 
-    def __init__(self, setup: FakeSetup) -> None:
+    def __init__(self, setup: FakeWorld) -> None:
         self.zones: dict[str, list[str]] = {}
         self.broken: dict[str, list[str]] = {}
         setup.responder = self.respond
@@ -67,7 +67,7 @@ class Primary:
             yield message(packet, [line])
 
 
-def secondary_of(config: str, setup: FakeSetup) -> tuple[Server, SecondaryZones]:
+def secondary_of(config: str, setup: FakeWorld) -> tuple[Server, SecondaryZones]:
     server = server_of(config.replace("PRIMARY", PRIMARY), setup, Behind(lambda _: Response(SERVFAIL)))
     plugin = server.blocks[0].chain.plugins[0]
     assert isinstance(plugin, SecondaryZones)
@@ -76,7 +76,7 @@ def secondary_of(config: str, setup: FakeSetup) -> tuple[Server, SecondaryZones]
 
 async def catalog_outcome(case: Case) -> str:
     """What differs in the replies while catalogs and their members are transferred."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     primary = Primary(setup)
     server, plugin = secondary_of(case["config"], setup)
     for step in case["steps"]:
@@ -115,7 +115,7 @@ def catalog_parsed(case: Case) -> str:
 
 async def transferred(case: Case) -> str:
     """What differs in a zone that was transferred."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     primary = Primary(setup)
     senders = case.get("primaries") or [{"send": case["primary"]["AXFR"], "then": "complete"}]
     hosts = [f"192.0.2.{number}" for number, _ in enumerate(senders, 1)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import FLAGS, Behind, Case, Report, difference, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Reply
@@ -26,7 +26,7 @@ DEVIATIONS = {
 async def replied(case: Case) -> str:
     """What differs in the reply, or whether the next directive was asked."""
     behind = Behind(lambda _request: response_of(case.get("next", {})))
-    server = server_of(case["config"], FakeSetup(), behind)
+    server = server_of(case["config"], FakeWorld(), behind)
     wire = await reply_to(server, case["query"])
     expected = case["expect"]
     if "passed" in expected:
@@ -43,7 +43,7 @@ async def replied(case: Case) -> str:
 async def header(case: Case) -> str:
     """What differs in the flags that the next directive and the client see."""
     behind = Behind(lambda _request: Response())
-    server = server_of(case["config"], FakeSetup(), behind)
+    server = server_of(case["config"], FakeWorld(), behind)
     wire = await reply_to(server, {"name": "example.org.", "type": "A", "flags": case["query"]["flags"]})
     (request,) = behind.requests
     expected = case["expect"]
@@ -62,7 +62,7 @@ def flags_differ(expected: Case, flags: int) -> str:
 async def bufsize(case: Case) -> str:
     """What differs in the size that the next directive sees."""
     behind = Behind(lambda _request: Response())
-    await reply_to(server_of(case["config"], FakeSetup(), behind), case["query"])
+    await reply_to(server_of(case["config"], FakeWorld(), behind), case["query"])
     edns = behind.requests[0].query.edns
     size = edns and edns.payload_bytes
     return "" if size == case["expect"]["next_sees"]["udp_size"] else f"the next directive sees {size}"
@@ -81,7 +81,7 @@ async def cancel(case: Case) -> str:
             raise
         return None
 
-    wire = await reply_to(server_of(case["config"], FakeSetup(), Behind(lambda _request: never())), case["query"])
+    wire = await reply_to(server_of(case["config"], FakeWorld(), Behind(lambda _request: never())), case["query"])
     return "" if cancelled == case["expect"]["cancelled"] and shown(wire)["rcode"] == "SERVFAIL" else "not cancelled"
 
 

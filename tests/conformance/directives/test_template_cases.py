@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
@@ -49,7 +49,7 @@ def looked_up(case: Case, request: Request) -> Reply:
 
 async def wrong(case: Case) -> str:
     """What differs from the recorded outcome, "" for nothing."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     setup.resolve = lambda request: looked_up(case, request)  # type: ignore[method-assign] # stands in for the server
     zones = " ".join(case.get("server_zones") or ["."])
     (config,) = configure(parse(f"{zones} {{\n{case['config']}\n}}\n"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 from harness import Behind, Case, Report, client_of, packet_of, recorded, server_of, texts
 
 from kdns.answers.decode import from_wire
@@ -25,7 +25,7 @@ DEVIATIONS = {
 }
 
 
-def authority_of(case: Case, setup: FakeSetup) -> Authority:
+def authority_of(case: Case, setup: FakeWorld) -> Authority:
     """The zones of a case as a plugin that gives them."""
     plugin = Authority("file", setup)
     held = [ServedZone(name) for name in case["zones"]]
@@ -48,7 +48,7 @@ def packet_with_authority(query: Case) -> bytes:
 
 def outcome(case: Case) -> str:
     """What differs in the messages of a transfer."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     behind = Behind(lambda _: Response(SERVFAIL))
     server = server_of(case["config"], setup, authority_of(case, setup), behind)
     setup.built = server.blocks[0].chain.plugins
@@ -79,7 +79,7 @@ def test_recorded_cases_of_transfer() -> None:
             report.add(case["id"], outcome(case))
         elif case["id"].startswith("transfer/"):
             given = case["in"]
-            setup = FakeSetup()
+            setup = FakeWorld()
             text = "\n".join(f"transfer {zone} {{\nto *\n}}" for zone in given["zones"])
             (plugin,) = server_of(text, setup).blocks[0].chain.plugins
             assert isinstance(plugin, Transfers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 
-from dns_chain import FakeSetup, read
+from dns_chain import FakeWorld, read
 from harness import Behind, Case, Report, packet_of, recorded, server_of
 
 from kdns.answers.chain import Request
@@ -34,7 +34,7 @@ def signed(packet: bytes, case: Case) -> bytes:
 def outcome(case: Case) -> str:
     """What differs in the reply to a case's query."""
     query, expected = case["query"], case["expect"]
-    setup = FakeSetup(clock_s=NOW_S)
+    setup = FakeWorld(clock_s=NOW_S)
 
     behind = Behind(lambda _: Response())
     has_key = "secret" in case["config"] or expected.get("tsig_error") == "BADKEY"

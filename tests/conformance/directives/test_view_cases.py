@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dns_chain import FakeAnswers, only
+from dns_chain import FakeWorld, only
 from harness import Case, Report, client_of, packet_of, recorded
 from integration import cases, steps_otherwise
 
@@ -20,7 +20,7 @@ DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 
 def chosen_otherwise(case: Case) -> str:
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    chain = Chain([view.build(only(config, view.DIRECTIVE), FakeAnswers())])
+    chain = Chain([view.build(only(config, view.DIRECTIVE), FakeWorld())])
     server = Server("dns://:53", [Block(".", chain)])
     outcome = server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
     assert isinstance(outcome, Exchange)

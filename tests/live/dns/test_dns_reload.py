@@ -22,13 +22,13 @@ from kdns.dnsserver.io import server as server_module
 from kdns.dnsserver.io.corefile import Corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.io.setup import BlockSetup
+from kdns.dnsserver.io.world import BlockWorld
 from kdns.errors import InputError, ListenError
 from kdns.plugins.directives import configure
 from kdns.plugins.observers import errors
 from kdns.runtime import process
 from kdns.serverblocks.config import ServerConfig
-from kdns.serverblocks.directive import Setup
+from kdns.serverblocks.directive import World
 from kdns.status.io.site import DnsStatus
 
 
@@ -53,9 +53,9 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
         tasks = len(asyncio.all_tasks())
         return tasks, server.is_synced, [len(each.listeners) for each in server.clusters], server.site_addresses.keys()
 
-    def exposing(config: Any, setup: Setup) -> Plugin:
-        setup.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)], counter=False)
-        return errors.build(config, setup)
+    def exposing(config: Any, world: World) -> Plugin:
+        world.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)])
+        return errors.build(config, world)
 
     monkeypatch.setattr(errors, "DIRECTIVE", replace(errors.DIRECTIVE, build=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
@@ -186,12 +186,12 @@ async def test_nothing_of_an_old_block_lives(monkeypatch: pytest.MonkeyPatch, tm
 
         living: set[weakref.ref[object]] = set()
 
-        class RecordedSetup(BlockSetup):
+        class RecordedWorld(BlockWorld):
             def build(self) -> None:
                 super().build()
                 living.update(weakref.ref(one, living.discard) for one in (self, *self.chain.plugins))
 
-        monkeypatch.setattr(server_module, "BlockSetup", RecordedSetup)
+        monkeypatch.setattr(server_module, "BlockWorld", RecordedWorld)
         server = DnsServer(configs(stanza), status=DnsStatus)
         try:
             await server.start()

@@ -6,7 +6,7 @@ from collections import Counter
 from ipaddress import ip_address, ip_network
 
 import pytest
-from dns_chain import FakeSetup, respond, server_of
+from dns_chain import FakeWorld, respond, server_of
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Plugin, Request, Serve
@@ -196,7 +196,7 @@ class Referral(Plugin):
 
 
 def test_the_directive_arranges_the_addresses_of_a_referral() -> None:
-    balance = build(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeSetup())
+    balance = build(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeWorld())
     got = respond(server_of(balance, Referral()), query(NAME, A))
     assert got
     assert [one.rdata for one in decode(got).additional] == [
@@ -209,7 +209,7 @@ def test_a_new_order_replaces_remembered_answers() -> None:
     state.upsert(Namespace(Meta("shop")))
     ips = ("10.0.0.1", "10.0.0.2")
     state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
-    setup = FakeSetup(files={"w": f"{NAME}\n10.0.0.1 255"})
+    setup = FakeWorld(files={"w": f"{NAME}\n10.0.0.1 255"})
     balance = build(LoadbalanceConfig("weighted", weight_path="w"), setup)
     server = server_of(balance, Kubernetes(state, Options(), setup))
     setup.servers.append(server)

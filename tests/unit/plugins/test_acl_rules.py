@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
-from dns_chain import FakeMetrics, read, respond
+from dns_chain import FakeWorld, read, respond
 
 from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.answers.decode import from_wire
@@ -30,13 +30,13 @@ class Behind(Plugin):
         return Response(answer=(RRset(request.query.name, A, 5, (packed("192.0.2.1"),)),), reuse=Reuse())
 
 
-def server(stanza: str, setup: FakeMetrics) -> Server:
+def server(stanza: str, setup: FakeWorld) -> Server:
     (config,) = configure(parse(f"example.org {{\n{stanza}\n}}"))
     plugin = acl.build(config.configs(acl.DIRECTIVE), setup)
     return Server("dns://:53", [Block("example.org.", Chain((plugin, Behind())))])
 
 
-def counts(setup: FakeMetrics) -> dict[str, dict[tuple[str, ...], float]]:
+def counts(setup: FakeWorld) -> dict[str, dict[tuple[str, ...], float]]:
     return {
         name.removeprefix("coredns_acl_").removesuffix("_requests"): {one.labels: one.value for one in family.samples()}
         for name, family in setup.counted.items()
@@ -63,7 +63,7 @@ def test_networks(networks: list[str], inside: list[str], outside: list[str]) ->
 
 def test_extended_errors_go_to_who_sent_an_opt() -> None:
     with_opt, without = query("a.example.org.", A, payload_bytes=1232), query("a.example.org.", A)
-    block = server("acl {\nblock\n}", FakeMetrics())
+    block = server("acl {\nblock\n}", FakeWorld())
     got = [from_wire(Response(body=Message(respond(block, packet) or b""))) for packet in (with_opt, without)]
     assert [(one.rcode, one.options) for one in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
     wire = respond(block, without) or b""
@@ -81,7 +81,7 @@ acl example.org a.example.org {
 
 
 def test_the_first_rule_decides_and_is_counted() -> None:
-    setup = FakeMetrics()
+    setup = FakeWorld()
     found = server(RULES, setup)
     partition = found.table.partition("udp", 4)
     for host, name, qtype, rcode in (
@@ -104,7 +104,7 @@ def test_the_first_rule_decides_and_is_counted() -> None:
 @pytest.mark.parametrize(("rules", "is_for_all"), [("block net 192.0.2.0/24", False), ("block type TXT", True)])
 def test_what_networks_decide_about_a_target_is_for_one_client(host: str, rules: str, *, is_for_all: bool) -> None:
     """The server asks for a CNAME's target in the client's name, and a cache in front of it serves all clients."""
-    (block,) = server(f"acl {{\n{rules}\n}}", FakeMetrics()).blocks
+    (block,) = server(f"acl {{\n{rules}\n}}", FakeWorld()).blocks
     request = Request(read(query("a.example.org.", A)), (host, 53), "127.0.0.1", "udp")
     for depth in (0, 1):
         reply = block.chain.serve(evolve(request, depth=depth))
@@ -113,7 +113,7 @@ def test_what_networks_decide_about_a_target_is_for_one_client(host: str, rules:
 
 
 def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> None:
-    setup = FakeMetrics()
+    setup = FakeWorld()
     found = server("acl {\nblock type TXT\n}", setup)
     for packet in (query("a.example.org.", A), query("a.example.org.", TXT)):
         assert [respond(found, packet) for _ in range(5)]

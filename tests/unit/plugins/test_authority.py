@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from dns_chain import FakeReader, FakeSetup, ask, respond, wire
+from dns_chain import FakeWorld, ask, respond, wire
 from harness import Behind, server_of
 
 from kdns.answers.chain import Block, Chain, Plugin
@@ -44,7 +44,7 @@ def text(serial: int, more: str = "") -> str:
     return HEAD.format(serial=serial) + more
 
 
-async def zones_of(setup: FakeSetup, *configs: FileConfig, behind: tuple[Plugin, ...] = ()) -> tuple[Server, ZoneFiles]:
+async def zones_of(setup: FakeWorld, *configs: FileConfig, behind: tuple[Plugin, ...] = ()) -> tuple[Server, ZoneFiles]:
     plugin = file.build(configs, setup)
     server = Server("dns://:53", (Block(".", Chain((plugin, *behind))),))
     setup.servers.append(server)
@@ -52,12 +52,12 @@ async def zones_of(setup: FakeSetup, *configs: FileConfig, behind: tuple[Plugin,
     return server, plugin
 
 
-async def reloaded(setup: FakeSetup) -> None:
+async def reloaded(setup: FakeWorld) -> None:
     await setup.prepared()
 
 
 async def test_answers_are_kept_until_their_zone_changes() -> None:
-    setup = FakeSetup(files={"a": text(1, "www IN A 192.0.2.1"), "b": text(1, "www IN A 192.0.2.9")})
+    setup = FakeWorld(files={"a": text(1, "www IN A 192.0.2.1"), "b": text(1, "www IN A 192.0.2.9")})
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)), FileConfig("b", ("b.example.",)))
     packets = [query(f"www.{name}.example.", A) for name in "ab"]
     first = [respond(server, packet) for packet in packets]
@@ -75,7 +75,7 @@ async def test_answers_are_kept_until_their_zone_changes() -> None:
 
 async def test_a_name_of_another_zone_is_looked_for_in_the_whole_server() -> None:
     files = {"a": text(1, "www IN CNAME web.b.example."), "b": text(1, "web IN A 192.0.2.9\ngone IN CNAME x.nowhere.")}
-    setup = FakeSetup(files=files)
+    setup = FakeWorld(files=files)
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)), FileConfig("b", ("b.example.",)))
     found = await ask(server, "www.a.example.")
     assert found
@@ -87,7 +87,7 @@ async def test_a_name_of_another_zone_is_looked_for_in_the_whole_server() -> Non
 
 
 async def test_mistakes_keep_the_zone_and_end_the_start() -> None:
-    setup = FakeSetup(files={"a": text(1, "www IN A 192.0.2.1")})
+    setup = FakeWorld(files={"a": text(1, "www IN A 192.0.2.1")})
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
     setup.files["a"] = text(2, "www IN A nonsense")
     with pytest.raises(CorefileError, match="a:4"):
@@ -99,7 +99,7 @@ async def test_mistakes_keep_the_zone_and_end_the_start() -> None:
 
 @pytest.mark.parametrize("include", ["$INCLUDE", "$include"])
 async def test_a_change_of_an_included_file_is_a_change_of_the_zone(include: str) -> None:
-    setup = FakeSetup(files={"a": f"{include} records", "records": text(1)})
+    setup = FakeWorld(files={"a": f"{include} records", "records": text(1)})
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
     setup.files["records"] = text(2, "www IN A 192.0.2.1")
     await reloaded(setup)
@@ -109,18 +109,18 @@ async def test_a_change_of_an_included_file_is_a_change_of_the_zone(include: str
 
 
 async def test_a_file_that_is_not_there_is_servfail_until_it_is() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
     found = await ask(server, "www.a.example.")
     assert found
     assert found.rcode == "SERVFAIL"
     assert [line["event"] for line in setup.lines] == ["zone file not readable"]
     with pytest.raises(CorefileError, match="cannot be read"):
-        await zones_of(FakeSetup(), FileConfig("a", ("a.example.",), reload_s=0))
+        await zones_of(FakeWorld(), FileConfig("a", ("a.example.",), reload_s=0))
 
 
 async def test_changes_since_a_version_are_kept() -> None:
-    setup = FakeSetup(files={"a": text(1, "a IN A 192.0.2.1")})
+    setup = FakeWorld(files={"a": text(1, "a IN A 192.0.2.1")})
     _, plugin = await zones_of(setup, FileConfig("a", ("a.example.",)))
     for serial in (2, 3):
         setup.files["a"] = text(serial, f"a IN A 192.0.2.{serial}")
@@ -128,7 +128,7 @@ async def test_changes_since_a_version_are_kept() -> None:
     assert [len(list(plugin.transfer("a.example.", since).changes or ())) for since in (1, 2, 9)] == [8, 4, 0]  # type: ignore[union-attr] # the zone is there
 
 
-class Hasty(FakeSetup):
+class Hasty(FakeWorld):
     """No time passes."""
 
     async def sleep(self, seconds: float) -> None:
@@ -162,7 +162,7 @@ async def test_secondaries_are_told_until_they_answer() -> None:
 
 
 async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
-    setup = FakeSetup(files={"a": text(1)})
+    setup = FakeWorld(files={"a": text(1)})
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
     notify = bytearray(query("a.example.", type_number("SOA")))
     notify[2:4] = NOTIFY.to_bytes(2, "big")
@@ -180,7 +180,7 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
 )
 def test_the_example_zones_can_be_served(path: Path) -> None:
     name = path.name.removesuffix("zone")
-    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeReader({}).text)
+    zone = file.zone_of(path.read_text(encoding="utf-8"), str(path), name, FakeWorld(files={}).read_text)
     assert zone.name == name
     assert len(zone.nodes) > 2
 
@@ -226,7 +226,7 @@ async def test_a_zone_expires() -> None:
 @pytest.mark.parametrize(("expire_s", "ends_s"), [(86400 * 7, 3600), (600, 600)])
 async def test_a_primary_that_sends_little_by_little_is_given_up(expire_s: int, ends_s: int) -> None:
     """The next primary is asked then, and the zone expires in time."""
-    setup = FakeSetup()
+    setup = FakeWorld()
     config = SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53), HostPort("192.0.2.54", 53)))
     plugin = secondary.build((config,), setup)
     (followed,) = plugin.followed.values()
@@ -260,7 +260,7 @@ def answer(packet: bytes, rrset: RRset) -> bytes:
 
 
 async def test_a_large_zone_is_freed_bit_by_bit() -> None:
-    setup = FakeSetup(files={"a": text(1, "$GENERATE 1-2500 h$ A 192.0.2.1")})
+    setup = FakeWorld(files={"a": text(1, "$GENERATE 1-2500 h$ A 192.0.2.1")})
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",), reload_s=0))
     setup.works.clear()
     left = [nodes_there()]
@@ -281,7 +281,7 @@ def nodes_there() -> int:
 
 
 async def test_the_closest_zone_answers() -> None:
-    setup = FakeSetup(files={"a": text(1, "www IN A 192.0.2.1")})
+    setup = FakeWorld(files={"a": text(1, "www IN A 192.0.2.1")})
     names = ("example.", "a.example.", "b.a.example.")
     _, plugin = await zones_of(setup, *(FileConfig("a", (name,)) for name in names))
     for name, zone in (("x.b.a.example.", names[2]), ("a.example.", names[1]), ("ba.example.", names[0])):
@@ -306,7 +306,7 @@ LIARS: dict[str, tuple[tuple[int, ...] | None, tuple[int, ...] | None, int]] = {
 async def test_a_primary_that_lies(about: str) -> None:
     """Differences that cannot be applied are asked for as a whole zone; a zone is never replaced by an older one."""
     changes, whole, serial = LIARS[about]
-    setup = FakeSetup()
+    setup = FakeWorld()
     plugin = secondary.build((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
     (followed,) = plugin.followed.values()
     followed.served.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
@@ -353,7 +353,7 @@ self CNAME self
 async def test_cnames_that_nobody_follows_are_the_answer(name: str, rcode: str, answer: list[str]) -> None:
     """RFC 1034 §4.3.2: for the directives of zones alone, and with others in front of them."""
     for directives in ("", "errors", "errors\nlog\ncache", "auto other.example. {\ndirectory /none\n}"):
-        setup = FakeSetup(files={"a": text(1, LEAVING)})
+        setup = FakeWorld(files={"a": text(1, LEAVING)})
         server = server_of(f"file a a.example.\n{directives}", setup)
         await setup.prepared()
         found = await ask(server, name)
@@ -364,7 +364,7 @@ async def test_cnames_that_nobody_follows_are_the_answer(name: str, rcode: str, 
 
 async def test_an_upstream_that_fails_behind_a_cname_is_servfail() -> None:
     """RFC 6604 §3: the rcode is that of the last name, if somebody answers for it."""
-    setup = FakeSetup(files={"a": text(1, LEAVING)})
+    setup = FakeWorld(files={"a": text(1, LEAVING)})
     server = server_of("file a a.example.", setup, Behind(lambda _request: Response(SERVFAIL, plugin="forward")))
     await setup.prepared()
     found = await ask(server, "c.a.example.")
@@ -466,10 +466,10 @@ async def test_a_limit_of_responses_counts_those_of_clients() -> None:
 
 async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     """The server of all blocks of a Corefile, with their files read."""
-    setups: list[FakeSetup] = []
+    setups: list[FakeWorld] = []
     blocks: list[Block] = []
     for config in configure(parse(corefile)):
-        setup = FakeSetup(zones=config.zones, files=files)
+        setup = FakeWorld(zones=config.zones, files=files)
         chain = Chain(config.build(setup))
         setup.built = chain.plugins
         setups.append(setup)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from dns_chain import FakeReader, FakeSetup
+from dns_chain import FakeWorld
 
 from kdns.errors import CorefileError
 from kdns.plugins.sources import auto
@@ -16,7 +16,7 @@ ZONE = "@ 60 IN SOA ns.example. root.example. 1 60 60 60 60\n@ 60 IN NS ns.examp
 BROKEN = "@ 60 IN NS ns.example.\n"
 
 
-async def looks(setup: FakeSetup) -> asyncio.Task[None]:
+async def looks(setup: FakeWorld) -> asyncio.Task[None]:
     """The task that looks at the directory at intervals, where it waits."""
     await setup.prepared()
     (work,) = setup.works
@@ -25,7 +25,7 @@ async def looks(setup: FakeSetup) -> asyncio.Task[None]:
     return task
 
 
-async def look(setup: FakeSetup) -> list[str]:
+async def look(setup: FakeWorld) -> list[str]:
     """The warnings so far, after another look."""
     setup.wait(60.0)
     for _ in range(5):
@@ -34,7 +34,7 @@ async def look(setup: FakeSetup) -> list[str]:
 
 
 async def test_a_mistake_that_comes_back_is_said_again() -> None:
-    setup = FakeSetup(files={PATH: ZONE})
+    setup = FakeWorld(files={PATH: ZONE})
     auto.build((AutoConfig(("a.example.",), "/zones"),), setup)
     task = await looks(setup)
     for text, count in ((BROKEN, 1), (BROKEN, 1), (ZONE, 1), (BROKEN, 2)):
@@ -44,15 +44,15 @@ async def test_a_mistake_that_comes_back_is_said_again() -> None:
 
 
 async def test_a_directory_with_too_many_files_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = FakeSetup(files={PATH: ZONE})
+    setup = FakeWorld(files={PATH: ZONE})
     plugin = auto.build((AutoConfig(("a.example.",), "/zones"),), setup)
     task = await looks(setup)
 
-    def too_many(_files: FakeReader, directory: str) -> tuple[str, ...]:
+    def too_many(_files: FakeWorld, directory: str) -> tuple[str, ...]:
         raise CorefileError(directory, 0, "", "has more than 10,000 files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FakeReader, "names", too_many)
+        patched.setattr(FakeWorld, "files_below", too_many)
         assert await look(setup) == ["directory not usable"]
         assert await look(setup) == ["directory not usable"]
     setup.files.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup, ask, only, server_of
+from dns_chain import FakeWorld, ask, only, server_of
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response
@@ -51,7 +51,7 @@ class Outside(Plugin):
         return Response(NXDOMAIN)
 
 
-def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[Server, Outside, FakeSetup]:
+def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[Server, Outside, FakeWorld]:
     state = State()
     for name in ("shop", "bank"):
         state.upsert(Namespace(Meta(name)))
@@ -59,7 +59,7 @@ def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[S
     for name, namespace, ip in (("a", "shop", SHOP), ("b", "bank", BANK), ("c", "shop", SHARED), ("d", "bank", SHARED)):
         state.upsert(Pod(PodMeta(name, namespace), PodStatus("Running", ip)))
     state.synced |= {Service, Namespace, EndpointSlice, Pod}
-    setup, outside = FakeSetup(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
+    setup, outside = FakeWorld(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
     (config,) = configure(parse(".:53 {\ncache\n}\n"))
     first = [cache.build(only(config, cache.DIRECTIVE), setup)] if cached else []
     cluster = Kubernetes(state, Options(pods=pods), setup)

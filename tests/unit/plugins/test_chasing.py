@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup, ask
+from dns_chain import FakeWorld, ask
 from scripted_upstream import ForwardSetup, Says, Script, says, server_of_blocks
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
@@ -34,7 +34,7 @@ corp.example {
 """
 
 
-def server(corefile: str, setup: FakeSetup, **external_names: str) -> Server:
+def server(corefile: str, setup: FakeWorld, **external_names: str) -> Server:
     """The blocks of a Corefile; the Services of `shop` are ExternalNames."""
     state = setup.state = State(synced={Service, EndpointSlice, Namespace})
     state.upsert(Namespace(Meta("shop")))

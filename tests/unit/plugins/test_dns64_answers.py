@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeMetrics, server_of
+from dns_chain import FakeWorld, server_of
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import NEVER, Response, Reuse
@@ -52,7 +52,7 @@ EXISTS = Response(0, AA, (RRset("b.", AAAA, 9, (bytes(16),)),), reuse=Reuse(("b"
 def test_answers(
     four: Response, six: Response, options: dict[str, bool], types: list[int], rcode: str, counted: int
 ) -> None:
-    setup = FakeMetrics()
+    setup = FakeWorld()
     server = server_of(Dns64(Dns64Config(**options), setup), Behind(four, six))  # type: ignore[arg-type]
     found = server.respond(query("b.", AAAA), server.table.partition("udp", 6), SIX)
     assert isinstance(found, Exchange)
@@ -69,7 +69,7 @@ def test_answers(
 
 
 def test_a_client_that_validates_and_one_of_ipv4_get_what_there_is() -> None:
-    server = server_of(Dns64(Dns64Config(), FakeMetrics()), Behind(FOUND, EMPTY))
+    server = server_of(Dns64(Dns64Config(), FakeWorld()), Behind(FOUND, EMPTY))
     packet = bytearray(query("b.", AAAA, payload_bytes=1232))
     packet[3] |= 0x10
     packet[-4] |= 0x80

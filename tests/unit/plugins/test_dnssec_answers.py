@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from dns_chain import FakeSetup, server_of
+from dns_chain import FakeWorld, server_of
 from test_signing import PAIRS
 from zone_text import record_texts
 
@@ -46,7 +46,7 @@ def key_files(name: str, flags: int, algorithm: int) -> dict[str, str]:
     return {f"{name}.key": f"a. IN DNSKEY {flags} 3 {algorithm} {public}\n", f"{name}.private": private}
 
 
-def served(setup: FakeSetup, reply: Callable[[int], Response], *keys: tuple[int, int], capacity: int = 100) -> Server:
+def served(setup: FakeWorld, reply: Callable[[int], Response], *keys: tuple[int, int], capacity: int = 100) -> Server:
     made = [key_files("k", flags, algorithm) for flags, algorithm in keys]
     pairs = tuple(read_key(files["k.key"], files["k.private"]) for files in made)
     return server_of(Dnssec(("a.",), pairs, capacity, setup), Behind(reply))
@@ -75,7 +75,7 @@ def covered(wire: bytes) -> list[tuple[int, int]]:
     ],
 )
 async def test_which_keys_sign(keys: list[tuple[int, int]], of_keys: list[int], of_records: list[int]) -> None:
-    server = served(FakeSetup(), lambda _qtype: FOUND, *keys)
+    server = served(FakeWorld(), lambda _qtype: FOUND, *keys)
     dnskeys = await asked(server, "a.", DNSKEY)
     assert covered(dnskeys) == [(DNSKEY, number) for number in of_keys]
     assert sum(rrset.rtype == DNSKEY for rrset in decode(dnskeys).answer) == len(keys)
@@ -85,7 +85,7 @@ async def test_which_keys_sign(keys: list[tuple[int, int]], of_keys: list[int], 
 
 
 async def test_signatures_are_kept_and_made_anew_in_time() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     server = served(setup, lambda _qtype: FOUND, (257, 13))
     misses = setup.counted["coredns_dnssec_cache_misses"].tally("dns://:53")
     hits = setup.counted["coredns_dnssec_cache_hits"].tally("dns://:53")
@@ -100,7 +100,7 @@ async def test_signatures_are_kept_and_made_anew_in_time() -> None:
 
 
 async def test_signatures_are_bounded() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     server = served(setup, lambda _qtype: EMPTY, (257, 13), capacity=2)
     for number in range(5):
         await asked(server, f"{number}.a.", TXT)
@@ -118,7 +118,7 @@ async def test_signatures_are_bounded() -> None:
     ],
 )
 async def test_denials(reply: Response, name: str, qtype: int, nsec: str, signatures: int) -> None:
-    wire = await asked(served(FakeSetup(), lambda _qtype: reply, (257, 13)), name, qtype)
+    wire = await asked(served(FakeWorld(), lambda _qtype: reply, (257, 13)), name, qtype)
     decoded = decode(wire)
     (denial,) = [rrset for rrset in decoded.authority if rrset.rtype == NSEC]
     owner, _, _, _, rdata = record_texts(denial)[0].split(None, 4)
@@ -146,7 +146,7 @@ GLUE = (RRset("ns.c.a.", A, 60, (b"\x0a\x00\x00\x02",)),)
 )
 async def test_what_is_signed_behind_a_cname(reply: Response, types: list[int]) -> None:
     """The CNAME always is; NS records of a delegation and glue are not (RFC 4035 §2.2)."""
-    wire = await asked(served(FakeSetup(), lambda _qtype: reply, (257, 13)), "b.a.", A)
+    wire = await asked(served(FakeWorld(), lambda _qtype: reply, (257, 13)), "b.a.", A)
     assert [rtype for rtype, _ in covered(wire)] == types
     assert decode(wire).rcode == ("NXDOMAIN" if reply.rcode else "NOERROR")
     assert [rrset.rtype for rrset in decode(wire).additional if rrset.rtype == RRSIG] == []
@@ -156,7 +156,7 @@ async def test_what_is_signed_behind_a_cname(reply: Response, types: list[int]) 
 @pytest.mark.parametrize("other", ["A", "PTR", "MX", "NAPTR", "SVCB", "HTTPS", "CAA", "TLSA", "URI"])
 async def test_the_denial_of_one_type_denies_no_other(name: str, other: str) -> None:
     """Resolvers answer from NSEC records that they got for another question (RFC 8198)."""
-    decoded = decode(await asked(served(FakeSetup(), lambda _qtype: EMPTY, (257, 13)), name, TXT))
+    decoded = decode(await asked(served(FakeWorld(), lambda _qtype: EMPTY, (257, 13)), name, TXT))
     (denial,) = [rrset for rrset in decoded.authority if rrset.rtype == NSEC]
     types = record_texts(denial)[0].split()[5:]
     assert other in types
@@ -164,7 +164,7 @@ async def test_the_denial_of_one_type_denies_no_other(name: str, other: str) -> 
 
 
 async def test_ds_of_an_unsigned_child() -> None:
-    server = served(FakeSetup(), lambda qtype: REFERRAL if qtype == NS else EMPTY, (257, 13))
+    server = served(FakeWorld(), lambda qtype: REFERRAL if qtype == NS else EMPTY, (257, 13))
     (denial,) = [rrset for rrset in decode(await asked(server, "b.a.", DS)).authority if rrset.rtype == NSEC]
     assert record_texts(denial)[0].endswith(r"\000.b.a. NS RRSIG NSEC")
 
@@ -179,11 +179,11 @@ async def test_ds_of_an_unsigned_child() -> None:
 def test_keys_that_cannot_be_used(zone: str, files: dict[str, str], reason: str) -> None:
     config = DnssecConfig((zone,), (Token("Corefile", 2, "k.private"),))
     with pytest.raises(CorefileError, match=reason):
-        build(config, FakeSetup(files=files))
+        build(config, FakeWorld(files=files))
 
 
 def test_without_keys_nothing_is_signed() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     build(DnssecConfig(("a.",)), setup)
     assert [line["directive"] for line in setup.lines] == ["dnssec"]
 
@@ -206,7 +206,7 @@ async def test_ds_at_an_apex_is_signed_by_the_side_that_answers(
     """The parent's records by the parent, also where the child is one of the zones that are signed."""
     files = key_files("k", 257, 13)
     key = read_key(files["k.key"], files["k.private"])
-    plugin = Dnssec(("b.a.", "a."), (key,), 100, FakeSetup())
+    plugin = Dnssec(("b.a.", "a."), (key,), 100, FakeWorld())
     wire = await asked(server_of(plugin, Behind(lambda _qtype: reply)), "b.a.", DS)
     assert sorted(rtype for rtype, _ in covered(wire)) == types
     decoded = decode(wire)

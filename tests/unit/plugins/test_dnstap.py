@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup, read
+from dns_chain import FakeWorld, read
 from frame_reader import decoded, message_of
 
 from kdns.answers.chain import Forwarded, Request
@@ -22,7 +22,7 @@ PACKET = query("a.example.", A)
 SOCKET = "unix:///run/tap"
 
 
-def built(options: str, setup: FakeSetup) -> plugin.Dnstap:
+def built(options: str, setup: FakeWorld) -> plugin.Dnstap:
     (config,) = configure(parse(f". {{\ndnstap /run/tap {options}\n}}"))
     return plugin.build(config.configs(plugin.DIRECTIVE), setup)
 
@@ -48,7 +48,7 @@ def test_varints(value: int, octets: str) -> None:
 def test_copies_of_a_query_and_its_response(
     client: tuple[str, int], transport: str, family: int, protocol: int
 ) -> None:
-    setup = FakeSetup(clock_s=5.5)
+    setup = FakeWorld(clock_s=5.5)
     tap = built("full", setup)
     asked = request(client, transport)
     assert tap.serve(asked, lambda _request: Response()) == Response()
@@ -62,7 +62,7 @@ def test_copies_of_a_query_and_its_response(
 
 
 def test_without_full_there_are_no_bytes() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     tap = built("{\nidentity me\nversion v1\n}", setup)
     asked = request(("192.0.2.1", 1), "udp")
     tap.serve(asked, lambda _request: None)
@@ -73,7 +73,7 @@ def test_without_full_there_are_no_bytes() -> None:
 
 
 def test_extra_has_facts() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     tap = built('{\nextra "{name} {/a/b} {/c} {rcode}"\n}', setup)
     asked = request(("192.0.2.1", 1), "udp")
     reply = tap.serve(asked, lambda _request: Response())
@@ -83,7 +83,7 @@ def test_extra_has_facts() -> None:
 
 
 def test_copies_of_what_upstreams_are_asked() -> None:
-    setup = FakeSetup(clock_s=9.0)
+    setup = FakeWorld(clock_s=9.0)
     tap = built("full", setup)
     asked = request(("192.0.2.1", 7), "udp")
     tap.forwarded(asked, Forwarded(("198.51.100.1", 53), "tcp", b"query", b"response", 2.0, 3.5))
@@ -98,7 +98,7 @@ def test_copies_of_what_upstreams_are_asked() -> None:
 
 
 def test_several_readers() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     (config,) = configure(parse(". {\ndnstap /a full\ndnstap tcp://b:1\n}"))
     tap = plugin.build(config.configs(plugin.DIRECTIVE), setup)
     tap.serve(request(("192.0.2.1", 1), "udp"), lambda _request: None)

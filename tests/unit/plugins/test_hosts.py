@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from dns_chain import FakeSetup, ask, only, server_of
+from dns_chain import FakeWorld, ask, only, server_of
 from zone_text import record_texts
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
@@ -42,8 +42,8 @@ class Behind(Plugin):
         return Response(REFUSED)
 
 
-def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeSetup]:
-    setup = FakeSetup(files={"/etc/hosts": text})
+def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeWorld]:
+    setup = FakeWorld(files={"/etc/hosts": text})
     (config,) = configure(parse(f"{zone} {{\n{stanza}\n}}\n"))
     server = server_of(hosts.build(only(config, hosts.DIRECTIVE), setup), Behind(), zone=zone)
     setup.servers.append(server)

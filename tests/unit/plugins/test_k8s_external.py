@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dns_chain import FakeSetup, respond, server_of
+from dns_chain import FakeWorld, respond, server_of
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Service
 from kdns.cluster.state import State
@@ -52,7 +52,7 @@ def served(config: ExternalConfig, *objects: Object) -> tuple[Server, Kubernetes
     for obj in objects:
         state.upsert(obj)
     state.synced |= {Service, EndpointSlice, Namespace}
-    setup = FakeSetup(state=state)
+    setup = FakeWorld(state=state)
     cluster = Kubernetes(state, Options(own_addresses=(b"\xc0\x00\x02\x35",)), setup)
     setup.built = (External(config, setup), cluster)
     server = server_of(*setup.built)
@@ -136,7 +136,7 @@ def test_negative_answers_get_the_new_serial() -> None:
 
 
 def test_without_a_cluster_it_passes_on_and_says_so() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     plugin = External(ExternalConfig(ZONES), setup)
     setup.built = (plugin,)
     assert answer(server_of(plugin), "web.shop.example.org. A") == "SERVFAIL"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup, only, read, respond, server_of
+from dns_chain import FakeWorld, only, read, respond, server_of
 from structlog.testing import capture_logs
 
 from kdns.answers.answer import error_answer
@@ -30,14 +30,14 @@ RCODES = {"NOERROR": 0, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}
 
 
 @pytest.fixture
-def setup() -> FakeSetup:
-    return FakeSetup()
+def setup() -> FakeWorld:
+    return FakeWorld()
 
 
 class Observed:
     """Server blocks with the `log` and `errors` of a Corefile, which are told of responses made here."""
 
-    def __init__(self, corefile: str, setup: FakeSetup) -> None:
+    def __init__(self, corefile: str, setup: FakeWorld) -> None:
         blocks = []
         for config in configure(parse(corefile)):
             chain = Chain(config.build(setup))
@@ -59,7 +59,7 @@ class Observed:
             call()
 
 
-def observer(corefile: str, setup: FakeSetup) -> Observed:
+def observer(corefile: str, setup: FakeWorld) -> Observed:
     return Observed(corefile, setup)
 
 
@@ -70,11 +70,11 @@ def answer(packet: bytes, rcode: str = "NOERROR", *, answers: int = 1) -> bytes:
     return bytes(response) + answers * bytes.fromhex("c00c 0001 0001 00000005 0004 c0000201")
 
 
-def said(setup: FakeSetup) -> list[object]:
+def said(setup: FakeWorld) -> list[object]:
     return [line["line"] for line in setup.lines if line["event"] == "query"]
 
 
-def errors_of(setup: FakeSetup) -> list[Mapping[str, Any]]:
+def errors_of(setup: FakeWorld) -> list[Mapping[str, Any]]:
     return [
         {
             key: value
@@ -91,7 +91,7 @@ def ask(seen: Observed, name: str, qtype: str = "A", rcode: str = "NOERROR", *, 
     seen(packet, answer(packet, rcode, answers=answers), CLIENT, "udp", 0.0005)
 
 
-def test_a_line_has_the_facts_that_its_format_names(setup: FakeSetup) -> None:
+def test_a_line_has_the_facts_that_its_format_names(setup: FakeWorld) -> None:
     ask(observer('. {\nlog . "{name} {>id} {/some/fact} {/other}"\n}', setup), "web.example.")
     assert setup.lines == [
         {
@@ -122,14 +122,14 @@ def test_a_line_has_the_facts_that_its_format_names(setup: FakeSetup) -> None:
         ('log . "{name} {/log/class} {/log/type}"', "web.example. success NOERROR"),
     ],
 )
-def test_formats(stanza: str, line: str, setup: FakeSetup) -> None:
+def test_formats(stanza: str, line: str, setup: FakeWorld) -> None:
     seen = observer(f". {{\n{stanza}\n}}", setup)
     packet = b"\x12\x34" + query("Web.Example.", 1)[2:]
     seen(packet, answer(packet), CLIENT, "udp", 0.0005)
     assert said(setup) == [line]
 
 
-def test_what_edns_and_addresses_look_like(setup: FakeSetup) -> None:
+def test_what_edns_and_addresses_look_like(setup: FakeWorld) -> None:
     seen = observer('. {\nlog . "{remote} {>do} {>bufsize} {type} {class} {proto} {rcode} {>rflags}"\n}', setup)
     packet = bytearray(query("a.", 257, payload_bytes=1400, rd=False))
     packet[-4:-2] = b"\x80\x00"
@@ -144,7 +144,7 @@ def test_what_edns_and_addresses_look_like(setup: FakeSetup) -> None:
     [("NOERROR", 1, "success"), ("NOERROR", 0, "success"), ("NXDOMAIN", 0, "denial"), ("NXDOMAIN", 1, "denial"),
      ("SERVFAIL", 0, "error"), ("REFUSED", 0, "error")],
 )  # fmt: skip
-def test_classes(rcode: str, answers: int, kind: str, setup: FakeSetup) -> None:
+def test_classes(rcode: str, answers: int, kind: str, setup: FakeWorld) -> None:
     packet = query("a.", 1)
     assert log.answer_class(Response(), answer(packet, rcode, answers=answers)) == kind
     for wanted in ("success", "denial", "error", "all"):
@@ -154,7 +154,7 @@ def test_classes(rcode: str, answers: int, kind: str, setup: FakeSetup) -> None:
         assert bool(said(setup)) == (wanted in {kind, "all"})
 
 
-def test_the_first_rule_that_fits_the_name_decides(setup: FakeSetup) -> None:
+def test_the_first_rule_that_fits_the_name_decides(setup: FakeWorld) -> None:
     seen = observer(
         '. {\nlog example.org "first {name}" {\nclass error\n}\nlog example.org example.net "second {name}"\n}', setup
     )
@@ -164,7 +164,7 @@ def test_the_first_rule_that_fits_the_name_decides(setup: FakeSetup) -> None:
     assert said(setup) == ["second a.example.net.", "first b.example.org."]
 
 
-def test_a_block_logs_its_own_queries_only(setup: FakeSetup) -> None:
+def test_a_block_logs_its_own_queries_only(setup: FakeWorld) -> None:
     seen = observer('example.org {\nlog . "{name}"\n}\nquiet.example.org {\nerrors\n}\n. {\nerrors\n}', setup)
     for name in ("a.example.org.", "b.quiet.example.org.", "example.com."):
         ask(seen, name)
@@ -175,7 +175,7 @@ def test_a_block_logs_its_own_queries_only(setup: FakeSetup) -> None:
 
 
 @pytest.mark.parametrize("packet", [b"", b"\x00" * 12, query("a.", 1)[:-1], answer(query("a.", 1))])
-def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeSetup) -> None:
+def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeWorld) -> None:
     server = observer(". {\nlog\nerrors\n}", setup).server
     outcome = server.respond(packet, server.table.partition("udp", 4))
     assert isinstance(outcome, Exchange)
@@ -183,7 +183,7 @@ def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeSetup) -> None
     assert setup.lines == []
 
 
-def test_a_servfail_is_never_remembered_behind_errors(setup: FakeSetup) -> None:
+def test_a_servfail_is_never_remembered_behind_errors(setup: FakeWorld) -> None:
     class Failing(Plugin):
         sees = Sees.PACKET
 
@@ -207,7 +207,7 @@ ERRORS = """
 """
 
 
-def test_consolidated_errors(setup: FakeSetup) -> None:
+def test_consolidated_errors(setup: FakeWorld) -> None:
     seen = observer(ERRORS, setup)
     ask(seen, "other.", rcode="SERVFAIL")
     assert [one["error"] for one in errors_of(setup)] == ["2 other. A: other"]
@@ -226,7 +226,7 @@ def test_consolidated_errors(setup: FakeSetup) -> None:
     assert [one["count"] for one in errors_of(setup)] == [1]
 
 
-def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeSetup) -> None:
+def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeWorld) -> None:
     seen = observer(ERRORS, setup)
     first = "2 lost. A: lost"
     ask(seen, "lost.", rcode="SERVFAIL")
@@ -243,7 +243,7 @@ def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeSetup) -> N
     ]
 
 
-def test_nothing_that_was_counted_is_lost_at_the_end(setup: FakeSetup) -> None:
+def test_nothing_that_was_counted_is_lost_at_the_end(setup: FakeWorld) -> None:
     seen = observer(ERRORS, setup)
     ask(seen, "slow.", rcode="SERVFAIL")
     seen.close()
@@ -293,17 +293,17 @@ def test_stacks_are_asked_for(body: str, logs_stacks: bool) -> None:
         ("REFUSED", 0, "error OTHERERROR"),
     ],
 )
-def test_the_class_and_type_of_a_response_in_a_line(rcode: str, answers: int, expected: str, setup: FakeSetup) -> None:
+def test_the_class_and_type_of_a_response_in_a_line(rcode: str, answers: int, expected: str, setup: FakeWorld) -> None:
     ask(observer('. {\nlog . "{/log/class} {/log/type}"\n}', setup), "a.", rcode=rcode, answers=answers)
     assert [line["line"] for line in setup.lines] == [expected]
 
 
-def test_metadata_in_a_line(setup: FakeSetup) -> None:
+def test_metadata_in_a_line(setup: FakeWorld) -> None:
     ask(observer('. {\nlog . "{/some/fact} {/other}"\n}', setup), "a.")
     assert said(setup) == ["known -"]
 
 
-def test_failures_of_this_server_say_why(setup: FakeSetup) -> None:
+def test_failures_of_this_server_say_why(setup: FakeWorld) -> None:
     """Without an error, `errors` takes SERVFAIL for an upstream's."""
     unlisted = Kubernetes(State(), Options(), setup, ()).serve(Request(read(query("a.cluster.local.", 1))), unhandled)
     for response, error in ((unlisted, "the cluster is not listed yet"), (CROWDED.reply, "1000 queries wait for")):
@@ -312,7 +312,7 @@ def test_failures_of_this_server_say_why(setup: FakeSetup) -> None:
         assert response.error.startswith(error)
 
 
-def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: FakeSetup) -> None:
+def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: FakeWorld) -> None:
     """CoreDNS logs what its directives return as errors; what an upstream answers is none, nor a name of no host."""
     packet = query("a.example.org.", 1)
     (block,) = configure(parse("example.org {\nhosts {\n192.0.2.1 b.example.org\n}\n}"))

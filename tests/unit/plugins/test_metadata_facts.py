@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 import pytest
-from dns_chain import FakeSetup, read, server_of
+from dns_chain import FakeWorld, read, server_of
 
 from kdns.answers.chain import Plugin, Reply, Request, Serve
 from kdns.answers.response import Response
@@ -52,7 +52,7 @@ class Behind(Plugin):
     [("org.", {"knowing/name": "example.org."}), (".", {"knowing/name": "example.org."}), ("net.", {})],
 )
 def test_facts_are_had_when_they_are_wanted(zone: str, expected: dict[str, str]) -> None:
-    knowing, behind, setup = Knowing(), Behind(), FakeSetup()
+    knowing, behind, setup = Knowing(), Behind(), FakeWorld()
     plugin = Metadata(MetadataConfig((zone,)), setup)
     setup.built = (plugin, knowing, behind)
     plugin.serve(Request(read(query("example.org.", 1))), lambda request: behind.serve(request, None))  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_the_first_of_pods_that_share_an_address() -> None:
 
 
 def test_log_writes_facts() -> None:
-    setup, state = FakeSetup(), State()
+    setup, state = FakeWorld(), State()
     state.upsert(Pod(PodMeta("web-0", "shop"), PodStatus("Running", "10.1.0.1")))
     state.upsert(Namespace(Meta("shop")))
     state.synced |= {Service, Namespace, EndpointSlice, Pod}

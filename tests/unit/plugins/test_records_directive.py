@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup, ask, respond
+from dns_chain import FakeWorld, ask, respond
 from zone_text import record_texts
 
 from kdns.answers.chain import Block, Chain
@@ -34,8 +34,8 @@ def configured(text: str, zones: str = "") -> RecordsConfig:
     return records.parse(stanza, ("example.org.",))
 
 
-def served(config: RecordsConfig) -> tuple[Server, Records, FakeSetup]:
-    setup = FakeSetup()
+def served(config: RecordsConfig) -> tuple[Server, Records, FakeWorld]:
+    setup = FakeWorld()
     plugin = records.build(config, setup)
     server = Server("dns://:53", (Block(".", Chain((plugin, whoami.build(whoami.WhoamiConfig(), setup)))),))
     setup.servers.append(server)

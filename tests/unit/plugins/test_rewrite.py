@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from dns_chain import FakeSetup, held
+from dns_chain import FakeWorld, held
 from harness import Behind, server_of, texts
 
 from kdns.answers.chain import Reply, Request, Sees
@@ -103,14 +103,14 @@ NAMES = [
 @pytest.mark.parametrize(("rules", "name", "asked"), NAMES)
 async def test_names_that_match_become_others(rules: str, name: str, asked: str) -> None:
     behind = Behind(records())
-    await answered(server_of(f"rewrite {rules}", FakeSetup(), behind), name)
+    await answered(server_of(f"rewrite {rules}", FakeWorld(), behind), name)
     assert behind.requests[0].query.name == asked
     assert behind.requests[0].query == read_query(behind.requests[0].query.packet)
 
 
 async def test_a_name_that_cannot_be_is_servfail() -> None:
     behind = Behind(records())
-    server = server_of(f"rewrite name suffix .example .{'a' * 64}.example", FakeSetup(), behind)
+    server = server_of(f"rewrite name suffix .example .{'a' * 64}.example", FakeWorld(), behind)
     assert ((await answered(server, "a.example.")).rcode, behind.requests) == (2, [])
 
 
@@ -133,7 +133,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("rules", "name", "given", "expected"), ANSWERS)
 async def test_answers_are_changed_back(rules: str, name: str, given: list[str], expected: list[str]) -> None:
-    server = server_of(f"rewrite {rules}", FakeSetup(), Behind(records(*given, flags=AD)))
+    server = server_of(f"rewrite {rules}", FakeWorld(), Behind(records(*given, flags=AD)))
     got = await answered(server, name)
     assert texts(got.answer) == expected
     assert bool(got.flags & AD) is (given == expected or "ttl" in rules)
@@ -145,7 +145,7 @@ async def test_an_upstream_s_bytes_are_taken_apart_only_where_something_changes(
         wire = packet[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + packet[12 : request.query.question_end]
         return Response(body=Message(wire + b"\xc0\x0c\0\1\0\1\0\0\0\x05\0\x04\x0a\0\0\1"), reuse=Reuse())
 
-    server = server_of("rewrite name a.x. b.yy.", FakeSetup(), Behind(upstream))
+    server = server_of("rewrite name a.x. b.yy.", FakeWorld(), Behind(upstream))
     assert texts((await answered(server, "a.x.")).answer) == ["a.x. 5 IN A 10.0.0.1"]
     assert texts((await answered(server, "c.x.")).answer) == ["c.x. 5 IN A 10.0.0.1"]
 
@@ -154,7 +154,7 @@ async def test_the_soa_of_another_zone_is_written_out() -> None:
     soa = ZoneSoa(RRset("y.", 6, 5, (Soa("ns.y.", "m.y.", 1, 2, 3, 4, 5),)))
     behind = Behind(lambda _request: Response(NXDOMAIN, soa=soa, reuse=Reuse(), zone="y."))
     behind.sees = Sees.PACKET
-    server = server_of("rewrite name suffix .x. .y.\nrewrite name a.y. b.y.", FakeSetup(), behind)
+    server = server_of("rewrite name suffix .x. .y.\nrewrite name a.y. b.y.", FakeWorld(), behind)
     for name, kept in (("a.x.", False), ("a.y.", True)):
         got = await answered(server, name)
         assert texts(got.authority) == ["y. 5 IN SOA ns.y. m.y. 1 2 3 4 5"]
@@ -168,7 +168,7 @@ async def test_a_lookup_that_waits_is_awaited_and_the_next_changes_follow() -> N
     async def waited(request: Request) -> Reply:
         return records("{qname} 5 IN CNAME b.old.", "b.old. 5 IN A 10.0.0.1")(request)
 
-    setup = FakeSetup()
+    setup = FakeWorld()
     setup.resolve = found  # type: ignore[method-assign] # stands in for the server
     behind: Callable[[Request], Awaitable[Reply]] = waited
     rules = "rewrite continue ttl suffix .x. 20\nrewrite continue cname suffix .old. .new.\n"
@@ -180,7 +180,7 @@ async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     parts = [Response(answer=(parse_record(f"{name}.y. 5 IN A 10.0.0.1"),)) for name in ("a", "b", "c")]
     behind = Behind(lambda _request: evolve(parts[0], more_messages=parts[1:]))
     server = server_of(
-        "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeSetup(), behind
+        "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeWorld(), behind
     )
     outcome = server.respond(query("a.x.", AXFR), server.table.partition("tcp", 4))
     assert isinstance(outcome, Exchange)
@@ -203,7 +203,7 @@ async def test_a_cname_is_led_elsewhere_where_nothing_is_there(
     rcode: int, qtype: int, answer: list[str], authority: list[str]
 ) -> None:
     soa = RRset("new.", SOA, 5, (Soa("ns.new.", "m.new.", 1, 2, 3, 4, 5),))
-    setup = FakeSetup()
+    setup = FakeWorld()
 
     def resolve(request: Request) -> Reply:
         del request
@@ -218,7 +218,7 @@ async def test_a_cname_is_led_elsewhere_where_nothing_is_there(
 
 async def test_targets_that_lead_to_each_other_end() -> None:
     behind = Behind(records("{qname} 5 IN CNAME a.far.", "a.far. 5 IN CNAME a.near."))
-    setup = FakeSetup()
+    setup = FakeWorld()
     rules = "rewrite continue cname suffix .far. .near.\nrewrite continue cname suffix .near. .far."
     got = await answered(server_of(rules, setup, behind), "a.x.")
     assert (got.rcode, len(behind.requests)) == (0, 11)
@@ -243,7 +243,7 @@ KEPT = [
 async def test_the_table_keeps_what_depends_on_the_packet_alone(rule: str, is_kept: bool) -> None:
     behind = Behind(records("{qname} 5 IN A 10.0.0.1"))
     behind.sees = Sees.PACKET
-    server = server_of(f"rewrite {rule}", FakeSetup(), behind)
+    server = server_of(f"rewrite {rule}", FakeWorld(), behind)
     await answered(server, "a.")
     assert len(server.table) == is_kept
 
@@ -259,7 +259,7 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(rule: str, is_ke
 )
 async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[int, bytes], ...]) -> None:
     behind = Behind(records("{qname} 5 IN A 10.0.0.1"))
-    server = server_of(f"rewrite {rule}", FakeSetup(), behind)
+    server = server_of(f"rewrite {rule}", FakeWorld(), behind)
     asked = read_query(query("a.", A))
     assert isinstance(asked, Query)
     packet = asked.changed(edns=Edns(1232, do=False, version=0, options=((65001, b"old"),))).packet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
-from dns_chain import FakeSetup, only, read, wire
+from dns_chain import FakeWorld, only, read, wire
 from harness import server_of
 
 from kdns.answers.chain import Reply, Request
@@ -33,7 +33,7 @@ class Limited:
     """The directive in front of one reply."""
 
     def __init__(self, options: str) -> None:
-        self.setup = FakeSetup()
+        self.setup = FakeWorld()
         (config,) = configure(parse(f"example.org {{\nrrl {{\n{options}\n}}\n}}"))
         self.plugin = rrl.build(only(config, rrl.DIRECTIVE), self.setup)
 
@@ -175,7 +175,7 @@ MADE_UP = {
 @pytest.mark.parametrize("about", MADE_UP)
 async def test_types_and_names_that_a_client_makes_up_share_accounts(about: str) -> None:
     zone = "@ 60 IN SOA ns admin 1 1 1 1 1\na A 192.0.2.1\n*.w A 192.0.2.1\n*.c CNAME a\nd DNAME w\n"
-    setup = FakeSetup(files={"db": zone})
+    setup = FakeWorld(files={"db": zone})
     server = server_of("rrl {\nresponses-per-second 5\n}\nfile db example.org", setup)
     await setup.prepared()
     packets = [query(f"{name}.example.org.", qtype) for name, qtype in MADE_UP[about]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup, held
+from dns_chain import FakeWorld, held
 from harness import Behind, server_of, texts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -254,7 +254,7 @@ async def test_an_expression_may_be_about_each_element_of_a_list(name: str, answ
         expr "any(['10.0.0.0/8', '192.168.0.0/16'], incidr(ip, #))"
         answer "{{ .Name }} 60 IN A {{ .Var.ip }}"
     }"""
-    response = await answered(server_of(text, FakeSetup()), name)
+    response = await answered(server_of(text, FakeWorld()), name)
     assert (response.rcode, texts(response.answer)) == (0 if answer else 2, answer or [])
 
 
@@ -282,7 +282,7 @@ async def test_the_target_of_a_cname_is_looked_up(
         assert request.query.name == "b."
         return behind
 
-    setup = FakeSetup()
+    setup = FakeWorld()
     setup.resolve = resolved  # type: ignore[method-assign] # stands in for the server
     server = server_of('template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME b."\n}', setup)
     got = await answered(server, "a.")
@@ -292,12 +292,12 @@ async def test_the_target_of_a_cname_is_looked_up(
 
 
 async def test_a_target_that_the_template_has_itself_is_not_looked_up_however_it_is_spelled() -> None:
-    server = server_of('template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME B." "b. 5 IN A 10.0.0.1"\n}', FakeSetup())
+    server = server_of('template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME B." "b. 5 IN A 10.0.0.1"\n}', FakeWorld())
     assert texts((await answered(server, "a.")).answer) == ["a. 5 IN CNAME B.", "b. 5 IN A 10.0.0.1"]
 
 
 async def test_templates_that_lead_to_each_other_end() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     config = 'template IN ANY {\nanswer "{{ .Name }} 5 IN CNAME a.{{ .Name }}" "x. 5 IN CNAME b.{{ .Name }}"\n}'
     got = await answered(server_of(config, setup), "a.")
     assert (got.rcode, len(got.answer)) == (0, 22)
@@ -305,7 +305,7 @@ async def test_templates_that_lead_to_each_other_end() -> None:
 
 
 async def test_matches_of_a_looked_up_target_count_too() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     config = 'template IN ANY a. {\nanswer "{{ .Name }} 5 IN CNAME b."\n}\n'
     config += 'template IN A b. {\nanswer "b. 5 IN A 10.0.0.1"\n}'
     server = server_of(config, setup)
@@ -320,7 +320,7 @@ async def test_matches_of_a_looked_up_target_count_too() -> None:
 
 
 async def test_metrics_count_matches_and_failures_with_labels_that_clients_do_not_choose() -> None:
-    setup = FakeSetup()
+    setup = FakeWorld()
     config = 'template ANY ANY ok. {\nanswer "{{ .Name }} 5 IN TXT ok"\n}\n'
     config += 'template IN A {\nanswer "{{ index .Match 7 }}"\n}\ntemplate IN TXT {\nanswer "{{ .Name }}"\n}'
     server = server_of(config, setup)
@@ -358,7 +358,7 @@ KEPT = [
 async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is_kept: bool) -> None:
     behind = Behind(lambda _request: Response(NXDOMAIN, reuse=Reuse()))
     behind.sees = Sees.PACKET
-    setup = FakeSetup()
+    setup = FakeWorld()
     server = server_of(f"template IN A {{\n{options}\n}}", setup, behind)
     packet = query("a.", A)
     partition = server.table.partition("udp", 4)
@@ -373,7 +373,7 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is
 @pytest.mark.parametrize("options", ["", "var ip client_ip()\n", "expr client_ip() == '192.0.2.1'\nfallthrough\n"])
 async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None:
     stanza = f'template IN A {{\n{options}answer "{{{{ .Name }}}} 60 IN A {{{{ .Remote }}}}"\n}}\ncache'
-    setup = FakeSetup()
+    setup = FakeWorld()
     server = server_of(stanza, setup, Behind(lambda _request: Response(NXDOMAIN)))
     addresses = []
     for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from dns_chain import FakeSetup
+from dns_chain import FakeWorld
 
 from kdns.cluster.objects import (
     Endpoint,
@@ -74,7 +74,7 @@ def test_a_change_makes_anew_what_it_touches(
     for each in (Namespace(Meta("shop")), service("a", "10.96.0.1"), service("b", "10.96.0.2")):
         state.upsert(each)
     state.synced |= {Namespace, Service, EndpointSlice}
-    zones = Kubernetes(state, Options(zones=("cluster.local.", "in-addr.arpa.")), FakeSetup())
+    zones = Kubernetes(state, Options(zones=("cluster.local.", "in-addr.arpa.")), FakeWorld())
 
     def ask() -> tuple[list[str], int]:
         made.clear()
@@ -113,7 +113,7 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
     objects: list[Object] = [Namespace(Meta("shop")), service("a", "None"), *parts]
     for each in objects:
         state.upsert(each)
-    zones = Kubernetes(state, Options(), FakeSetup())
+    zones = Kubernetes(state, Options(), FakeWorld())
     for last in (10, 11, 9):
         change = state.upsert(part(1, last))
         if change:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeSetup, held, read
+from dns_chain import FakeWorld, held, read
 from harness import shown
 
 from kdns.answers.chain import Block, Chain, Request
@@ -39,7 +39,7 @@ def server_of(corefile: str) -> Server:
     """One server with all blocks of a Corefile, as a listener has them."""
     blocks = []
     for config in configure(parse(corefile)):
-        setup = FakeSetup(zones=config.zones)
+        setup = FakeWorld(zones=config.zones)
         chain = Chain(config.build(setup))
         setup.built = chain.plugins
         blocks += [Block(zone, chain) for zone in config.zones]

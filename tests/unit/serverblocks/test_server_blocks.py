@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import dns_chain
 import pytest
-from dns_chain import FakeSetup, cluster_server, only, read, server_of
+from dns_chain import FakeWorld, cluster_server, only, read, server_of
 
 from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.answers.order import Order
@@ -44,7 +44,7 @@ def state_of(cluster_ip: str, *, synced: bool = True) -> State:
 
 def cluster(cluster_ip: str, *zones: str, fallthrough: tuple[str, ...] = (), synced: bool = True) -> Kubernetes:
     state = state_of(cluster_ip, synced=synced)
-    return Kubernetes(state, Options(zones=zones), FakeSetup(), fallthrough)
+    return Kubernetes(state, Options(zones=zones), FakeWorld(), fallthrough)
 
 
 class Behind(Plugin):
@@ -138,7 +138,7 @@ async def test_errors_are_not_authoritative(name: str, qtype: str, qclass: int, 
     ],
 )
 async def test_other_classes_of_own_names_are_not_for_upstreams(name: str, qtype: str, rcode: str, qclass: int) -> None:
-    setup = FakeSetup(state=state_of("10.0.0.1"))
+    setup = FakeWorld(state=state_of("10.0.0.1"))
     text = """.:53 {
         local
         hosts {
@@ -212,7 +212,7 @@ async def test_an_unsynced_cluster_falls_through_too() -> None:
 
 
 async def test_a_cluster_that_has_been_listed_answers_at_once_behind_a_cache() -> None:
-    state, setup = state_of("10.0.0.1", synced=False), FakeSetup()
+    state, setup = state_of("10.0.0.1", synced=False), FakeWorld()
     (config,) = configure(parse(". {\ncache\n}\n"))
     kept = cache.build(only(config, cache.DIRECTIVE), setup)
     server = server_of(kept, Kubernetes(state, Options(), setup, ()))
@@ -463,7 +463,7 @@ def test_the_first_question_needs_one_reading_of_the_packet(monkeypatch: pytest.
         return read_query(packet)
 
     monkeypatch.setattr("kdns.dnsserver.blocks.read_query", reading)
-    setup = FakeSetup()
+    setup = FakeWorld()
     log = build_log((LogConfig((".",), compiled("{name}")),), setup)
     server = server_of(log, cluster("10.0.0.1", "cluster.local."))
     packet = query("web.shop.svc.cluster.local.", A)

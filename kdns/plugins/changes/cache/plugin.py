@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import ceil
-from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source, awaited, is_end
 from kdns.answers.response import NEVER, PRIVATE, Message, Repeat, Response, Reuse
@@ -45,7 +45,7 @@ from kdns.plugins.changes.cache.kinds import (
     without_flags,
 )
 from kdns.plugins.changes.cache.store import Item, Store, question_key, recursive_key
-from kdns.serverblocks.directive import Answers, Clock, Directive, Future, Metrics, Sample, Tasks
+from kdns.serverblocks.directive import Directive, Future, Sample, World
 from kdns.tally import Tally
 from kdns.values import Value, evolve
 
@@ -125,17 +125,13 @@ class Flight:
             _give(waiter, outcome)
 
 
-class Needs(Answers, Clock, Metrics, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Cache(Plugin):
     """Answers from its items, and keeps the replies of later directives."""
 
     sees = Sees.PACKET
     plugin = NAME
 
-    def __init__(self, config: CacheConfig, setup: Needs) -> None:
+    def __init__(self, config: CacheConfig, setup: World) -> None:
         self.config = config
         self._setup = setup
         self._zones = ZoneSet(config.zones)
@@ -160,7 +156,7 @@ class Cache(Plugin):
             name: setup.counters(f"coredns_cache_{name}", text, labels) for name, text, labels in FAMILIES
         }
         setup.on_stop(self._stop)
-        setup.expose("coredns_cache_entries", "Replies in the cache.", _TYPED, self._entries, counter=False)
+        setup.expose("coredns_cache_entries", "Replies in the cache.", _TYPED, self._entries)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the item of the question, or the next directive's reply, which becomes an item."""
@@ -601,7 +597,7 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
     )
 
 
-def build(config: CacheConfig, setup: Needs) -> Cache:
+def build(config: CacheConfig, setup: World) -> Cache:
     """Returns an empty cache."""
     return Cache(config, setup)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
@@ -32,7 +32,7 @@ from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
 from kdns.plugins.changes.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
-from kdns.serverblocks.directive import Clock, Directive, EventLog, Files, Metrics, Sample
+from kdns.serverblocks.directive import Directive, Sample, World
 from kdns.serverblocks.stanza import Option, configured, integer, path_of, sets
 from kdns.values import evolve
 
@@ -98,18 +98,14 @@ class Signed(NamedTuple):
     expiration_s: int
 
 
-class Needs(Clock, EventLog, Files, Metrics, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Dnssec(Plugin):
     """Signs the answers to queries with DO, and answers for the keys of its zones."""
 
     sees = Sees.PACKET
 
-    def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, setup: Needs) -> None:
+    def __init__(self, zones: Iterable[str], keys: tuple[SigningKey, ...], capacity: int, world: World) -> None:
         self._zones = ZoneSet(zones)
-        self._setup = setup
+        self._world = world
         of_keys = tuple(key for key in keys if key.is_for_keys)
         of_zone = tuple(key for key in keys if not key.is_for_keys)
         is_split = bool(of_keys and of_zone)
@@ -118,10 +114,10 @@ class Dnssec(Plugin):
         self._signers = of_zone if is_split else keys
         self._kept: LRUCache[tuple[int, Labels, bytes], Signed] = LRUCache(capacity)
         self._servers: set[str] = set()
-        self._hits = setup.counters("coredns_dnssec_cache_hits", "Signatures taken from the cache.", ("server",))
-        self._misses = setup.counters("coredns_dnssec_cache_misses", "Signatures that were made.", ("server",))
+        self._hits = world.counters("coredns_dnssec_cache_hits", "Signatures taken from the cache.", ("server",))
+        self._misses = world.counters("coredns_dnssec_cache_misses", "Signatures that were made.", ("server",))
         labels = ("server", "type")
-        setup.expose("coredns_dnssec_cache_entries", "Signatures in the cache.", labels, self._entries, counter=False)
+        world.expose("coredns_dnssec_cache_entries", "Signatures in the cache.", labels, self._entries)
 
     def _entries(self) -> Iterable[Sample]:
         return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
@@ -284,7 +280,7 @@ class Dnssec(Plugin):
 
     def _signatures(self, request: Request, zone: Labels, rrset: RRset) -> list[RRset]:
         """Returns the signatures of an RRset by each key, kept ones as far as they hold long enough."""
-        now_s = int(self._setup.unix_s())
+        now_s = int(self._world.unix_s())
         records = canonical(rrset)
         made: list[RRset] = []
         self._servers.add(request.server)
@@ -342,21 +338,21 @@ def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
     return labels
 
 
-def key_pair(token: Token, setup: Needs) -> SigningKey:
+def key_pair(token: Token, world: World) -> SigningKey:
     """Returns the key pair of a file, given with or without its ending; CorefileError at the word that names it."""
     from kdns.plugins.changes.dnssec.keys import read_key  # noqa: PLC0415 - only where it is used
 
     base = token.text.removesuffix(".key").removesuffix(".private")
     texts: list[str] = []
     for ending in (".key", ".private"):
-        setup.watch_file("key", base + ending, 0.0, texts.append)
+        world.watch_file("key", base + ending, 0.0, texts.append)
     try:
         return read_key(*texts)
     except ValueError as error:
         raise token.error(str(error)) from error
 
 
-def build(config: DnssecConfig, setup: Needs) -> Dnssec:
+def build(config: DnssecConfig, world: World) -> Dnssec:
     """Returns the plugin of the stanza.
 
     CorefileError for a key that cannot be read, or that is not for one of the zones.
@@ -364,13 +360,13 @@ def build(config: DnssecConfig, setup: Needs) -> Dnssec:
     zones = [labels_of(zone) for zone in config.zones]
     keys: list[SigningKey] = []
     for token in config.keys:
-        key = key_pair(token, setup)
+        key = key_pair(token, world)
         if not any(is_below(zone, key.owner) for zone in zones):
             raise token.error(f"the key's zone {text_of(key.owner)} is not one of {', '.join(config.zones)}")
         keys.append(key)
     if not keys:
-        setup.log("warning", "directive without effect", directive=NAME, reason="no `key file`")
-    return Dnssec(config.zones, tuple(keys), config.capacity, setup)
+        world.log("warning", "directive without effect", directive=NAME, reason="no `key file`")
+    return Dnssec(config.zones, tuple(keys), config.capacity, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

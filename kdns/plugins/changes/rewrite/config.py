@@ -43,7 +43,7 @@ from kdns.plugins.changes.rewrite.rules import (
     restored_suffix,
 )
 from kdns.plugins.observers.metadata import is_label
-from kdns.serverblocks.directive import Answers
+from kdns.serverblocks.directive import World
 from kdns.spelling import closest
 
 MAX_TTL_S: Final = 2**31 - 1
@@ -86,10 +86,10 @@ class RewriteConfig:
     stops: bool = True
     doubts: tuple[DoubtfulError, ...] = ()
 
-    def step(self, block: Answers) -> Step:
+    def step(self, world: World) -> Step:
         """Returns the rule for a server."""
         if isinstance(self.rule, CnameTarget):
-            return Step(AnswerRule(None, RetargetCname(self.rule.pattern, block.resolve)), self.stops)
+            return Step(AnswerRule(None, RetargetCname(self.rule.pattern, world.resolve)), self.stops)
         return Step(self.rule, self.stops)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.answers.response import Response
@@ -16,7 +16,7 @@ from kdns.dns.types import SERVFAIL
 from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.changes.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.plugins.changes.rewrite.rules import Step
-from kdns.serverblocks.directive import Answers, Directive, EventLog, Repeat
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.values import evolve
 
 NO_NAME: Final = Response(SERVFAIL, plugin="rewrite", error="invalid name after rewrite")
@@ -105,15 +105,11 @@ class _Work(NamedTuple):
         return message
 
 
-class Needs(Answers, EventLog, Protocol):
-    """The capabilities that the directive uses."""
-
-
-def build(configs: tuple[RewriteConfig, ...], setup: Needs) -> Rewrite:
+def build(configs: tuple[RewriteConfig, ...], world: World) -> Rewrite:
     """Returns the plugin for all stanzas of a server block."""
     for doubt in (doubt for config in configs for doubt in config.doubts):
-        setup.log("warning", "rewrite in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
-    return Rewrite([config.step(setup) for config in configs])
+        world.log("warning", "rewrite in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
+    return Rewrite([config.step(world) for config in configs])
 
 
 DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES, warnings=lambda config: config.doubts)

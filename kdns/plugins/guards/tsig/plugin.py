@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.answers.response import MessageSigner, Response
@@ -22,7 +22,7 @@ from kdns.dns.names import ZoneSet, folded, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.errors import CorefileError
-from kdns.serverblocks.directive import Clock, Directive, FileReader, Files, Tasks
+from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import Option, adds, configured, path_of, sets_all
 from kdns.values import evolve
 
@@ -136,10 +136,6 @@ def parse_secrets(text: str, path: str) -> dict[str, bytes]:
     return secrets
 
 
-class Needs(Clock, Files, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Tsigs(Plugin):
     """Verifies signed queries, refuses queries without a required signature, and signs the responses.
 
@@ -149,17 +145,17 @@ class Tsigs(Plugin):
     sees = Sees.PACKET
     takes_notify = True
 
-    def __init__(self, config: TsigConfig, setup: Needs) -> None:
+    def __init__(self, config: TsigConfig, world: World) -> None:
         self._config = config
-        self._setup = setup
+        self._world = world
         self._zones = ZoneSet(config.zones)
         self.secrets: dict[str, bytes] = dict(config.secrets)
         if config.secret_files:
-            setup.prepare(self._read)
+            world.prepare(self._read)
 
     async def _read(self) -> None:
         for path in self._config.secret_files:
-            self.secrets |= await self._setup.in_thread(partial(_secrets_of, self._setup.path(path)))
+            self.secrets |= await self._world.in_thread(partial(_secrets_of, self._world.path(path), self._world))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns NOTAUTH for a wrong signature, REFUSED for a missing one, else the next directive's reply."""
@@ -182,7 +178,7 @@ class Tsigs(Plugin):
             return Response(FORMERR, plugin=NAME)
         if tsig is None:
             return self._unsigned(request, next)
-        error, signer = verified(query.packet, tsig, self.secrets, self._setup.unix_s)
+        error, signer = verified(query.packet, tsig, self.secrets, self._world.unix_s)
         if error:
             return Response(NOTAUTH, plugin=NAME, signer=signer)
         bare = evolve(query, packet=unsigned(query.packet, tsig))
@@ -193,14 +189,14 @@ def _signed(reply: Reply, signer: MessageSigner) -> Reply:
     return reply and evolve(reply, signer=signer)
 
 
-def _secrets_of(path: str, files: FileReader) -> dict[str, bytes]:
-    return parse_secrets(files.text(path), path)
+def _secrets_of(path: str, world: World) -> dict[str, bytes]:
+    return parse_secrets(world.read_text(path), path)
 
 
-def build(config: TsigConfig, setup: Needs) -> Tsigs:
+def build(config: TsigConfig, world: World) -> Tsigs:
     """Returns the plugin. The code for signatures is imported before the first query."""
     import_module("kdns.plugins.guards.tsig.signature")
-    return Tsigs(config, setup)
+    return Tsigs(config, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kdns import __version__
 from kdns.answers.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
@@ -27,7 +27,7 @@ from kdns.plugins.observers.dnstap.message import (
     payload,
 )
 from kdns.plugins.observers.log import Format, compiled, line_of
-from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, FrameSpec, Metrics, Peers, Repeat
+from kdns.serverblocks.directive import Directive, FrameSpec, Repeat, World
 from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
 from kdns.serverblocks.stanza import Option, configured, count, integer, sets, text
 from kdns.values import evolve
@@ -68,18 +68,14 @@ class Reader(NamedTuple):
     extra: Format
 
 
-class Needs(Answers, Clock, EventLog, Files, Metrics, Peers, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Dnstap(Plugin):
     """Copies each query when it comes, each response when it is sent, and what `forward` asks its upstreams."""
 
     sees = Sees.EVERY
 
-    def __init__(self, readers: Iterable[Reader], clock: Clock) -> None:
+    def __init__(self, readers: Iterable[Reader], world: World) -> None:
         self._readers = tuple(readers)
-        self._clock = clock
+        self._world = world
         self._has_extra = any(reader.extra for reader in self._readers)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -114,7 +110,7 @@ class Dnstap(Plugin):
 
     def _unix_s(self, loop_s: float) -> float:
         """Returns a time of the event loop's clock as Unix time."""
-        return self._clock.unix_s() - (self._clock.now_s() - loop_s)
+        return self._world.unix_s() - (self._world.now_s() - loop_s)
 
     def _copy(self, request: Request, tap: Tap) -> None:
         for reader in self._readers:
@@ -197,27 +193,27 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
     return config
 
 
-def build(configs: tuple[DnstapConfig, ...], setup: Needs) -> Dnstap:
+def build(configs: tuple[DnstapConfig, ...], world: World) -> Dnstap:
     """Returns the plugin for all stanzas of a server block."""
-    lost = setup.counters(
+    lost = world.counters(
         "kdns_dnstap_lost_messages", "Copies of messages that the collector did not read in time.", ("endpoint",)
     )
     for mistake in (mistake for config in configs for mistake in config.mistakes):
-        setup.log("warning", "option ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
+        world.log("warning", "option ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
     readers = [
         Reader(
-            setup.frames(_placed(config.frames, setup), lost.tally(str(config.frames))),
+            world.frames(_placed(config.frames, world), lost.tally(str(config.frames))),
             config.full,
-            (config.identity or setup.hostname).encode(),
+            (config.identity or world.hostname).encode(),
             config.version.encode(),
             config.extra,
         )
         for config in configs
     ]
-    return Dnstap(readers, setup)
+    return Dnstap(readers, world)
 
 
-def _placed(frames: FrameSpec, files: Files) -> FrameSpec:
+def _placed(frames: FrameSpec, files: World) -> FrameSpec:
     """Returns the endpoint with the paths of its certificate, and how collectors are verified by it.
 
     A collector needs a certificate if there is a CA; with `skipverify` it may have none.

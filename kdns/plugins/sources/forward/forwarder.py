@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import Forwarded, ForwardObserver, Request, Serve
 from kdns.answers.response import NO_METADATA, Response
@@ -12,11 +12,10 @@ from kdns.dns.query import extended_error
 from kdns.dns.types import NETWORK_ERROR, NOERROR, REFUSED, SERVFAIL
 from kdns.fair_queue import FairShares
 from kdns.plugins.observers.metadata import Facts
-from kdns.plugins.sources.forward import group
 from kdns.plugins.sources.forward.bailiwick import checked
 from kdns.plugins.sources.forward.config import ForwardConfig
 from kdns.plugins.sources.forward.group import Group, Member, Members, order
-from kdns.serverblocks.directive import Answers, Clock
+from kdns.serverblocks.directive import World
 from kdns.upstream.message import response_to
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError
 from kdns.values import evolve
@@ -32,14 +31,10 @@ FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(extended_error(NETWORK_
 _TC: Final = 0x02
 
 
-class Needs(group.Needs, Answers, Clock, Protocol):
-    """The capabilities that a forwarder uses."""
-
-
 class Forwarder:
     """One stanza: the names that it forwards, and its upstreams."""
 
-    def __init__(self, config: ForwardConfig, setup: Needs) -> None:
+    def __init__(self, config: ForwardConfig, setup: World) -> None:
         self.group = Group(config, setup)
         self.zones = ZoneSet(config.zones)
         self._excluded = ZoneSet(config.excluded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.dns.names import labels_of
 from kdns.dns.query import RD, query_for
@@ -14,7 +14,7 @@ from kdns.errors import CorefileError, InputError
 from kdns.plugins.sources.forward.config import MAX_UPSTREAMS, ForwardConfig, Policy
 from kdns.plugins.sources.forward.names import Name
 from kdns.plugins.sources.forward.targets import File, Target, resolv_conf
-from kdns.serverblocks.directive import EventLog, Files, Histogram, Histograms, Metrics, Peers, RandomNumbers, Tasks
+from kdns.serverblocks.directive import Histogram, Histograms, RandomNumbers, World
 from kdns.tally import Tally
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError
 
@@ -26,10 +26,6 @@ FILE_EVERY_S: Final = 30.0
 """The interval at which a file of upstreams is checked, in seconds."""
 CLOSE_AFTER_S: Final = 6.0
 """A removed upstream is closed after this time in seconds, in which its pending queries end."""
-
-
-class Needs(EventLog, Files, Metrics, Peers, Tasks, Protocol):
-    """The capabilities that a group of upstreams uses."""
 
 
 class Durations(dict[int, Histogram]):
@@ -59,7 +55,7 @@ class Member:
         name: str,
         upstream: Upstream,
         config: ForwardConfig,
-        tasks: Tasks,
+        tasks: World,
         failures: Tally,
         durations: Histograms,
     ) -> None:
@@ -144,7 +140,7 @@ class Group:
     health.
     """
 
-    def __init__(self, config: ForwardConfig, setup: Needs) -> None:
+    def __init__(self, config: ForwardConfig, setup: World) -> None:
         self.members: Members = ()
         self.usable: Members = ()
         self._config = config

@@ -6,7 +6,7 @@ Differs: CoreDNS does not start while a name has no address; kdns starts, logs, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.decode import from_wire
 from kdns.dns.names import labels_of
@@ -18,7 +18,7 @@ from kdns.net import HostPort, unpacked
 from kdns.plugins.sources.forward.bailiwick import checked
 from kdns.plugins.sources.forward.config import ForwardConfig
 from kdns.plugins.sources.forward.targets import Target, resolv_conf
-from kdns.serverblocks.directive import EventLog, Files, Peers, Tasks
+from kdns.serverblocks.directive import World
 from kdns.upstream.upstream import Upstream, UpstreamError, UpstreamSpec
 
 RESOLV_CONF: Final = "/etc/resolv.conf"
@@ -29,15 +29,11 @@ RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 60.0
 
 
-class Needs(EventLog, Files, Peers, Tasks, Protocol):
-    """The capabilities that the addresses of a name use."""
-
-
 class Name:
     """One host name. `update` is called with its addresses when they change."""
 
     def __init__(
-        self, target: Target, config: ForwardConfig, setup: Needs, update: Callable[[tuple[Target, ...]], None]
+        self, target: Target, config: ForwardConfig, setup: World, update: Callable[[tuple[Target, ...]], None]
     ) -> None:
         self._target = target
         self._setup = setup

@@ -19,8 +19,8 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, WouldAskErro
 from kdns.dns.names import Labels
 from kdns.dns.types import TRANSFERS
 from kdns.plugins.sources.forward.config import OPTIONS, ForwardConfig, parse
-from kdns.plugins.sources.forward.forwarder import NAME, Forwarder, Needs
-from kdns.serverblocks.directive import Directive, Repeat
+from kdns.plugins.sources.forward.forwarder import NAME, Forwarder
+from kdns.serverblocks.directive import Directive, Repeat, World
 
 
 class Forward(Plugin):
@@ -29,7 +29,7 @@ class Forward(Plugin):
     sees = Sees.PACKET
     plugin = NAME
 
-    def __init__(self, configs: tuple[ForwardConfig, ...], setup: Needs) -> None:
+    def __init__(self, configs: tuple[ForwardConfig, ...], setup: World) -> None:
         self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -66,7 +66,7 @@ async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
     return await takers[-1].ask(request)
 
 
-def build(configs: tuple[ForwardConfig, ...], setup: Needs) -> Forward:
+def build(configs: tuple[ForwardConfig, ...], setup: World) -> Forward:
     """Returns the plugin of a block; CorefileError for a file without upstreams, and for an unusable upstream."""
     return Forward(configs, setup)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import Request, Serve, Source
 from kdns.answers.response import Response, Reuse, Subject
@@ -24,7 +24,7 @@ from kdns.plugins.sources.kubernetes.subjects import APEX, STALE, touched
 from kdns.plugins.sources.kubernetes.transfer import zone_transfer
 from kdns.plugins.sources.kubernetes.zone import Result, Zones
 from kdns.plugins.sources.transfer import Transfer
-from kdns.serverblocks.directive import Answers, Directive, Peers
+from kdns.serverblocks.directive import Directive, World
 from kdns.tally import Tally
 from kdns.values import evolve
 
@@ -35,14 +35,10 @@ EXPLAINED_PER_S: Final = 50
 OF_ALL_OBJECTS: Final = Reuse((APEX,))
 
 
-class Needs(Answers, Peers, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class Kubernetes(ZoneAnswers):
     """The zones of one stanza, and other zones of the same cluster."""
 
-    def __init__(self, state: State, options: Options, block: Answers, fallthrough: Iterable[str] = ()) -> None:
+    def __init__(self, state: State, options: Options, block: World, fallthrough: Iterable[str] = ()) -> None:
         zones = Zones(state, options)
         zones.serial = _serial(state.changed_s)
         super().__init__(NAME, zones, fallthrough)
@@ -141,7 +137,7 @@ def _serial(changed_s: float) -> int:
     return int(changed_s) & 0xFFFFFFFF
 
 
-def build(config: KubernetesConfig, setup: Needs) -> Kubernetes:
+def build(config: KubernetesConfig, setup: World) -> Kubernetes:
     """Returns the plugin of a stanza, following its cluster."""
 
     def changed(changes: Sequence[AnyChange], changed_s: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kdns.answers.chain import Reply, Request, Serve
 from kdns.answers.response import Response
@@ -28,7 +28,7 @@ from kdns.plugins.sources.file import Version
 from kdns.plugins.sources.secondary.inbound import Inbound, TransferKind, question, serial_in
 from kdns.plugins.sources.transfer import peer
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
-from kdns.serverblocks.directive import Answers, Clock, Directive, EventLog, Files, Peers, Repeat, Tasks
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, configured, sets
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
@@ -126,19 +126,15 @@ class Followed:
     members: dict[str, Member] = field(default_factory=dict)
 
 
-class Needs(Answers, Clock, EventLog, Files, Peers, Tasks, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class SecondaryZones(Authority):
     """Zones of primaries. A zone that was not transferred yet, or has expired, is SERVFAIL."""
 
     takes_notify = True
 
-    _setup: Needs
+    _world: World
 
-    def __init__(self, configs: tuple[SecondaryConfig, ...], setup: Needs) -> None:
-        super().__init__(NAME, setup)
+    def __init__(self, configs: tuple[SecondaryConfig, ...], world: World) -> None:
+        super().__init__(NAME, world)
         self.followed: dict[str, Followed] = {}
         for config in configs:
             for zone in config.zones:
@@ -157,7 +153,7 @@ class SecondaryZones(Authority):
         followed.is_notified = True
         if not followed.is_noting:
             followed.is_noting = True
-            self._setup.spawn(partial(self._note, followed))
+            self._world.spawn(partial(self._note, followed))
         return Response(NOERROR, AA, plugin=NAME)
 
     async def _note(self, followed: Followed) -> None:
@@ -167,7 +163,7 @@ class SecondaryZones(Authority):
                 if not followed.is_refreshing:
                     followed.is_notified = False
                     await self.refresh(followed)
-                await self._setup.sleep(NOTIFY_PAUSE_S)
+                await self._world.sleep(NOTIFY_PAUSE_S)
         finally:
             followed.is_noting = False
 
@@ -189,7 +185,7 @@ class SecondaryZones(Authority):
             except (UpstreamError, ValueError) as error:
                 reasons.append(f"{primary}: {error}")
                 continue
-            followed.checked_s = self._setup.now_s()
+            followed.checked_s = self._world.now_s()
             followed.attempts, followed.reason = 0, ""
             self._schedule(followed, is_good=True)
             return
@@ -198,7 +194,7 @@ class SecondaryZones(Authority):
         reason = "; ".join(reasons)
         if reason != followed.reason:
             followed.reason = reason
-            self._setup.log("warning", "zone not transferred", zone=followed.served.name, reason=reason)
+            self._world.log("warning", "zone not transferred", zone=followed.served.name, reason=reason)
 
     def _schedule(self, followed: Followed, *, is_good: bool) -> None:
         """Sets the next query's time: the SOA's refresh or retry, a little earlier at random, to spread secondaries."""
@@ -207,20 +203,20 @@ class SecondaryZones(Authority):
             wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
         else:
             wait_s = min(FIRST_RETRY_S * 2 ** min(followed.attempts, 10), LAST_RETRY_S)
-        jitter = 0.9 + 0.1 * self._setup.random.random()
-        followed.due_s = self._setup.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
+        jitter = 0.9 + 0.0001 * self._world.random.randrange(1000)
+        followed.due_s = self._world.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
 
     async def _ask(self, followed: Followed, primary: HostPort) -> None:
         """Transfers the zone from a primary if it has a newer version."""
         served = followed.served
         zone = served.zone
         if zone:
-            message_id = self._setup.random.randrange(1 << 16)
+            message_id = self._world.random.randrange(1 << 16)
             packet = question(served.name, SOA, message_id)
             signer = self._signer(followed)
-            response = await self._setup.datagram(primary, signer(packet) if signer else packet, QUERY_TIMEOUT_S)
+            response = await self._world.datagram(primary, signer(packet) if signer else packet, QUERY_TIMEOUT_S)
             if signer:
-                self._verifier(followed, signer).check(response, self._setup.unix_s())
+                self._verifier(followed, signer).check(response, self._world.unix_s())
             if not is_newer(serial_in(response), zone.serial):
                 return
             try:
@@ -235,7 +231,7 @@ class SecondaryZones(Authority):
     async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
         """Transfers the changes since a version, or the whole zone."""
         served = followed.served
-        message_id = self._setup.random.randrange(1 << 16)
+        message_id = self._world.random.randrange(1 << 16)
         packet = question(served.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
         signer = self._signer(followed)
         if signer:
@@ -243,13 +239,13 @@ class SecondaryZones(Authority):
         verifier = self._verifier(followed, signer) if signer else None
         inbound = Inbound(served.name, zone.serial if zone else None)
         until_s = self._until_s(followed)
-        async with aclosing(self._setup.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
+        async with aclosing(self._world.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
             async for message in messages:
                 if verifier:
-                    verifier.check(message, self._setup.unix_s())
+                    verifier.check(message, self._world.unix_s())
                 if inbound.feed(message):
                     break
-                if self._setup.now_s() > until_s:
+                if self._world.now_s() > until_s:
                     raise ValueError("the transfer takes too long")
             else:
                 raise ValueError("the transfer ended before its last SOA")
@@ -260,30 +256,30 @@ class SecondaryZones(Authority):
         if served.zone and not is_newer(inbound.serial, served.zone.serial):
             raise ValueError(f"the zone has serial {inbound.serial}, which is not newer than {served.zone.serial}")
         is_catalog = _is_catalog(followed)
-        version, members = await self._setup.in_thread(lambda _: _version(inbound, served, is_catalog=is_catalog))
+        version, members = await self._world.in_thread(lambda: _version(inbound, served, is_catalog=is_catalog))
         if is_catalog:
             self._use_catalog(followed, members)
         self.renew(served, version.zone, version.differences)
-        self._setup.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
+        self._world.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
 
     def _until_s(self, followed: Followed) -> float:
         """Returns when a transfer that begins now has to be complete: no later than the zone that is held expires."""
         zone = followed.served.zone
         expires_s = followed.checked_s + zone.soa_rdata.expire if zone else math.inf
-        return min(self._setup.now_s() + MAX_TRANSFER_S, expires_s)
+        return min(self._world.now_s() + MAX_TRANSFER_S, expires_s)
 
     def _signer(self, followed: Followed) -> Signer | None:
         """Returns the signer of a request, with the key of the block's `tsig`; None where no key is configured."""
         name = followed.config.key
         if not name:
             return None
-        secrets = (plugin.secrets.get(name) for plugin in self._setup.plugins() if isinstance(plugin, Tsigs))
+        secrets = (plugin.secrets.get(name) for plugin in self._world.plugins() if isinstance(plugin, Tsigs))
         secret = next(filter(None, secrets), None)
         if secret is None:
             raise ValueError(f"`tsig` has no key {name}")
         from kdns.plugins.guards.tsig.signature import DEFAULT_ALGORITHM, Signer  # noqa: PLC0415 - `tsig` has imported it
 
-        return Signer(labels_of(name), secret, DEFAULT_ALGORITHM, self._setup.unix_s)
+        return Signer(labels_of(name), secret, DEFAULT_ALGORITHM, self._world.unix_s)
 
     def _verifier(self, followed: Followed, signer: Signer) -> Verifier:
         from kdns.plugins.guards.tsig.signature import DEFAULT_ALGORITHM, Verifier  # noqa: PLC0415 - `tsig` has imported it
@@ -293,21 +289,21 @@ class SecondaryZones(Authority):
     def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:
         followed = Followed(ServedZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
         self.followed[zone] = followed
-        self._setup.spawn(partial(self._keep, followed))
+        self._world.spawn(partial(self._keep, followed))
         return followed
 
     async def _keep(self, followed: Followed) -> None:
         """Refreshes a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
         while not followed.is_dropped:
             await self.refresh(followed)
-            while not followed.is_dropped and (wait_s := followed.due_s - self._setup.now_s()) > 0:
+            while not followed.is_dropped and (wait_s := followed.due_s - self._world.now_s()) > 0:
                 zone = followed.served.zone
-                left_s = followed.checked_s + zone.soa_rdata.expire - self._setup.now_s() if zone else wait_s
+                left_s = followed.checked_s + zone.soa_rdata.expire - self._world.now_s() if zone else wait_s
                 if zone and left_s <= 0:
-                    self._setup.log("warning", "zone expired", zone=followed.served.name)
+                    self._world.log("warning", "zone expired", zone=followed.served.name)
                     self.renew(followed.served, None)
                     left_s = wait_s
-                await self._setup.sleep(min(wait_s, left_s))
+                await self._world.sleep(min(wait_s, left_s))
 
     def _use_catalog(self, catalog: Followed, members: dict[str, Member]) -> None:
         """Follows the members of a catalog, and drops former members (RFC 9432 §5).
@@ -325,7 +321,7 @@ class SecondaryZones(Authority):
             is_known = known is not None and known.catalog == name
             is_given = known is not None and known.catalog != "" and known.member and known.member.coo == name
             if known and not (is_known or is_given):
-                self._setup.log(
+                self._world.log(
                     "warning", "member of a catalog left out", zone=zone, catalog=name, reason="served already"
                 )
                 continue
@@ -364,9 +360,9 @@ def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple
     return Version(zone, differences_to(served, zone)), members
 
 
-def build(configs: tuple[SecondaryConfig, ...], setup: Needs) -> SecondaryZones:
+def build(configs: tuple[SecondaryConfig, ...], world: World) -> SecondaryZones:
     """Returns the zones of all `secondary` stanzas of the block."""
-    return SecondaryZones(configs, setup)
+    return SecondaryZones(configs, world)
 
 
 DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.answers.decode import from_wire
@@ -23,7 +23,7 @@ from kdns.plugins.sources.template.config import OPTIONS, Section, TemplateConfi
 from kdns.plugins.sources.template.gotemplate import Template
 from kdns.plugins.sources.template.stencil import Stencil, Subject, stencil_of
 from kdns.plugins.sources.template.warnings import warnings
-from kdns.serverblocks.directive import Answers, Counters, Directive, EventLog, Metrics, Repeat
+from kdns.serverblocks.directive import Counters, Directive, Repeat, World
 from kdns.serverblocks.expressions.values import EvaluationError
 from kdns.tally import Tally
 from kdns.values import evolve
@@ -44,10 +44,6 @@ class RecordError(ValueError):
         self.is_record = is_record
 
 
-class Needs(Answers, EventLog, Metrics, Protocol):
-    """The capabilities that the directive uses."""
-
-
 class TemplatePlugin(Plugin):
     """Answers with the records of the first stanza that matches a question.
 
@@ -56,16 +52,16 @@ class TemplatePlugin(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, configs: tuple[TemplateConfig, ...], setup: Needs) -> None:
+    def __init__(self, configs: tuple[TemplateConfig, ...], world: World) -> None:
         self._stencils = tuple(map(stencil_of, configs))
-        self._setup = setup
+        self._world = world
         text = "Queries that a template matched."
-        self._matches = setup.counters("coredns_template_matches", text, PLACE)
+        self._matches = world.counters("coredns_template_matches", text, PLACE)
         labels = (*PLACE, "section", "template")
         text = "Templates that failed."
-        self._template_failures = setup.counters("coredns_template_template_failures", text, labels)
+        self._template_failures = world.counters("coredns_template_template_failures", text, labels)
         text = "Templates whose text was not a valid record."
-        self._rr_failures = setup.counters("coredns_template_rr_failures", text, labels)
+        self._rr_failures = world.counters("coredns_template_rr_failures", text, labels)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the answer of a stanza; SERVFAIL if one applies and does not match, or the next reply."""
@@ -138,7 +134,7 @@ class TemplatePlugin(Plugin):
             asked = request.about(labels_of(target))
         except ValueError:
             return response
-        return then(self._setup.resolve(asked), partial(_joined, response))
+        return then(self._world.resolve(asked), partial(_joined, response))
 
 
 def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
@@ -184,15 +180,15 @@ def _joined(response: Response, reply: Reply) -> Response:
     )
 
 
-def build(configs: tuple[TemplateConfig, ...], setup: Needs) -> TemplatePlugin:
+def build(configs: tuple[TemplateConfig, ...], world: World) -> TemplatePlugin:
     """Returns the plugin for all stanzas of a server block.
 
     The reader of records is imported before the first query.
     """
     import_module("kdns.dns.zonefile")
     for warning in (each for config in configs for each in warnings(config)):
-        setup.log("warning", "template always fails", path=warning.path, line=warning.line, reason=warning.reason)
-    return TemplatePlugin(configs, setup)
+        world.log("warning", "template always fails", path=warning.path, line=warning.line, reason=warning.reason)
+    return TemplatePlugin(configs, world)
 
 
 DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS, warnings=warnings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.answers.chain import (
     NOT_SERVED,
@@ -28,7 +28,7 @@ from kdns.dns.zone.difference import Difference, difference
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone
 from kdns.plugins.sources.transfer import Transfer
-from kdns.serverblocks.directive import Answers, Tasks
+from kdns.serverblocks.directive import World
 from kdns.values import evolve
 
 MAX_DIFFERENCES: Final = 20
@@ -81,10 +81,6 @@ def differences_to(served: ServedZone, zone: Zone) -> tuple[Difference, ...]:
     return steps
 
 
-class Needs(Answers, Tasks, Protocol):
-    """The capabilities that all directives of zones use."""
-
-
 class Authority(Plugin):
     """Answers for zones. Every answer depends on its zone and is forgotten with it.
 
@@ -93,9 +89,9 @@ class Authority(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, name: str, setup: Needs) -> None:
+    def __init__(self, name: str, world: World) -> None:
         self.name = name
-        self._setup = setup
+        self._world = world
         self._zones: tuple[ServedZone, ...] = ()
         self._by_labels: dict[Labels, ServedZone] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -112,15 +108,15 @@ class Authority(Plugin):
         self._by_labels = {served.labels: served for served in reversed(self._zones)}
         changed = before ^ {id(served) for served in self._zones}
         if changed:
-            self._setup.forget((self._subject(None),))
+            self._world.forget((self._subject(None),))
 
     def renew(self, served: ServedZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
         """Serves another version of a zone, and notifies subscribers."""
         is_new = zone is not None and (served.zone is None or served.zone.serial != zone.serial)
         if served.zone is not None and len(served.zone.nodes) > FREED_AT_ONCE:
-            self._setup.spawn(partial(self._free, served.zone.parts()))
+            self._world.spawn(partial(self._free, served.zone.parts()))
         served.zone, served.differences = zone, differences
-        self._setup.forget((self._subject(served),))
+        self._world.forget((self._subject(served),))
         if is_new:
             for changed in self._listeners:
                 changed(served.name)
@@ -129,7 +125,7 @@ class Authority(Plugin):
         """Frees the parts of a zone, a few at a time: freeing a large one at once would delay answers."""
         while parts:
             del parts[-FREED_AT_ONCE:]
-            await self._setup.sleep(0)
+            await self._world.sleep(0)
 
     def closest_zone(self, labels: Labels, qtype: int) -> ServedZone | None:
         """Returns the zone that answers a question; for DS the parent's, if it is served (RFC 4035 §3.1.4.1)."""
@@ -157,7 +153,7 @@ class Authority(Plugin):
             return next(request) if self.zone_of(query.labels) is None else NOT_SERVED
         served = self.closest_zone(query.labels, query.qtype)
         if served and query.qtype == DS and served.labels == query.labels:
-            served = None if has_parent_behind(self, self._setup.plugins(), served.labels) else served
+            served = None if has_parent_behind(self, self._world.plugins(), served.labels) else served
         if served is None and next is unhandled:
             return NOT_SERVED
         if served is None:
@@ -177,7 +173,7 @@ class Authority(Plugin):
             onward = request.about(found.target)
         except ValueError:
             return response
-        return then(self._setup.resolve(onward), partial(_followed, response))
+        return then(self._world.resolve(onward), partial(_followed, response))
 
     def _up_to_closer(self, served: ServedZone, found: Lookup) -> Lookup:
         """Returns the answer up to a CNAME whose target is in a zone below this one (RFC 1034 §4.3.2)."""

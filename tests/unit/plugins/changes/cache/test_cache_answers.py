@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from cache_world import World, asked_for, value
-from dns_chain import FakeSetup, only, read
+from dns_chain import FakeWorld, only, read
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
@@ -141,7 +141,7 @@ WEIGHTS = "a.\n192.0.2.1 3\n192.0.2.2 1\n"
 )
 def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RRset, firsts: list[int]) -> None:
     (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
-    setup = FakeSetup(files={"/weights": WEIGHTS})
+    setup = FakeWorld(files={"/weights": WEIGHTS})
     world = World("cache", loadbalance.build(only(config, loadbalance.DIRECTIVE), setup))
     made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
     world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", rrset.rtype))))
