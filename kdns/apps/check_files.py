@@ -15,7 +15,6 @@ from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.io.world import BlockWorld, SharedResources
 from kdns.errors import CorefileError, InputError, KubeconfigError
-from kdns.plugins.settings import root
 from kdns.plugins.sources import hosts
 from kdns.runtime.files.watched import WatchedFile
 from kdns.serverblocks.config import ServerConfig
@@ -34,7 +33,7 @@ async def mistakes_in_files(
     """
     shared = SharedResources(Clusters())
     found: list[CorefileError] = []
-    readable = (server for server in others if server.is_known(root.DIRECTIVE))
+    readable = (server for server in others if server.is_valid("root"))
     for is_whole, server in (*product([True], servers), *product([False], readable)):
         world = _Reading(server, shared, is_whole=is_whole)
         try:
@@ -60,8 +59,7 @@ class _Reading(BlockWorld):
     async def read(self) -> None:
         """Builds the directives one by one, and lets each read its files."""
         for row in self.config.rows:
-            if row.build and self.config.given(row):
-                self._attempt(partial(self.config.build_one, row, self))
+            self._attempt(partial(self.config.plugin, row, self))
         for prepare in self.preparations:
             try:
                 await prepare()

@@ -2,5 +2,5 @@
 
 A directive has its grammar, its frozen configuration and what it does to a query; it knows the engine, and other
 directives only where CoreDNS's does.
-Begin with `whoami`, the smallest, and `directives`, the table in the order of the chain.
+Begin with `guards/cancel`, a small one, and `directives`, the table in the order of the chain.
 """

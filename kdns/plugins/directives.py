@@ -1,7 +1,7 @@
 """All directives of kdns: a name each, in the order of the chain.
 
-A name, and the directive's own file or folder, page and tests are all that a directive is. It is imported when it is
-looked up: a Corefile has a few of them.
+A name, and the directive's own file or folder, page and tests are all that a directive is; those that say how a block
+is served are rows of `settings`. A directive is imported when it is looked up: a Corefile has a few of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 
 from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import ServerBlock
-from kdns.serverblocks import config as server_config
+from kdns.plugins.settings import SETTINGS
+from kdns.serverblocks.config import ServerConfig, server_configs
 from kdns.serverblocks.directive import Row
 
 FOLDERS: Final[Mapping[str, str]] = {
@@ -65,11 +66,13 @@ FOLDERS: Final[Mapping[str, str]] = {
     "whoami": "sources",
     "view": "guards",
 }
-"""Directive → its folder, in CoreDNS's order of execution; the order of a Corefile's lines means nothing."""
+"""Directive → its folder, or `settings`, in CoreDNS's order of execution; a Corefile's order means nothing."""
 
 
 class _Directives(Mapping[str, Row]):
     def __getitem__(self, name: str) -> Row:
+        if name in SETTINGS:
+            return SETTINGS[name]
         module = import_module(f"kdns.plugins.{FOLDERS[name]}.{name}")
         row: Row = getattr(module, "DIRECTIVE", None) or import_module(f"{module.__name__}.plugin").DIRECTIVE
         return row
@@ -102,11 +105,9 @@ COREDNS_ONLY: Final = frozenset(COREDNS_ORDER).difference(FOLDERS)
 """Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""
 
 
-def configure(
-    blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"]
-) -> tuple[server_config.ServerConfig, ...]:
-    """Returns the servers of these blocks, with the directives of kdns; raises CorefileError.
-
-    See server_config.configure.
-    """
-    return server_config.configure(blocks, BY_NAME, dns_port=dns_port)
+def configure(blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"]) -> tuple[ServerConfig, ...]:
+    """Returns the servers of these blocks, in order; raises the first CorefileError. See `server_configs`."""
+    servers, _, errors = server_configs(blocks, BY_NAME, dns_port=dns_port)
+    if errors:
+        raise errors[0]
+    return servers

@@ -1,15 +1,14 @@
-"""The options of a server block that its directives set, as one value."""
+"""How a server block is served, which its directives say: where, with which pages, limits and logs."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.answers.answer import MAX_UDP_BYTES
 from kdns.net import HostPort
-from kdns.serverblocks.listener_options import ListenerOptions
+from kdns.serverblocks.listener_options import ListenerOptions, overridden
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +21,20 @@ class BindConfig:
 
 @dataclass(frozen=True, slots=True)
 class HealthPage:
-    """/health: 200 while the process runs; the process queries it each second and measures the time."""
+    """/health: 200 while the process runs; the process queries it each second and measures the time.
 
-    address: HostPort
+    A stopping server continues to answer for `lameduck_s` seconds.
+    """
+
+    address: HostPort = HostPort("", 8080)
+    lameduck_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyPage:
     """/ready: 200, or 503 with the directives that are not ready; a ready one stays ready unless `continuously`."""
 
-    address: HostPort
+    address: HostPort = HostPort("", 8181)
     continuously: bool = False
 
 
@@ -39,7 +42,7 @@ class ReadyPage:
 class MetricsPage:
     """/metrics: the process's metrics, with those of the interpreter if `runtime`."""
 
-    address: HostPort
+    address: HostPort = HostPort("localhost", 9153)
     runtime: bool = False
 
 
@@ -47,7 +50,7 @@ class MetricsPage:
 class StatusPage:
     """/status: what the server does, for people."""
 
-    address: HostPort
+    address: HostPort = HostPort("localhost", 8053)
 
 
 Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | StatusPage
@@ -55,36 +58,41 @@ Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | StatusPage
 
 @dataclass(frozen=True, slots=True)
 class BlockOptions:
-    """The options that directives set without touching queries.
+    """What a directive says of its server block, None, 0 and "" where it says nothing; or what all of them say.
 
     The block listens on the addresses of `binds`, on every address without any. Its files are in the folder `root`. The
     Corefile is read every `reload_s` seconds, plus or minus the second value: 0 for never; the last block with a value
-    decides. Answers over UDP have at most `udp_bytes`. A stopping server continues to answer for `lameduck_s` seconds.
-    `logs_stacks` writes the stack of a query that fails unexpectedly, `logs_debug` debug lines. `notes` are log events
-    for the start, each with its facts.
+    decides. Answers over UDP have at most `udp_bytes`. `processes` answer at all addresses, inf: one for each
+    processor. `logs_stacks` writes the stack of a query that fails unexpectedly, `logs_debug` debug lines.
     """
 
-    binds: tuple[BindConfig, ...] = ()
-    listener: ListenerOptions = ListenerOptions()  # noqa: RUF009 - it is frozen
     root: str = ""
+    listener: ListenerOptions = ListenerOptions()
+    binds: tuple[BindConfig, ...] = ()
+    pages: tuple[Page, ...] = ()
     reload_s: tuple[float, float] | None = None
-    udp_bytes: int = MAX_UDP_BYTES
-    lameduck_s: float = 0.0
+    udp_bytes: int = 0
     processes: float = 0
-    """Processes that answer at all addresses, inf: one for each processor; 0 where the block does not say."""
     logs_stacks: bool = False
     logs_debug: bool = False
-    pages: tuple[Page, ...] = ()
-    notes: tuple[tuple[str, Mapping[str, object]], ...] = ()
 
     def path(self, name: str) -> str:
         """Returns the path of a file: in the folder of `root`, unless the name begins with a slash."""
         return posixpath.join(self.root, name)
 
-    def with_listener(self, said: ListenerOptions) -> BlockOptions:
-        """Returns these options, with a directive's options for listeners."""
-        return replace(self, listener=self.listener.overridden(said))
+    def joined(self, other: BlockOptions) -> BlockOptions:
+        """Returns these options, overridden by those that the other ones set; addresses and pages add up."""
+        return replace(
+            overridden(self, other),
+            listener=overridden(self.listener, other.listener),
+            binds=self.binds + other.binds,
+            pages=self.pages + other.pages,
+        )
 
-    def with_page(self, page: Page) -> BlockOptions:
-        """Returns these options, with one more page."""
-        return replace(self, pages=(*self.pages, page))
+    def placed(self) -> BlockOptions:
+        """Returns these options, with the files of `tls` in the folder of `root`."""
+        tls = self.listener.tls
+        return replace(self, listener=replace(self.listener, tls=tls.below(self.path))) if tls else self
+
+
+DEFAULTS: Final = BlockOptions(udp_bytes=MAX_UDP_BYTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -14,14 +15,13 @@ from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError
 from kdns.net import Address, join_host_port, parse_address
-from kdns.serverblocks.block_options import BlockOptions
+from kdns.serverblocks.block_options import DEFAULTS, BlockOptions
 from kdns.serverblocks.directive import Directive, Repeat, Row, World
 from kdns.serverblocks.hints import directive_as_zone, directive_reason, option_reason
 from kdns.serverblocks.listener_options import TLS_USAGE
 from kdns.serverblocks.stanza import UnknownOptionError
 
 Config = TypeVar("Config")
-Given = TypeVar("Given")
 
 WILDCARD: Final = ("0.0.0.0", "::")
 """Every address of the machine, of both families."""
@@ -54,7 +54,8 @@ def label_of(place: ListenAddress) -> str:
 class ServerConfig:
     """The configuration of one server block: those of its directives that are used, in the chain's order.
 
-    `rows` are the block's directives in that order, also those with a mistake; `stanzas` are their stanzas.
+    `options` are what they say of how the block is served. `rows` are the block's directives in that order, also those
+    with a mistake; `stanzas` are their stanzas.
     """
 
     path: str
@@ -63,67 +64,50 @@ class ServerConfig:
     directives: Mapping[str, tuple[object, ...]]
     stanzas: tuple[Stanza, ...] = field(default=(), compare=False, repr=False)
     rows: tuple[Row, ...] = field(default=(), compare=False, repr=False)
+    options: BlockOptions = field(default=DEFAULTS, compare=False, repr=False)
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Returns the zones of the block, each once."""
         return tuple(dict.fromkeys(address.zone for address in self.addresses))
 
     def configs(self, directive: Directive[Config, Any]) -> tuple[Config, ...]:
         """Returns the configurations of one directive, () if the block does not have it."""
         return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
 
-    def given(self, directive: Directive[Any, Given]) -> Given | None:
-        """Returns the argument for `build` of a directive, None if the block does not have it."""
-        configs: Any = self.configs(directive)
-        return (configs if directive.repeat is Repeat.ADD else configs[0]) if configs else None
-
-    @property
-    def options(self) -> BlockOptions:
-        """The options that the block's directives set."""
-        options = BlockOptions()
-        for row in self.rows:
-            if row.sets_up and (given := self.given(row)):
-                options = row.sets_up(options, given)
-        return options
-
     def build(self, world: World) -> list[Plugin]:
-        """Returns the plugins of its directives; raises CorefileError and InputError."""
-        return [self.build_one(row, world) for row in self.rows if row.build and self.given(row)]
+        """Returns the plugins of the block; raises CorefileError and InputError."""
+        plugins = (self.plugin(row, world) for row in self.rows)
+        return [plugin for plugin in plugins if plugin is not None]
 
-    def build_one(self, row: Row, world: World) -> Any:
-        """Returns the plugin of one directive of the block; raises CorefileError and InputError."""
+    def plugin(self, row: Row, world: World) -> Plugin | None:
+        """Returns the plugin of one directive of the block, if it has any; raises CorefileError and InputError."""
+        configs = self.configs(row)
+        if not row.plugin or not configs:
+            return None
         try:
-            return row.build(self.given(row), world) if row.build else None
+            return row.plugin(configs if row.repeat is Repeat.ADD else configs[0], world)
         except CorefileError as error:
             raise error.of(row.name) from error.__cause__
 
-    def is_known(self, directive: Row) -> bool:
-        """Returns whether the block has no stanza of the directive, or a valid one."""
-        return bool(self.configs(directive)) or all(stanza.name != directive.name for stanza in self.stanzas)
+    def is_valid(self, name: str) -> bool:
+        """Returns whether the block has no stanza of a directive, or a valid one."""
+        return name in self.directives or all(row.name != name for row in self.rows)
 
     @property
     def bound(self) -> tuple[str, ...]:
         """The addresses and interfaces of `bind`, as they are written; WILDCARD without it."""
-        for row in self.rows:
-            if row.hosts_of and (configs := self.configs(row)):
-                return row.hosts_of(configs)
-        return WILDCARD
-
-    @property
-    def certificates(self) -> tuple[object, ...]:
-        """The certificates of the block's listeners."""
-        return tuple(config for row in self.rows if row.is_certificate for config in self.configs(row))
+        binds = self.options.binds
+        hosts = (host for bind in binds for host in bind.hosts if host not in bind.exclude)
+        return tuple(dict.fromkeys(hosts)) if binds else WILDCARD
 
     @property
     def has_view(self) -> bool:
         """Whether a view selects the queries of the block, so that other blocks may have the same zones."""
-        return any(row.is_view and self.configs(row) for row in self.rows)
+        return "view" in self.directives
 
     @property
     def is_placed(self) -> bool:
-        """Whether the addresses and views of the block are valid."""
-        return all(self.configs(row) for row in self.rows if row.hosts_of or row.is_view)
+        return all(self.is_valid(name) for name in ("bind", "view"))
 
     def warnings(self) -> Iterator[CorefileError]:
         """Yields the mistakes that do not prevent a start."""
@@ -132,7 +116,6 @@ class ServerConfig:
                 yield from (warning.of(row.name) for warning in row.warnings(config))
 
     def error(self, reason: str) -> CorefileError:
-        """Returns an error at the server block."""
         return CorefileError(self.path, self.line, "", reason)
 
     def file_error(self, path: str, reason: str, directive: str = "") -> CorefileError:
@@ -160,22 +143,6 @@ Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
 """Servers with their addresses, or with interfaces too while the addresses of those are unknown."""
 
 
-def configure(
-    blocks: Iterable[ServerBlock],
-    table: Mapping[str, Row],
-    *,
-    dns_port: int = DEFAULT_PORTS["dns"],
-) -> tuple[ServerConfig, ...]:
-    """Returns the servers of the blocks, in order; raises CorefileError.
-
-    `table` has the directives by name, in the chain's order. `dns_port` is used if dns:// has no port.
-    """
-    servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
-    if errors:
-        raise errors[0]
-    return servers
-
-
 def server_configs(
     blocks: Iterable[ServerBlock],
     table: Mapping[str, Row],
@@ -184,7 +151,8 @@ def server_configs(
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
     """Returns the servers without mistakes, the others without their invalid parts, and every mistake.
 
-    Mistakes within blocks come before those between blocks.
+    Mistakes within blocks come before those between blocks. `table` has the directives by name, in the chain's order.
+    `dns_port` is used if dns:// has no port.
     """
     errors: list[CorefileError] = []
     everyone: list[ServerConfig] = []
@@ -230,7 +198,7 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
             where = f"{first.path}:{first.line}"
             own.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; first at {where}"))
         try:
-            parsed.setdefault(stanza.name, []).append(row.parse(stanza, zones))
+            parsed.setdefault(stanza.name, []).append(row.read(stanza, zones))
         except CorefileError as error:
             mistakes = (error, *_further_mistakes(row, stanza, zones, error))
             own += [_explained(mistake, stanza, block, table).of(stanza.name) for mistake in mistakes]
@@ -243,7 +211,9 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
         if parsed.get(name)
     }
     rows = tuple(table[name] for name in table if name in stanzas)
-    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows)
+    sayings = (row.sets_up(config) for row in rows if row.sets_up for config in counting.get(row.name, ()))
+    options = reduce(BlockOptions.joined, sayings, DEFAULTS).placed()
+    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows, options)
 
 
 def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> CorefileError:
@@ -260,7 +230,7 @@ def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: C
         block = tuple(line for line in stanza.block if (line.path, line.line) != (error.path, error.line))
         stanza = replace(stanza, block=block)
         try:
-            row.parse(stanza, zones)
+            row.read(stanza, zones)
         except CorefileError as another:
             if not any((line.path, line.line) == (another.path, another.line) for line in block):
                 break  # about the whole stanza, which lacks an option now
@@ -284,7 +254,7 @@ def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[Cor
     certified = {
         (address.scheme, address.port_or_default(dns_port))
         for server in servers
-        if any(row.is_certificate for row in server.rows)
+        if any(row.name == "tls" for row in server.rows)
         for address in server.addresses
     }
     for server in servers:
@@ -382,10 +352,10 @@ def _other_certificates(servers: Sequence[ServerConfig], parts: Iterable[tuple[i
 
     Differs: CoreDNS uses the one of its last block.
     """
-    certified = [number for number, _ in parts if servers[number].certificates]
+    certified = [number for number, _ in parts if servers[number].options.listener.tls]
     for number in certified[1:]:
         first = servers[certified[0]]
-        if servers[number].certificates != first.certificates:
+        if servers[number].options.listener.tls != first.options.listener.tls:
             where = f"{first.path}:{first.line}"
             yield number, f"`tls` differs from that of the block at {where}, which listens at the same address"
 

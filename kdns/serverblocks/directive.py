@@ -1,7 +1,7 @@
 """The interface of directives: a directive is a row of a table (kdns.plugins.directives).
 
-A row parses stanzas into frozen configurations, and builds the plugin of the chain, or sets options of the server
-block. A plugin is given its configuration and the World.
+A row turns stanzas into frozen configurations. A plugin of the chain is made of a configuration and the World; settings
+say how the server block is served.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
-    Collection,
     Coroutine,
     Generator,
     Iterable,
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -25,11 +24,14 @@ from kdns.answers.chain import Plugin, Reply, Request
 from kdns.answers.response import Subject
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
+from kdns.corefile.address import all_zones
+from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.serverblocks.block_options import BlockOptions
 from kdns.serverblocks.listener_options import TlsConfig
+from kdns.serverblocks.stanza import configured, count, text
 from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec
 
@@ -251,29 +253,47 @@ class World(Protocol):
         """A sender of frames to a collector until the block ends; it never blocks, and counts lost frames."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoConfig:
+    """That of a directive without arguments and options."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Directive(Generic[Config, Given]):
-    """One directive.
+    """One directive: `usage` begins with its name, `config` makes its configuration, `plugin` gets that and the World.
 
-    `parse` parses a stanza, given the zones of its server block, or raises CorefileError. The last configuration is
-    used, with Repeat.ADD all of them in a tuple: `build` makes the plugin of it, `sets_up` sets options of the server
-    block. `options` are the names of the options in its block. `is_listed`: coredns_plugin_enabled names it. `warnings`
-    yields mistakes of a configuration that do not prevent a start. Server blocks at one address have to agree about
-    three things: `hosts_of` returns the addresses and interfaces of the configurations, `is_certificate` marks
-    certificates of listeners, and `is_view` marks views, with which other blocks may have the same zones.
+    Of several stanzas the last configuration is used; with Repeat.ADD `plugin` gets all of them in a tuple. A plugin of
+    None is not in the chain. `options` are the options of its block, by name. `argument` reads each argument, which
+    `config` is called with; a usage that ends in `[ZONES...]` means all zones, which default to those of the server
+    block. Where arguments mean more, `parse` makes the configuration of a stanza and of the block's zones, or raises
+    CorefileError. `sets_up` returns what a configuration says of how the block is served. `warnings` yields mistakes of
+    a configuration that do not prevent a start.
     """
 
-    name: str
-    parse: Callable[[Stanza, tuple[str, ...]], Config]
-    build: Callable[[Given, World], Plugin] | None = None
+    usage: str
+    config: Callable[..., Config]
+    plugin: Callable[[Given, World], Plugin | None] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     repeat: Repeat = Repeat.ERROR
-    options: Collection[str] = ()
-    sets_up: Callable[[BlockOptions, Given], BlockOptions] | None = None
-    is_listed: bool = True
+    argument: Callable[[Token], object] = text
+    parse: Callable[[Stanza, tuple[str, ...]], Config] | None = None
+    sets_up: Callable[[Config], BlockOptions] | None = None
     warnings: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
-    hosts_of: Callable[[tuple[Config, ...]], tuple[str, ...]] | None = None
-    is_certificate: bool = False
-    is_view: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.usage.partition(" ")[0]
+
+    def read(self, stanza: Stanza, zones: tuple[str, ...]) -> Config:
+        """Returns the configuration of a stanza in a block with these zones; raises CorefileError."""
+        if self.parse:
+            return self.parse(stanza, zones)
+        count(stanza, self.usage)
+        if self.usage.endswith("[ZONES...]"):
+            config = self.config(all_zones(stanza.args) or zones)
+        else:
+            config = self.config(*map(self.argument, stanza.args))
+        return configured(config, stanza, self.options)
 
 
 Row: TypeAlias = Directive[Any, Any]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Final
+from functools import reduce
+from typing import Any, Final, TypeVar
 
 from kdns.corefile.lexer import Token
+
+Options = TypeVar("Options", bound=Any)
 
 TLS_USAGE: Final = "tls CERT KEY [CA]"
 
@@ -35,6 +39,12 @@ class TlsConfig:
     keylog: str = ""
     at: Token | None = field(default=None, compare=False, repr=False)
 
+    def below(self, path: Callable[[str], str]) -> TlsConfig:
+        """Returns the same files, at the path that each name has."""
+        files = (self.cert, self.key, self.ca, self.keylog)
+        cert, key, ca, keylog = (name and path(name) for name in files)
+        return replace(self, cert=cert, key=key, ca=ca, keylog=keylog)
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
@@ -54,13 +64,8 @@ class ListenerOptions:
     quic_streams: int = 0
     quic_pending: int = 0
 
-    def overridden(self, other: ListenerOptions) -> ListenerOptions:
-        """Returns these options, overridden by those that the other ones set."""
-        return replace(self, **{name: value for name in self.__slots__ if (value := getattr(other, name))})
-
     @property
     def least_s(self) -> float:
-        """The shortest of the times, in seconds."""
         return min(self.idle_s, self.read_s, self.write_s)
 
 
@@ -77,3 +82,13 @@ DEFAULTS: Final = ListenerOptions(
 
 After so many queries a connection closes, so that clients are distributed over replicas again.
 """
+
+
+def overridden(options: Options, others: Options) -> Options:
+    """Returns the options, overridden by those that the others set: neither None, 0, "" nor ()."""
+    return replace(options, **{field.name: value for field in fields(others) if (value := getattr(others, field.name))})
+
+
+def listener_options(blocks: Iterable[ListenerOptions]) -> ListenerOptions:
+    """Returns the options of an address with these blocks; the last block that sets an option decides."""
+    return reduce(overridden, blocks, DEFAULTS)

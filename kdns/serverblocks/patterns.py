@@ -20,42 +20,32 @@ _GROUP_NAME: Final = re.compile(r"\(\?P?<(\w+)>")
 class Match(Protocol):
     """A match of a pattern."""
 
-    def group(self, index: int | str = 0, /) -> Any:
-        """Returns the text of a group; 0 is the whole match."""
+    def group(self, index: int | str = 0, /) -> Any: ...
 
-    def groups(self) -> tuple[Any, ...]:
-        """Returns the texts of all groups, None for those without a match."""
+    def groups(self) -> tuple[Any, ...]: ...
 
-    def groupdict(self) -> dict[str, Any]:
-        """Returns the texts of named groups."""
+    def groupdict(self) -> dict[str, Any]: ...
 
-    def start(self, index: int | str = 0, /) -> int:
-        """Returns the start of a group."""
+    def start(self, index: int | str = 0, /) -> int: ...
 
-    def end(self, index: int | str = 0, /) -> int:
-        """Returns the end of a group."""
+    def end(self, index: int | str = 0, /) -> int: ...
 
 
 class Pattern(Protocol):
     """A compiled regular expression."""
 
     @property
-    def pattern(self) -> str:
-        """The source text."""
+    def pattern(self) -> str: ...
 
     @property
-    def groups(self) -> int:
-        """The number of groups."""
+    def groups(self) -> int: ...
 
     @property
-    def groupindex(self) -> Mapping[str, int]:
-        """The numbers of named groups."""
+    def groupindex(self) -> Mapping[str, int]: ...
 
-    def search(self, text: str) -> Match | None:
-        """Returns the first match anywhere in the text."""
+    def search(self, text: str) -> Match | None: ...
 
-    def fullmatch(self, text: str) -> Match | None:
-        """Returns the match of the whole text."""
+    def fullmatch(self, text: str) -> Match | None: ...
 
 
 def compiled(text: str) -> Pattern:

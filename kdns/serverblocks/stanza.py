@@ -105,7 +105,6 @@ def sets_all(field: str, read: Callable[[Sequence[Token]], object]) -> Apply:
 
 
 def flag(field: str, *, to: bool = True) -> Apply:
-    """Sets a field to True, or to False."""
     return lambda config, _line: changed(config, field, to)
 
 
@@ -128,7 +127,6 @@ UPSTREAM: Final = Option("upstream [ADDRESS...]", lambda config, _line: config)
 
 
 def refuse_repeated(stanza: Stanza) -> None:
-    """Raises CorefileError for an option that occurs twice."""
     first: dict[str, Line] = {}
     for line in stanza.block:
         if line.name in first:
@@ -146,7 +144,6 @@ def not_yet(what: str) -> Apply:
 
 
 def text(token: Token) -> str:
-    """Returns the argument as it is written."""
     return token.text
 
 
@@ -178,7 +175,6 @@ def rate(token: Token) -> float:
 
 
 def is_duration(text: str) -> bool:
-    """Returns whether a word is a duration of digits and units."""
     try:
         parse_duration(text)
     except ValueError:

@@ -23,7 +23,7 @@ from kdns.plugins.changes.cache.config import CacheConfig, StaleConfig
 from kdns.plugins.changes.dnssec import plugin as dnssec
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, configure
 from kdns.plugins.observers import metadata
-from kdns.plugins.settings import https, multisocket, prometheus, quic, ready, timeouts
+from kdns.plugins.settings import SETTINGS
 from kdns.plugins.sources import chaos, k8s_external
 from kdns.plugins.sources.forward import plugin as forward
 from kdns.plugins.sources.hosts import Entry, HostsConfig
@@ -122,7 +122,7 @@ def number(pointer: str | None, default: int) -> int:
     return default if pointer in {None, "nil"} else int(re.findall(r"\d+", str(pointer))[0])
 
 
-SOCKETS = {"runtime.GOMAXPROCS(0)": 0, "1": 1, "2": 2, "1024": 1024}
+SOCKETS = {"runtime.GOMAXPROCS(0)": inf, "1": 1, "2": 2, "1024": 1024}
 TCP_QUERIES = {"nil": 0, "&n128": 128, "&nUnlimited": inf}
 
 
@@ -159,17 +159,18 @@ CHECKS: dict[str, Callable[[ServerConfig, dict[str, str]], bool]] = {
         only(server, metadata.DIRECTIVE).zones == (strings(expected["zones"]) or server.zones)
     ),
     "multisocket": lambda server, expected: (
-        only(server, multisocket.DIRECTIVE).sockets == SOCKETS[expected["expectedNumSockets"]]
+        only(server, SETTINGS["multisocket"]).processes == SOCKETS[expected["expectedNumSockets"]]
     ),
     "timeouts": lambda server, expected: (
-        only(server, timeouts.DIRECTIVE).max_queries == TCP_QUERIES[expected["expectedMaxTCPQueries"]]
+        only(server, SETTINGS["timeouts"]).max_queries == TCP_QUERIES[expected["expectedMaxTCPQueries"]]
     ),
     "https": lambda server, expected: (
-        only(server, https.DIRECTIVE).https_connections == (number(expected.get("expectedMaxConnections"), 200) or inf)
+        only(server, SETTINGS["https"]).https_connections
+        == (number(expected.get("expectedMaxConnections"), 200) or inf)
     ),
     "quic": lambda server, expected: (
-        only(server, quic.DIRECTIVE).quic_streams == number(expected["expectedMaxStreams"], 256)
-        and only(server, quic.DIRECTIVE).quic_pending == number(expected["expectedWorkerPoolSize"], 1024)
+        only(server, SETTINGS["quic"]).quic_streams == number(expected["expectedMaxStreams"], 256)
+        and only(server, SETTINGS["quic"]).quic_pending == number(expected["expectedWorkerPoolSize"], 1024)
     ),
     "tls": lambda server, _: len(server.directives) == 1,
     "pprof": lambda server, _: len(server.directives) == 1,
@@ -240,10 +241,10 @@ def understood(case: dict[str, Any], server: ServerConfig) -> bool:
             checks = {**KUBERNETES, "expectedEndpointsInit": ENDPOINTS_COLUMN.get(case["test"], lambda *_: False)}
             return all(checks[key](only(server, kubernetes.DIRECTIVE), text) for key, text in expected.items())
         case "metrics":
-            return str(only(server, prometheus.DIRECTIVE).address) == expected["addr"]
+            return str(only(server, SETTINGS["prometheus"]).address) == expected["addr"]
         case "ready":
             continuously = {"monitorTypeUntilReady": False, "monitorTypeContinuously": True}
-            found = (str(only(server, ready.DIRECTIVE).address), only(server, ready.DIRECTIVE).continuously)
+            found = (str(only(server, SETTINGS["ready"]).address), only(server, SETTINGS["ready"]).continuously)
             return found == (expected["expectedAddr"], continuously[expected["expectedMonitorType"]])
         case "loadbalance":
             return only(server, loadbalance.DIRECTIVE).policy == (

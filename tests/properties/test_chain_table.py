@@ -125,7 +125,7 @@ class Cached(Part):
     def __init__(self, setup: FakeWorld) -> None:
         super().__init__(setup)
         (config,) = configure(parse(f". {{\n{self.stanza}\n}}\n"))
-        self.cache = cache.build(only(config, cache.DIRECTIVE), setup)
+        self.cache = cache.Cache(only(config, cache.DIRECTIVE), setup)
 
     def change(self, name: str, value: int) -> None:
         self.values[name] = value  # nothing is forgotten: the cache does not know

@@ -66,7 +66,7 @@ class World:
         self.setup = FakeWorld()
         self.upstream = Upstream()
         (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
-        self.cache = cache.build(only(config, cache.DIRECTIVE), self.setup)
+        self.cache = cache.Cache(only(config, cache.DIRECTIVE), self.setup)
         self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, *behind, self.upstream))),))
         self.setup.servers.append(self.server)
         self.waiting: list[Coroutine[Any, Any, Exchange]] = []

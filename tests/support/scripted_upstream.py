@@ -19,7 +19,7 @@ from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.plugins.sources.forward.plugin import Forward, build
+from kdns.plugins.sources.forward.plugin import Forward
 from kdns.serverblocks.config import ServerConfig
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
@@ -119,7 +119,7 @@ def forward_of(config: str, setup: FakeWorld, zone: str = ".") -> Forward:
     """The plugin of the `forward` stanzas in a block."""
     (block,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
     setup.zones = block.zones
-    plugin = build(block.configs(BY_NAME["forward"]), setup)
+    plugin = Forward(block.configs(BY_NAME["forward"]), setup)
     setup.built = (plugin,)
     return plugin
 

@@ -18,7 +18,7 @@ from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.node_local.settings import NodeLocal, service_host
 from kdns.plugins.directives import FOLDERS
-from kdns.plugins.settings.multisocket import MOST
+from kdns.plugins.settings import MOST_PROCESSES
 
 
 @command(
@@ -72,7 +72,7 @@ from kdns.plugins.settings.multisocket import MOST
     help="With --local-ip, the Service whose cluster IP is __PILLAR__CLUSTER__DNS__ in the Corefile.",
 )  # fmt: skip
 @click.option(
-    "--workers", default=1, show_default=True, metavar="N", type=click.IntRange(1, MOST),
+    "--workers", default=1, show_default=True, metavar="N", type=click.IntRange(1, MOST_PROCESSES),
     help="Processes, each a whole server; at most one for each processor.",
 )  # fmt: skip
 @click.option("--worker", nargs=3, type=(int, int, str), hidden=True)  # pid and descriptor of a supervisor, sharing

@@ -24,6 +24,8 @@ from kdns.serverblocks.config import ServerConfig
 
 PROTOCOLS: Final = {"quic": "udp"}
 """Transport → the label `proto`, which is tcp or udp in CoreDNS."""
+NOT_LISTED: Final = frozenset(("bind", "debug"))
+"""No plugins in CoreDNS, so coredns_plugin_enabled does not name them."""
 
 
 class Enabled(NamedTuple):
@@ -199,7 +201,7 @@ def _merged(rows: Iterable[Distribution]) -> Iterable[Distribution]:
 def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
     for server, zone, view, config in enabled:
         for row in config.rows:
-            if row.is_listed:
+            if row.name not in NOT_LISTED:
                 yield Sample((server, zone, view, row.name), 1)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kdns.answers.table import Generations
@@ -29,7 +29,7 @@ from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Regi
 from kdns.runtime.tasks import restarted
 from kdns.serverblocks.block_options import BlockOptions, HealthPage, MetricsPage, Page, ReadyPage, StatusPage
 from kdns.serverblocks.config import ListenAddress, ServerConfig, clashes, listen_addresses
-from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions
+from kdns.serverblocks.listener_options import ListenerOptions, listener_options
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
 Part: TypeAlias = tuple[BlockWorld, str]
@@ -164,7 +164,7 @@ class DnsServer:
     @property
     def lameduck_s(self) -> float:
         """The time for which a stopping server continues to answer, in seconds."""
-        return max((world.options.lameduck_s for world in self._worlds), default=0.0)
+        return max((page.lameduck_s for page in self._health_pages), default=0.0)
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
         """Returns a family of counters in the process's metrics; called before the start."""
@@ -335,8 +335,12 @@ class DnsServer:
 
     @property
     def _probed(self) -> HostPort | None:
+        return next((page.address for page in self._health_pages), None)
+
+    @property
+    def _health_pages(self) -> list[HealthPage]:
         pages = (page for world in self._worlds for page in world.options.pages)
-        return next((page.address for page in pages if isinstance(page, HealthPage)), None)
+        return [page for page in pages if isinstance(page, HealthPage)]
 
     def _start_probe(self) -> None:
         """Queries the process's own /health at its current address."""
@@ -379,8 +383,5 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
 
 
 def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
-    """Returns the listener options of each address; the last block that sets an option decides."""
-    return {
-        place: reduce(ListenerOptions.overridden, (world.options.listener for world, _ in parts), DEFAULTS)
-        for place, parts in places.items()
-    }
+    """Returns the listener options of each address."""
+    return {place: listener_options(world.options.listener for world, _ in parts) for place, parts in places.items()}

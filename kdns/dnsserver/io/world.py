@@ -113,8 +113,6 @@ class BlockWorld:
         if not self.hosts:
             raise self.config.error("`except` leaves no address to listen on").of("bind")
         self.chain = Chain(self.config.build(self))
-        for event, facts in self.options.notes:
-            self.log("info", event, **facts)
 
     async def prepare_all(self) -> None:
         """Waits until the directives can answer; raises InputError."""

@@ -57,10 +57,6 @@ class AutopathConfig:
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
-    """Returns the configuration of a `autopath` stanza; its ZONES default to the server block's.
-
-    Raises CorefileError.
-    """
     count(stanza, USAGE)
     *named, source = stanza.args
     if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
@@ -102,12 +98,13 @@ class Autopath(Plugin):
         )
         every_s = REREAD_S if self._of_pods else 0.0
         world.watch_file("resolv.conf", config.path or OWN_RESOLV_CONF, every_s, self._read, is_optional=self._of_pods)
+        if self._of_pods:
+            world.spawn(self.check)
 
     def _read(self, text: str) -> None:
         self._search = search_of(text)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, or for NXDOMAIN that for another name of the path."""
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
@@ -222,18 +219,9 @@ class Autopath(Plugin):
 
 
 def _is_missing(reply: Response) -> bool:
-    """Returns whether another name has to be tried."""
     if reply.wire:
         return reply.wire[3] & 15 == NXDOMAIN
     return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
 
 
-def build(config: AutopathConfig, world: World) -> Autopath:
-    """Returns the plugin of the stanza; CorefileError for a file that cannot be read."""
-    plugin = Autopath(config, world)
-    if not config.path:
-        world.spawn(plugin.check)
-    return plugin
-
-
-DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive(USAGE, AutopathConfig, Autopath, parse=parse)

@@ -6,17 +6,16 @@ Later directives receive the query with that limit, and so do upstreams.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kdns.answers.answer import MAX_UDP_BYTES
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.serverblocks.block_options import BlockOptions
-from kdns.serverblocks.directive import Directive, Repeat
-from kdns.serverblocks.stanza import configured, count, integer
+from kdns.serverblocks.directive import Directive, Repeat, World
+from kdns.serverblocks.stanza import integer
 from kdns.values import evolve
 
 MOST_BYTES: Final = 4096
@@ -34,11 +33,10 @@ class Bufsize(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: BufsizeConfig) -> None:
+    def __init__(self, config: BufsizeConfig, _world: World) -> None:
         self._size_bytes = config.size_bytes
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply."""
         edns = request.query.edns
         if edns is None or edns.payload_bytes <= self._size_bytes:
             return next(request)
@@ -50,21 +48,11 @@ class Bufsize(Plugin):
         return later  # which sends nothing that the size of the OPT is for
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> BufsizeConfig:
-    """Returns the configuration of a `bufsize` stanza; raises CorefileError."""
-    count(stanza, "bufsize [SIZE]")
-    sizes = [integer(token, PLAIN_PAYLOAD_BYTES, MOST_BYTES) for token in stanza.args]
-    return configured(BufsizeConfig(*sizes), stanza, {})
-
-
-def sets_up(options: BlockOptions, config: BufsizeConfig) -> BlockOptions:
-    """Limits the answers of the server block."""
-    return replace(options, udp_bytes=config.size_bytes)
-
-
-def build(config: BufsizeConfig, _world: object) -> Bufsize:
-    """Returns the plugin, which limits the queries of later directives."""
-    return Bufsize(config)
-
-
-DIRECTIVE = Directive("bufsize", parse, build, Repeat.LAST, sets_up=sets_up)
+DIRECTIVE: Final = Directive(
+    "bufsize [SIZE]",
+    BufsizeConfig,
+    Bufsize,
+    repeat=Repeat.LAST,
+    argument=lambda token: integer(token, PLAIN_PAYLOAD_BYTES, MOST_BYTES),
+    sets_up=lambda config: BlockOptions(udp_bytes=config.size_bytes),
+)

@@ -19,12 +19,11 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_clie
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Response
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Stanza
 from kdns.dns.query import AD, CD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, RRSIG, SOA, A
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option, configured, count, flag, sets
+from kdns.serverblocks.stanza import Option, flag, sets
 from kdns.values import evolve
 
 NAME: Final = "dns64"
@@ -62,13 +61,6 @@ OPTIONS: Final = {
 }
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> Dns64Config:
-    """Returns the configuration of a `dns64` stanza; raises CorefileError."""
-    count(stanza, "dns64 [PREFIX]")
-    config = Dns64Config(_prefix(stanza.args[0])) if stanza.args else Dns64Config()
-    return configured(config, stanza, OPTIONS)
-
-
 def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
     """Returns the IPv6 address that contains an IPv4 address (RFC 6052 §2.2): bits 64 to 71 are zero."""
     free = [at for at in range(prefix.prefixlen // 8, 16) if at != 8]
@@ -90,7 +82,6 @@ class Dns64(Plugin):
         )
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, or AAAA records made of its A records."""
         reply = self._reply(request, next)
         is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
         # a question of the server's own, for a CNAME's target: a cache in front of the caller holds both families
@@ -152,9 +143,4 @@ def _negative_ttl_s(first: Response) -> int:
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 
 
-def build(config: Dns64Config, world: World) -> Dns64:
-    """Returns the plugin of the stanza."""
-    return Dns64(config, world)
-
-
-DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("dns64 [PREFIX]", Dns64Config, Dns64, OPTIONS, argument=_prefix)

@@ -6,11 +6,12 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
+from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
-from kdns.serverblocks.directive import Directive, Repeat
+from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, choice, configured, count, folded
 from kdns.values import evolve
 
@@ -30,7 +31,6 @@ class Flags:
         return Flags(self.set & ~later.clear | later.set, self.clear & ~later.set | later.clear)
 
     def of(self, flags: int) -> int:
-        """Returns the header's flags, changed."""
         return flags & ~self.clear | self.set
 
 
@@ -50,15 +50,14 @@ class Header(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: HeaderConfig) -> None:
-        self._config = config
-        query = config.query
-        self._response = Flags(query.set & RD, query.clear & RD).then(config.response)
+    def __init__(self, configs: tuple[HeaderConfig, ...], _world: World) -> None:
+        self._query = query = reduce(Flags.then, (config.query for config in configs))
+        response = reduce(Flags.then, (config.response for config in configs))
+        self._response = Flags(query.set & RD, query.clear & RD).then(response)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply to the changed query, changed."""
         query = request.query
-        flags = self._config.query.of(query.flags)
+        flags = self._query.of(query.flags)
         if flags != query.flags:
             request = evolve(request, query=query.changed(flags=flags))
         return then(next(request), self._changed)
@@ -83,18 +82,12 @@ OPTIONS = {name: Option(f"{name} {USAGE}", _rule) for name in ("query", "respons
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> HeaderConfig:
-    """Returns the configuration of a `header` stanza; raises CorefileError."""
     count(stanza, f"header {{ query|response {USAGE} }}", (0, 0))
     if not stanza.block:
         raise stanza.error(f"a rule is missing; expected `header {{ query|response {USAGE} }}`")
     return configured(HeaderConfig(), folded(stanza), OPTIONS)
 
 
-def build(configs: tuple[HeaderConfig, ...], _world: object) -> Header:
-    """Returns the plugin for all stanzas of a server block, in order."""
-    query = reduce(Flags.then, (config.query for config in configs))
-    response = reduce(Flags.then, (config.response for config in configs))
-    return Header(HeaderConfig(query, response))
-
-
-DIRECTIVE = Directive("header", parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive(
+    f"header {{ query|response {USAGE} }}", HeaderConfig, Header, OPTIONS, Repeat.ADD, parse=parse
+)

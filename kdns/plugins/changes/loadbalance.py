@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_network
-from typing import Literal
+from typing import Final, Literal
 
 from kdns.answers.chain import Plugin, Sees
 from kdns.answers.order import Order, Weights
@@ -54,7 +54,6 @@ WEIGHTED_OPTIONS = {"reload": Option("reload DURATION", sets("reload_s", duratio
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
-    """Returns the configuration of a `loadbalance` stanza; raises CorefileError."""
     policy = stanza.args[0].text if stanza.args else "round_robin"
     if policy == "round_robin":
         count(stanza, USAGE, (0, 1))
@@ -94,7 +93,12 @@ def parse_weights(text: str, path: str) -> Weights:
 
 
 class Loadbalance(Plugin):
-    """Has the order of the addresses of the block's answers. A new order drops all kept answers."""
+    """Has the order of the addresses of the block's answers. A new order drops all kept answers.
+
+    CorefileError, with the file's own line, for a weight file that cannot be used.
+
+    Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
+    """
 
     sees = Sees.PACKET
 
@@ -113,13 +117,5 @@ class Loadbalance(Plugin):
         self._world.forget((EVERYTHING,))
 
 
-def build(config: LoadbalanceConfig, world: World) -> Loadbalance:
-    """Raises CorefileError, with the file's own line, for a weight file that cannot be used.
-
-    Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
-    """
-    return Loadbalance(config, world)
-
-
 OPTIONS = {**ROUND_ROBIN_OPTIONS, **WEIGHTED_OPTIONS}
-DIRECTIVE = Directive("loadbalance", parse, build, Repeat.LAST, options=OPTIONS)
+DIRECTIVE: Final = Directive(USAGE, LoadbalanceConfig, Loadbalance, OPTIONS, Repeat.LAST, parse=parse)

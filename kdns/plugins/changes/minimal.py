@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.answers.outcome import ResponseClass, response_class_of
 from kdns.answers.response import Message, Response
-from kdns.corefile.lines import Stanza
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import NSEC, NSEC3
 from kdns.dns.wire import ANSWER, AUTHORITY, records
-from kdns.serverblocks.directive import Directive, Repeat
-from kdns.serverblocks.stanza import configured, count
+from kdns.serverblocks.directive import Directive, NoConfig, Repeat, Row
 from kdns.values import evolve
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
-
-
-@dataclass(frozen=True, slots=True)
-class MinimalConfig:
-    """There is nothing to configure."""
 
 
 class Minimal(Plugin):
@@ -35,7 +27,6 @@ class Minimal(Plugin):
     sees = Sees.PACKET
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply; denials, errors and referrals as they are."""
         reply = next(request)
         if isinstance(reply, Response):
             return shortened(reply) if reply.authority or reply.additional or reply.wire else reply
@@ -43,7 +34,6 @@ class Minimal(Plugin):
 
 
 def shortened(reply: Reply) -> Reply:
-    """Returns the reply without the optional sections."""
     if reply is None or response_class_of(reply) is not ResponseClass.SUCCESS:
         return reply
     if reply.wire:
@@ -65,15 +55,4 @@ def shortened_wire(wire: bytes) -> bytes:
     return wire[:8] + authorities + bytes(2) + wire[HEADER_BYTES:end]
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> MinimalConfig:
-    """Returns the configuration of a `minimal` stanza; raises CorefileError."""
-    count(stanza, "minimal")
-    return configured(MinimalConfig(), stanza, {})
-
-
-def build(_config: MinimalConfig, _world: object) -> Minimal:
-    """Returns the plugin."""
-    return Minimal()
-
-
-DIRECTIVE = Directive("minimal", parse, build, Repeat.LAST)
+DIRECTIVE: Final[Row] = Directive("minimal", NoConfig, lambda _config, _world: Minimal(), repeat=Repeat.LAST)

@@ -30,14 +30,13 @@ class Nsid(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, text: str) -> None:
-        self._add = partial(with_option, (NSID, text.encode()))
+    def __init__(self, config: NsidConfig, world: World) -> None:
+        self._add = partial(with_option, (NSID, (config.text or world.hostname).encode()))
 
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, with the option if the query requests it."""
         edns = request.query.edns
         if edns is None or all(code != NSID for code, _ in edns.options):
             return next(request)
@@ -50,16 +49,10 @@ def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
-    """Returns the configuration of a `nsid` stanza; raises CorefileError."""
     text = " ".join(token.text for token in stanza.args)
     if len(text.encode()) > MAX_BYTES:
         raise stanza.args[0].error(f"expected a name of at most {MAX_BYTES} bytes: each answer carries it")
     return configured(NsidConfig(text), stanza, {})
 
 
-def build(config: NsidConfig, world: World) -> Nsid:
-    """Returns the plugin."""
-    return Nsid(config.text or world.hostname)
-
-
-DIRECTIVE = Directive("nsid", parse, build)
+DIRECTIVE: Final = Directive("nsid [DATA...]", NsidConfig, Nsid, parse=parse)

@@ -96,7 +96,6 @@ class Acl(Plugin):
         self._allowed = world.counters(name, "Queries that were allowed.", ("server", "view"))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the reply of the first matching rule, or the next directive's."""
         action, zone, is_of_client = self._decision(request)
         reply: Reply | Awaitable[Reply]
         if action == "allow":
@@ -179,16 +178,8 @@ OPTIONS: Final[dict[str, Option]] = {action: Option(f"{action} {USAGE}", _rule) 
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
-    """Returns the configuration of a `acl` stanza; raises CorefileError.
-
-    Without zones it is about those of the server block.
-    """
+    """Without zones it is about those of the server block."""
     return configured(AclConfig(all_zones(stanza.args) or zones), folded(stanza), OPTIONS)
 
 
-def build(configs: tuple[AclConfig, ...], world: World) -> Acl:
-    """Returns the plugin for all stanzas of a server block."""
-    return Acl(configs, world)
-
-
-DIRECTIVE = Directive("acl", parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive("acl [ZONES...]", AclConfig, Acl, OPTIONS, Repeat.ADD, parse=parse)

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response, Reuse
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, HINFO, IN
-from kdns.serverblocks.directive import Directive, Repeat
-from kdns.serverblocks.stanza import configured, count
+from kdns.serverblocks.directive import Directive, NoConfig, Repeat, Row
 
 TTL_S: Final = 8482
 RDATA: Final = text_rdata(b"ANY obsoleted", b"See RFC 8482")
 
 
-@dataclass(frozen=True, slots=True)
-class AnyConfig:
-    """There is nothing to configure."""
-
-
 class Any(Plugin):
-    """Answers queries of type ANY and class IN; the answer is the same for all names."""
+    """Answers queries of type ANY and class IN; the answer is the same for all names.
+
+    Differs: CoreDNS ignores arguments, so that `any yes` and `any no` mean the same.
+    """
 
     sees = Sees.PACKET
 
@@ -34,25 +29,10 @@ class Any(Plugin):
         return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns HINFO for ANY; the next directive's reply to every other query."""
         query = request.query
         if query.qtype != ANY or query.qclass != IN:
             return next(request)
         return Response(answer=(RRset(query.name, HINFO, TTL_S, (RDATA,)),), reuse=Reuse(), plugin="any")
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> AnyConfig:
-    """Returns the configuration of a `any` stanza; raises CorefileError.
-
-    Differs: CoreDNS ignores arguments, so that `any yes` and `any no` mean the same.
-    """
-    count(stanza, "any")
-    return configured(AnyConfig(), stanza, {})
-
-
-def build(_config: AnyConfig, _world: object) -> Any:
-    """Returns the plugin."""
-    return Any()
-
-
-DIRECTIVE = Directive("any", parse, build, Repeat.LAST)
+DIRECTIVE: Final[Row] = Directive("any", NoConfig, lambda _config, _world: Any(), repeat=Repeat.LAST)

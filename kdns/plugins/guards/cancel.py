@@ -8,11 +8,11 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.answers.response import Response
-from kdns.corefile.lines import Stanza
+from kdns.corefile.lexer import Token
 from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import configured, count, duration_s
+from kdns.serverblocks.stanza import duration_s
 
 DEFAULT_S: Final = 5.001
 
@@ -34,7 +34,6 @@ class Cancel(Plugin):
         self._world = world
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, or SERVFAIL when the time is over."""
         reply = next(request)
         return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
 
@@ -49,18 +48,11 @@ class Cancel(Plugin):
             return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> CancelConfig:
-    """Returns the configuration of a `cancel` stanza; raises CorefileError."""
-    count(stanza, "cancel [TIMEOUT]")
-    timeouts = [duration_s(token) for token in stanza.args]
-    if 0.0 in timeouts:
-        raise stanza.args[0].expected("a duration longer than 0, as in `cancel 5001ms`")
-    return configured(CancelConfig(*timeouts), stanza, {})
+def _timeout_s(token: Token) -> float:
+    timeout_s = duration_s(token)
+    if not timeout_s:
+        raise token.expected("a duration longer than 0, as in `cancel 5001ms`")
+    return timeout_s
 
 
-def build(config: CancelConfig, world: World) -> Cancel:
-    """Returns the plugin."""
-    return Cancel(config, world)
-
-
-DIRECTIVE = Directive("cancel", parse, build)
+DIRECTIVE: Final = Directive("cancel [TIMEOUT]", CancelConfig, Cancel, argument=_timeout_s)

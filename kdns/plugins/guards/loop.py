@@ -10,20 +10,17 @@ brings are checked too.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import HINFO
 from kdns.plugins.sources.forward.group import Group, Member
 from kdns.plugins.sources.forward.plugin import Forward
-from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import configured, count
+from kdns.serverblocks.directive import Directive, NoConfig, World
 from kdns.upstream.upstream import UpstreamError
 
 EVERY_S: Final = 1.0
@@ -39,17 +36,6 @@ REMEDY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LoopConfig:
-    """`loop` has no options."""
-
-
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoopConfig:
-    """Returns the configuration of a `loop` stanza; raises CorefileError."""
-    count(stanza, "loop")
-    return configured(LoopConfig(), stanza, {})
-
-
 class Route(NamedTuple):
     """One upstream of one stanza, and the zone of the names for its queries."""
 
@@ -63,7 +49,7 @@ class Loop(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, _config: NoConfig, world: World) -> None:
         self._world = world
         self._expected: dict[Labels, tuple[float, Callable[[], None]]] = {}
         self._due_s: dict[Member, float] = {}
@@ -160,10 +146,4 @@ class Loop(Plugin):
         return [((member.name,), 1.0) for members in self._looping.values() for member in members]
 
 
-def build(config: LoopConfig, world: World) -> Loop:
-    """Returns the plugin; it finds the upstreams of the block when all directives are built."""
-    del config
-    return Loop(world)
-
-
-DIRECTIVE = Directive("loop", parse, build)
+DIRECTIVE: Final = Directive("loop", NoConfig, Loop)

@@ -15,13 +15,11 @@ from typing import Final, Literal, TypeAlias
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.answers.outcome import ResponseClass, answered_type, referral_owner, response_class_of, soa_owner
 from kdns.answers.response import Response
-from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import TC
 from kdns.net import client_address
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option, configured, flag, integer, rate, sets
+from kdns.serverblocks.stanza import Option, flag, integer, rate, sets
 
 Verdict: TypeAlias = Literal["send", "slip", "drop"]
 
@@ -168,7 +166,6 @@ class Rrl(Plugin):
         return Response(reply.rcode, reply.flags | TC, plugin=reply.plugin) if verdict == "slip" else None
 
     def _network(self, host: str) -> bytes:
-        """Returns the network of the client's address."""
         address = client_address(host)
         bits = self._config.ipv4_prefix if len(address) == 4 else self._config.ipv6_prefix
         free = max(len(address) * 8 - bits, 0)
@@ -207,17 +204,4 @@ OPTIONS = {
 }
 
 
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> RrlConfig:
-    """Returns the configuration of a `rrl` stanza; raises CorefileError.
-
-    Without zones it is about those of the server block.
-    """
-    return configured(RrlConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-
-
-def build(config: RrlConfig, world: World) -> Rrl:
-    """Returns the plugin."""
-    return Rrl(config, world)
-
-
-DIRECTIVE = Directive("rrl", parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("rrl [ZONES...]", RrlConfig, Rrl, OPTIONS)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kdns.answers.chain import Plugin, Request, Sees
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.plugins.observers.metadata import Metadata
 from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.expressions.functions import QUERY_FUNCTIONS, Environment
 from kdns.serverblocks.expressions.parser import Expression, expression
 from kdns.serverblocks.expressions.values import EvaluationError
-from kdns.serverblocks.stanza import UNLIMITED, Option, configured, count
+from kdns.serverblocks.stanza import UNLIMITED, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,6 @@ def _expr(config: ViewConfig, line: Line) -> ViewConfig:
 OPTIONS: Final = {"expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED))}
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ViewConfig:
-    """Returns the configuration of a `view` stanza; raises CorefileError."""
-    count(stanza, "view NAME")
-    return configured(ViewConfig(stanza.args[0].text), stanza, OPTIONS)
-
-
 class ViewPlugin(Plugin):
     """Provides the view's name; the server chooses the block before its chain is called."""
 
@@ -53,7 +47,6 @@ class ViewPlugin(Plugin):
         self._world = world
 
     def metadata(self, request: Request) -> Mapping[str, str]:
-        """See kdns.plugins.observers.metadata.Provider."""
         del request
         return {"view/name": self.view_name}
 
@@ -72,9 +65,4 @@ class ViewPlugin(Plugin):
             return False
 
 
-def build(config: ViewConfig, world: World) -> ViewPlugin:
-    """Returns the plugin; the server uses it to choose the block of a query."""
-    return ViewPlugin(config, world)
-
-
-DIRECTIVE: Final = Directive("view", parse, build, options=OPTIONS, is_view=True)
+DIRECTIVE: Final = Directive("view NAME", ViewConfig, ViewPlugin, OPTIONS)

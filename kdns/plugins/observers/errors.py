@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from kdns.answers.chain import Plugin, Request, Sees
 from kdns.answers.response import Response
@@ -69,10 +70,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
-    """Returns the configuration of a `errors` stanza; raises CorefileError.
-
-    `errors stdout` is an old spelling of `errors`.
-    """
+    """`errors stdout` is an old spelling of `errors`."""
     count(stanza, "errors [stdout]")
     if stanza.args and stanza.args[0].text != "stdout":
         raise stanza.args[0].expected("`stdout` or no argument (errors are written to the log)")
@@ -89,9 +87,9 @@ class Errors(Plugin):
 
     def __init__(self, config: ErrorsConfig, world: World) -> None:
         self.log = ErrorLog(config, world)
+        world.on_stop(self.log.flush)  # errors that are still being counted
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Writes or counts a failed query."""
         del took_s
         if response.error:
             query = request.query
@@ -135,7 +133,6 @@ class ErrorLog:
                 self._print(rule.level, text)
 
     def flush(self) -> None:
-        """Writes what is still being counted."""
         for rule in tuple(self._pending):
             self._end(rule)
 
@@ -156,16 +153,11 @@ class ErrorLog:
         self._world.print_line(level, "query failed", f"plugin/errors: {text}", {"error": text})
 
 
-def sets_up(options: BlockOptions, config: ErrorsConfig) -> BlockOptions:
-    """Sets the logging of stacks with `stacktrace`."""
-    return replace(options, logs_stacks=options.logs_stacks or config.stacktrace)
-
-
-def build(config: ErrorsConfig, world: World) -> Errors:
-    """Returns the plugin; errors that are still being counted are written when the server block ends."""
-    plugin = Errors(config, world)
-    world.on_stop(plugin.log.flush)
-    return plugin
-
-
-DIRECTIVE = Directive("errors", parse, build, options=OPTIONS, sets_up=sets_up)
+DIRECTIVE: Final = Directive(
+    "errors [stdout]",
+    ErrorsConfig,
+    Errors,
+    OPTIONS,
+    parse=parse,
+    sets_up=lambda config: BlockOptions(logs_stacks=config.stacktrace),
+)

@@ -115,10 +115,7 @@ OPTIONS = {"class": Option("class all|success|denial|error...", _class)}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
-    """Returns the configuration of one `log` stanza; raises CorefileError.
-
-    Without names it is about every name of the server block.
-    """
+    """Without names it is about every name of the server block."""
     names, text = stanza.args, "{common}"
     if names and "{" in names[-1].text:
         if len(names) == 1:
@@ -151,7 +148,6 @@ class Log(Plugin):
         return evolve(reply, metadata=request.metadata)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Writes the line that the rules have for this query."""
         self._write(evolve(request, metadata=response.metadata), response, wire, took_s)
 
     def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
@@ -249,9 +245,4 @@ def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
     }
 
 
-def build(configs: tuple[LogConfig, ...], world: World) -> Log:
-    """Returns the plugin for all stanzas of a server block."""
-    return Log(configs, world)
-
-
-DIRECTIVE = Directive("log", parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive("log [NAMES...] [FORMAT]", LogConfig, Log, OPTIONS, Repeat.ADD, parse=parse)

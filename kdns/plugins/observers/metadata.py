@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
-from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option, configured
+from kdns.serverblocks.stanza import Option
 from kdns.values import evolve
 
 OPTIONS: Final[dict[str, Option]] = {}
@@ -79,14 +77,6 @@ class MetadataConfig:
     zones: tuple[str, ...]
 
 
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> MetadataConfig:
-    """Returns the configuration of a `metadata` stanza; its ZONES default to the server block's.
-
-    Raises CorefileError.
-    """
-    return configured(MetadataConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-
-
 class Metadata(Plugin):
     """Gives each request the facts that the block's other plugins know about it.
 
@@ -101,7 +91,6 @@ class Metadata(Plugin):
         self._providers: tuple[Provider, ...] | None = None
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply to the request with its facts."""
         return next(self.with_facts(request))
 
     def with_facts(self, request: Request) -> Request:
@@ -113,9 +102,4 @@ class Metadata(Plugin):
         return evolve(request, metadata=Facts(request, self._providers))
 
 
-def build(config: MetadataConfig, world: World) -> Metadata:
-    """Returns the plugin of the stanza."""
-    return Metadata(config, world)
-
-
-DIRECTIVE = Directive("metadata", parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("metadata [ZONES...]", MetadataConfig, Metadata)

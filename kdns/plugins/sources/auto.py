@@ -59,7 +59,6 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
-    """Returns the configuration of a `auto` stanza; its ZONES default to the server block's. Raises CorefileError."""
     config = configured(AutoConfig(all_zones(stanza.args) or block_zones), stanza, OPTIONS)
     if not config.directory:
         raise stanza.error("the directory is missing; expected an option such as `directory /etc/zones`")
@@ -146,7 +145,6 @@ class AutoZones(Authority):
                 world.spawn(partial(watch, world.sleep, config.reload_s, look, report))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the zone's answer; REFUSED for a name that none of the files is for."""
         query = request.query
         if query.labels in self._within and self.zone_of(query.labels) is None:
             return Response(REFUSED, plugin=NAME)
@@ -186,9 +184,4 @@ class AutoZones(Authority):
                 self._world.log("warning", "zone has another file", **facts)
 
 
-def build(configs: tuple[AutoConfig, ...], world: World) -> AutoZones:
-    """Returns the zones of all `auto` stanzas of the block."""
-    return AutoZones(configs, world)
-
-
-DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive("auto [ZONES...]", AutoConfig, AutoZones, OPTIONS, Repeat.ADD, parse=parse)

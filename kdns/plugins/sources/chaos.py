@@ -35,8 +35,8 @@ class Chaos(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, config: ChaosConfig, hostname: str) -> None:
-        version, host = (text_of_strings(config.version),), (text_of_strings(hostname),)
+    def __init__(self, config: ChaosConfig, world: World) -> None:
+        version, host = (text_of_strings(config.version),), (text_of_strings(world.hostname),)
         self._texts = {
             "version.bind.": version,
             "version.server.": version,
@@ -68,14 +68,8 @@ def text_of_strings(text: str) -> bytes:
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
-    """Returns the configuration of a `chaos` stanza; raises CorefileError."""
     version, *authors = [token.text for token in stanza.args] or [DEFAULT_VERSION]
     return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
 
 
-def build(config: ChaosConfig, world: World) -> Chaos:
-    """Returns the plugin."""
-    return Chaos(config, world.hostname)
-
-
-DIRECTIVE = Directive("chaos", parse, build)
+DIRECTIVE: Final = Directive("chaos [VERSION] [AUTHORS...]", ChaosConfig, Chaos, parse=parse)

@@ -56,10 +56,6 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
-    """Returns the configuration of a `file` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
     count(stanza, USAGE)
     config = FileConfig(path_of(stanza.args[0]), all_zones(stanza.args[1:]) or zones)
     return configured(config, stanza, OPTIONS)
@@ -156,9 +152,4 @@ class ZoneFiles(Authority):
                 self._world.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
 
 
-def build(configs: tuple[FileConfig, ...], world: World) -> ZoneFiles:
-    """Returns the zones of all `file` stanzas of the block."""
-    return ZoneFiles(configs, world)
-
-
-DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive(USAGE, FileConfig, ZoneFiles, OPTIONS, Repeat.ADD, parse=parse)

@@ -92,10 +92,6 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
-    """Returns the configuration of a `hosts` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
     config = HostsConfig(all_zones(stanza.args[1:]) or zones)
     if stanza.args:
         config = replace(config, path=path_of(stanza.args[0]))
@@ -234,7 +230,6 @@ class HostTable:
         return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
 
     def names_of(self, labels: Labels) -> tuple[str, ...]:
-        """Returns the names of the address that a reverse name represents."""
         address = reversed_address(labels)
         return tuple(self.names[address].values()) if address in self.names else ()
 
@@ -259,6 +254,8 @@ class Hosts(Plugin):
         self._read_s = 0.0
         self.table = HostTable((), config.zones)
         self._path = world.path(config.path)
+        for mistake in config.mistakes:
+            world.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
         world.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._read, is_optional=True)
         world.expose(
             "coredns_hosts_entries", "Addresses of names, and names of addresses.", ("hostsfile",), self._entries
@@ -326,11 +323,6 @@ class Hosts(Plugin):
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)
 
 
-def build(config: HostsConfig, world: World) -> Hosts:
-    """Raises CorefileError for an existing file that cannot be read."""
-    for mistake in config.mistakes:
-        world.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
-    return Hosts(config, world)
-
-
-DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS, warnings=lambda config: config.mistakes)
+DIRECTIVE: Final = Directive(
+    "hosts [FILE [ZONES...]]", HostsConfig, Hosts, OPTIONS, parse=parse, warnings=lambda config: config.mistakes
+)

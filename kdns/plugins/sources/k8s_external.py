@@ -16,9 +16,7 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.packed import ready_addresses
 from kdns.cluster.state import State
-from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import MAX_LABEL_BYTES, Labels
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, NS, SOA, SRV, address_type
@@ -31,7 +29,7 @@ from kdns.plugins.sources.kubernetes.service import Node, endpoint_label, extern
 from kdns.plugins.sources.kubernetes.subjects import APEX, of_service
 from kdns.plugins.sources.kubernetes.zone import NO_SUCH_NAME, KubernetesZone, NameRecords, Zones
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import FALLTHROUGH, Option, configured, flag, integer, sets
+from kdns.serverblocks.stanza import FALLTHROUGH, Option, flag, integer, sets
 
 NAME: Final = "k8s_external"
 MAX_TTL_S: Final = 3600
@@ -64,14 +62,6 @@ OPTIONS: Final = {
 }
 
 
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> ExternalConfig:
-    """Returns the configuration of a `k8s_external` stanza; its ZONES default to the server block's.
-
-    Raises CorefileError.
-    """
-    return configured(ExternalConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-
-
 class ExternalZones(Zones):
     """The zones of one stanza, over the state and with the visibility of a `kubernetes` directive."""
 
@@ -90,7 +80,6 @@ class ExternalZones(Zones):
         self._apex = config.apex.encode("ascii")
 
     def soa(self, zone: str) -> RRset:
-        """Returns the zone's SOA, as `kubernetes` has it, with other names."""
         below, ttl_s = self._below_apex, self.options.ttl_s
         soa = Soa(below("ns1", zone), below("hostmaster", zone), self.serial, 7200, 1800, 86400, ttl_s)
         return RRset(zone, SOA, min(ttl_s, 300), (soa,))
@@ -218,9 +207,9 @@ class External(Plugin):
         self._config = config
         self._world = world
         self._answers: ZoneAnswers | None = None
+        world.spawn(self.check)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the records of a name of these zones; `next` for all others."""
         answers = self._answers or self._attached()
         return answers.serve(request, next) if answers else next(request)
 
@@ -240,11 +229,4 @@ class External(Plugin):
             self._world.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
 
 
-def build(config: ExternalConfig, world: World) -> External:
-    """Returns the plugin of the stanza."""
-    plugin = External(config, world)
-    world.spawn(plugin.check)
-    return plugin
-
-
-DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("k8s_external [ZONES...]", ExternalConfig, External, OPTIONS)

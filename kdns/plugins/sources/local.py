@@ -8,13 +8,12 @@ from typing import Final
 
 from kdns.answers.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response, Reuse
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import AAAA, IN, NOERROR, NS, NXDOMAIN, PTR, SOA, TRANSFERS, A
 from kdns.net import packed
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import Option, choice, configured, count, sets
+from kdns.serverblocks.stanza import Option, choice, sets
 from kdns.values import evolve
 
 TTL_S: Final = 604_800
@@ -39,6 +38,7 @@ class Local(Plugin):
     """Answers for names of this machine, so that they are not sent to upstreams. The answers never change.
 
     Differs: names above 1.0.0.127.in-addr.arpa. exist without records (RFC 8020); CoreDNS answers NXDOMAIN.
+    Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
     """
 
     sees = Sees.PACKET
@@ -94,18 +94,4 @@ OPTIONS = {
 }
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LocalConfig:
-    """Returns the configuration of a `local` stanza; raises CorefileError.
-
-    Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
-    """
-    count(stanza, "local")
-    return configured(LocalConfig(), stanza, OPTIONS)
-
-
-def build(config: LocalConfig, world: World) -> Local:
-    """Returns the plugin."""
-    return Local(config, world)
-
-
-DIRECTIVE = Directive("local", parse, build, Repeat.LAST, options=OPTIONS)
+DIRECTIVE: Final = Directive("local", LocalConfig, Local, OPTIONS, Repeat.LAST)

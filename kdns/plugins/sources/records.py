@@ -45,10 +45,6 @@ class RecordsConfig:
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
-    """Returns the configuration of a `records` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
     zones = all_zones(stanza.args) or zones
     records: dict[str, list[RRset]] = {zone: [] for zone in zones}
     mistakes: list[DoubtfulError] = []
@@ -99,11 +95,9 @@ class Records(Authority):
         self.serve_zones(ServedZone(name, zone=_zone(name, records)) for name, records in zones)
 
     def transfer_zones(self) -> tuple[str, ...]:
-        """See Transferer."""
         return tuple(name for name in super().transfer_zones() if self.transfer(name, None))
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """See Transferer."""
         transfer = super().transfer(zone, serial)
         return transfer if transfer and transfer.soa.rdata != (NO_SOA,) else None
 
@@ -116,9 +110,6 @@ def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
     return tuple(rrset for rrset in section if rrset.rdata != (NO_SOA,))
 
 
-def build(config: RecordsConfig, world: World) -> Records:
-    """Returns the zones of the stanza."""
-    return Records(config, world)
-
-
-DIRECTIVE: Final = Directive(NAME, parse, build, warnings=lambda config: config.mistakes)
+DIRECTIVE: Final = Directive(
+    "records [ZONES...]", RecordsConfig, Records, parse=parse, warnings=lambda config: config.mistakes
+)

@@ -86,7 +86,6 @@ class TransferConfig:
     source: str = ""
 
     def allows(self, client: str) -> bool:
-        """Returns whether a client may transfer the zones."""
         address = client_address(client)
         return self.is_open or any(client_address(peer.host) == address for peer in self.to)
 
@@ -123,10 +122,6 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
-    """Returns the configuration of a `transfer` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
     config = configured(TransferConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
     if not (config.to or config.is_open):
         raise stanza.error("`to` is missing; expected addresses, as in `to 192.0.2.1`, or `to *`")
@@ -153,7 +148,6 @@ class Transfers(Plugin):
         return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the zone in messages. REFUSED for a client that may not transfer it, `next` for no zone."""
         query = request.query
         if query.qtype not in TRANSFERS or query.qclass != IN:
             return next(request)
@@ -208,7 +202,6 @@ class Transfers(Plugin):
                 zones.append(zone)
 
     async def _notify(self, secondary: HostPort, source: str) -> None:
-        """Notifies one secondary of all queued zones."""
         zones = self._untold[secondary, source]
         try:
             while zones:
@@ -282,7 +275,6 @@ def _enclosed(soa: RRset, content: Iterable[RRset]) -> Iterator[RRset]:
 
 
 def _messages(rrsets: Iterable[RRset]) -> Iterator[Response]:
-    """Yields the records in messages of about the same size, in order."""
     part: list[RRset] = []
     size = 0
     for rrset in _pieces(rrsets):
@@ -310,9 +302,4 @@ def _weight(rrset: RRset) -> int:
     return sum(owner + len(wire_of(rrset.rtype, rdata)) for rdata in rrset.rdata)
 
 
-def build(configs: tuple[TransferConfig, ...], world: World) -> Transfers:
-    """Returns the plugin."""
-    return Transfers(configs, world)
-
-
-DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive("transfer [ZONES...]", TransferConfig, Transfers, OPTIONS, Repeat.ADD, parse=parse)

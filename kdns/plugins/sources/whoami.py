@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response
-from kdns.corefile.lines import Stanza
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Srv
 from kdns.dns.types import IN, NOERROR, SRV, TRANSFERS, address_type
 from kdns.net import packed
-from kdns.serverblocks.directive import Directive, Repeat
-from kdns.serverblocks.stanza import configured, count
-
-
-@dataclass(frozen=True, slots=True)
-class WhoamiConfig:
-    """There is nothing to configure."""
+from kdns.serverblocks.directive import Directive, NoConfig, Repeat, Row
 
 
 class Whoami(Plugin):
@@ -42,15 +35,4 @@ class Whoami(Plugin):
         return Response(NOERROR, AA, additional=(*addresses, service), plugin="whoami")
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> WhoamiConfig:
-    """Returns the configuration of a `whoami` stanza; raises CorefileError."""
-    count(stanza, "whoami")
-    return configured(WhoamiConfig(), stanza, {})
-
-
-def build(_config: WhoamiConfig, _world: object) -> Whoami:
-    """Returns the plugin."""
-    return Whoami()
-
-
-DIRECTIVE = Directive("whoami", parse, build, Repeat.LAST)
+DIRECTIVE: Final[Row] = Directive("whoami", NoConfig, lambda _config, _world: Whoami(), repeat=Repeat.LAST)

@@ -82,7 +82,7 @@ def canonical(address: str) -> str:
 
 def upstreams(config: ForwardConfig) -> list[str]:
     """The addresses of a stanza's upstreams; CorefileError where files have none."""
-    plugin = forward.build((config,), ForwardSetup(files=UPSTREAM_FILES))
+    plugin = forward.Forward((config,), ForwardSetup(files=UPSTREAM_FILES))
     return [str(member.upstream.spec.address) for member in plugin.forwarders[0].group.members]
 
 

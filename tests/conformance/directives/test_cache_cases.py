@@ -264,7 +264,7 @@ def pick(case: Case) -> str:
     """Which of several items answers."""
     setup = Clock(clock_s=1000.0)
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    plugin = cache.build(only(config, cache.DIRECTIVE), setup)
+    plugin = cache.Cache(only(config, cache.DIRECTIVE), setup)
     query = read(packet_of({"name": "example.org.", "type": "A"}))
     key = question_key(query)
     for entry in case["entries"]:

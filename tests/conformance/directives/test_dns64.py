@@ -29,7 +29,7 @@ from kdns.plugins.directives import configure
 
 def plugin_of(case: Case) -> dns64.Dns64:
     (server,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    return dns64.build(only(server, dns64.DIRECTIVE), FakeWorld())
+    return dns64.Dns64(only(server, dns64.DIRECTIVE), FakeWorld())
 
 
 async def outcome(case: Case) -> str:

@@ -13,7 +13,8 @@ from kdns.corefile.address import zone_addresses
 from kdns.corefile.lexer import Token
 from kdns.dns.names import labels_of
 from kdns.errors import CorefileError
-from kdns.plugins.guards.loop import LoopConfig, build
+from kdns.plugins.guards.loop import Loop
+from kdns.serverblocks.directive import NoConfig
 
 DEVIATIONS: Final = {
     "loop/TestParseServerBlockKeys/1": "a scheme that there is not is refused; CoreDNS takes its zone for the root",
@@ -23,7 +24,7 @@ DEVIATIONS: Final = {
 
 def question(case: Case) -> str:
     setup = FakeWorld(zones=tuple(case["server_zones"]))
-    loop = build(LoopConfig(), setup)
+    loop = Loop(NoConfig(), setup)
     counted: list[str] = []
     passed: list[Request] = []
 

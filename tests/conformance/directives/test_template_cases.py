@@ -53,7 +53,7 @@ async def wrong(case: Case) -> str:
     setup.resolve = lambda request: looked_up(case, request)  # type: ignore[method-assign] # stands in for the server
     zones = " ".join(case.get("server_zones") or ["."])
     (config,) = configure(parse(f"{zones} {{\n{case['config']}\n}}\n"))
-    template = plugin.build(config.configs(plugin.DIRECTIVE), setup)
+    template = plugin.TemplatePlugin(config.configs(plugin.DIRECTIVE), setup)
     behind = Behind(lambda _request: Response(PASSED_ON & 15))
     chain = Chain([Metadata(case.get("metadata") or {}), template, behind])
     query = {**case["query"], "edns": case["query"].get("edns", {})}

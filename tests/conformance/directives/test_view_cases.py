@@ -20,7 +20,7 @@ DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 
 def chosen_otherwise(case: Case) -> str:
     (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    chain = Chain([view.build(only(config, view.DIRECTIVE), FakeWorld())])
+    chain = Chain([view.ViewPlugin(only(config, view.DIRECTIVE), FakeWorld())])
     server = Server("dns://:53", [Block(".", chain)])
     outcome = server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
     assert isinstance(outcome, Exchange)

@@ -55,9 +55,9 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
 
     def exposing(config: Any, world: World) -> Plugin:
         world.expose("kdns_test", "A family.", ("nr",), lambda: [(("1",), 1.0)])
-        return errors.build(config, world)
+        return errors.Errors(config, world)
 
-    monkeypatch.setattr(errors, "DIRECTIVE", replace(errors.DIRECTIVE, build=exposing))
+    monkeypatch.setattr(errors, "DIRECTIVE", replace(errors.DIRECTIVE, plugin=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
         del other  # it shortens the waits of a follower
         server = DnsServer(configure(parse(corefile())))

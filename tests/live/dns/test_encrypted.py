@@ -36,7 +36,7 @@ from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.runtime.connections import ConnectionKind, Connections, PartOfConnections
-from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions
+from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions, listener_options
 
 QUERY = packet("a.test", number=0)
 
@@ -438,7 +438,7 @@ OPTIONS = [
 def test_timeouts_are_those_of_the_blocks(
     options: ListenerOptions, expected: tuple[float, float, float, float]
 ) -> None:
-    limits = DEFAULTS.overridden(options)
+    limits = listener_options([options])
     assert (limits.read_s, limits.write_s, limits.idle_s, limits.max_queries) == expected
     assert limits.least_s == min(expected[:3])
 

@@ -19,7 +19,7 @@ from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import CNAME, MX, NS, SRV, TXT, A
 from kdns.errors import CorefileError
-from kdns.plugins.changes.loadbalance import LoadbalanceConfig, build, parse_weights
+from kdns.plugins.changes.loadbalance import Loadbalance, LoadbalanceConfig, parse_weights
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
@@ -196,7 +196,7 @@ class Referral(Plugin):
 
 
 def test_the_directive_arranges_the_addresses_of_a_referral() -> None:
-    balance = build(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeWorld())
+    balance = Loadbalance(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeWorld())
     got = respond(server_of(balance, Referral()), query(NAME, A))
     assert got
     assert [one.rdata for one in decode(got).additional] == [
@@ -210,7 +210,7 @@ def test_a_new_order_replaces_remembered_answers() -> None:
     ips = ("10.0.0.1", "10.0.0.2")
     state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
     setup = FakeWorld(files={"w": f"{NAME}\n10.0.0.1 255"})
-    balance = build(LoadbalanceConfig("weighted", weight_path="w"), setup)
+    balance = Loadbalance(LoadbalanceConfig("weighted", weight_path="w"), setup)
     server = server_of(balance, Kubernetes(state, Options(), setup))
     setup.servers.append(server)
 

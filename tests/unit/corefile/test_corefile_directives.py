@@ -28,7 +28,7 @@ ACCEPTED = [(name, case) for name, cases in GOLDEN["accepted"].items() for case 
 def configured(stanza: str) -> Any:
     (block,) = parse(f"example.org\n{stanza}\n", "F")
     (line,) = block.stanzas
-    return BY_NAME[line.name].parse(line, ZONES)
+    return BY_NAME[line.name].read(line, ZONES)
 
 
 def plain(found: object) -> object:

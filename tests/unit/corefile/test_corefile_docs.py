@@ -15,9 +15,9 @@ from kdns.corefile.address import DEFAULT_PORTS
 from kdns.corefile.parse import parse
 from kdns.net import HostPort
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.plugins.settings import bind, health, prometheus, ready
+from kdns.plugins.settings import SETTINGS
 from kdns.plugins.sources.kubernetes import plugin as kubernetes
-from kdns.serverblocks.block_options import BindConfig, MetricsPage, ReadyPage
+from kdns.serverblocks.block_options import BindConfig, HealthPage, MetricsPage, ReadyPage
 from kdns.serverblocks.directive import Repeat, Row
 
 ROOT = Path(__file__).parents[3]
@@ -68,10 +68,10 @@ def test_the_example_is_what_a_cluster_runs_but_for_what_it_says() -> None:
     (of_cluster,) = configure(parse(manifest["data"]["Corefile"]))
     assert [(address.zone, address.port) for address in server.addresses] == [(".", 1054)]
     own: dict[Row, object] = {
-        bind.DIRECTIVE: BindConfig(("127.0.0.1",)),
-        health.DIRECTIVE: health.HealthConfig(HostPort("localhost", 8080), 5.0),
-        ready.DIRECTIVE: ReadyPage(HostPort("localhost", 8181)),
-        prometheus.DIRECTIVE: MetricsPage(HostPort("localhost", 9153)),
+        SETTINGS["bind"]: BindConfig(("127.0.0.1",)),
+        SETTINGS["health"]: HealthPage(HostPort("localhost", 8080), 5.0),
+        SETTINGS["ready"]: ReadyPage(HostPort("localhost", 8181)),
+        SETTINGS["prometheus"]: MetricsPage(HostPort("localhost", 9153)),
         kubernetes.DIRECTIVE: replace(
             only(of_cluster, kubernetes.DIRECTIVE), source=Source(endpoint="http://127.0.0.1:8001"), snapshot=None
         ),

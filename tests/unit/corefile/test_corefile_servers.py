@@ -16,7 +16,7 @@ from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.changes import loadbalance
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, configure
-from kdns.plugins.settings import bind, health
+from kdns.plugins.settings import SETTINGS
 from kdns.serverblocks.advice import ADVICE, EXTERNAL, REMOVED, REMOVED_OPTIONS
 from kdns.serverblocks.block_options import BindConfig
 from kdns.serverblocks.config import TRANSPORTS, server_configs
@@ -90,7 +90,7 @@ def test_repeated_directives(name: str) -> None:
 
 def test_the_last_of_several_counts() -> None:
     (server,) = configure(parse(". {\nhealth :1\nloadbalance\nhealth :2\nloadbalance {\nprefer 10.0.0.0/8\n}\n}"))
-    assert only(server, health.DIRECTIVE).address == HostPort("", 2)
+    assert only(server, SETTINGS["health"]).address == HostPort("", 2)
     assert only(server, loadbalance.DIRECTIVE).prefer == (ip_network("10.0.0.0/8"),)
 
 
@@ -103,7 +103,7 @@ def test_a_server_without_directives_has_none() -> None:
 
 def test_stanzas_of_bind_add_up() -> None:
     (server,) = configure(parse(". {\nbind lo {\nexcept ::1\n}\nbind ::1\n}"))
-    assert server.configs(bind.DIRECTIVE) == (BindConfig(("lo",), ("::1",)), BindConfig(("::1",)))
+    assert server.configs(SETTINGS["bind"]) == (BindConfig(("lo",), ("::1",)), BindConfig(("::1",)))
 
 
 OWN = {"status"}
@@ -193,6 +193,11 @@ def test_every_mistake_is_told_at_its_line() -> None:
             ],
         ),
         ("tls://a {\ntls c k\nbind lo\n}\ntls://b {\ntls c2 k\n}\n", []),
+        ("tls://a {\nroot /x\ntls c k\n}\ntls://b {\ntls /x/c /x/k\n}\n", []),
+        (
+            "tls://a {\nroot /x\ntls c k\n}\ntls://b {\nroot /y\ntls c k\n}\n",
+            ["F:5: `tls` differs from that of the block at F:1, which listens at the same address"],
+        ),
         (
             "a:1 {\nbind ::1\n}\ntls://b:1 {\ntls c k\nbind ::1\n}\n",
             ["F:4: port 1 cannot be shared by tls:// and dns://, which the block at F:1 listens with"],

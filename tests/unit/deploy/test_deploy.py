@@ -16,7 +16,7 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, Service
 from kdns.cluster.watch import RESOURCES
 from kdns.corefile.parse import parse
 from kdns.plugins.directives import configure
-from kdns.plugins.settings import health, prometheus, ready
+from kdns.plugins.settings import SETTINGS
 from kdns.plugins.sources.kubernetes import plugin as kubernetes
 from kdns.runtime.files.yaml import documents
 from kdns.serverblocks.config import ServerConfig
@@ -90,7 +90,7 @@ def test_the_corefile_is_kubeadms(server: ServerConfig) -> None:
     assert set(server.directives) == {
         *("errors", "health", "ready", "kubernetes", "prometheus", "forward", "cache", "loop", "reload", "loadbalance")
     }
-    assert only(server, health.DIRECTIVE).lameduck_s == 5
+    assert only(server, SETTINGS["health"]).lameduck_s == 5
     names = only(server, kubernetes.DIRECTIVE)
     assert names.options.zones == ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
     assert (names.options.pods, names.options.ttl_s, names.fallthrough) == (
@@ -101,8 +101,8 @@ def test_the_corefile_is_kubeadms(server: ServerConfig) -> None:
 
 
 def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> None:
-    healthy, readied = only(server, health.DIRECTIVE), only(server, ready.DIRECTIVE)
-    scraped = only(server, prometheus.DIRECTIVE)
+    healthy, readied = only(server, SETTINGS["health"]), only(server, SETTINGS["ready"])
+    scraped = only(server, SETTINGS["prometheus"])
     liveness, readiness = CONTAINER["livenessProbe"]["httpGet"], CONTAINER["readinessProbe"]["httpGet"]
     assert (liveness["path"], liveness["port"]) == ("/health", healthy.address.port)
     assert (readiness["path"], readiness["port"]) == ("/ready", readied.address.port)

@@ -32,7 +32,7 @@ class Behind(Plugin):
 
 def server(stanza: str, setup: FakeWorld) -> Server:
     (config,) = configure(parse(f"example.org {{\n{stanza}\n}}"))
-    plugin = acl.build(config.configs(acl.DIRECTIVE), setup)
+    plugin = acl.Acl(config.configs(acl.DIRECTIVE), setup)
     return Server("dns://:53", [Block("example.org.", Chain((plugin, Behind())))])
 
 

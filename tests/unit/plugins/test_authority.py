@@ -45,7 +45,7 @@ def text(serial: int, more: str = "") -> str:
 
 
 async def zones_of(setup: FakeWorld, *configs: FileConfig, behind: tuple[Plugin, ...] = ()) -> tuple[Server, ZoneFiles]:
-    plugin = file.build(configs, setup)
+    plugin = file.ZoneFiles(configs, setup)
     server = Server("dns://:53", (Block(".", Chain((plugin, *behind))),))
     setup.servers.append(server)
     await setup.prepared()
@@ -187,7 +187,7 @@ def test_the_example_zones_can_be_served(path: Path) -> None:
 
 async def test_a_notify_of_the_primary_has_the_zone_looked_at_once() -> None:
     setup = Hasty()
-    plugin = secondary.build((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
+    plugin = secondary.SecondaryZones((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
     server = Server("dns://:53", (Block(".", Chain((plugin,))),))
     setup.works.clear()
     packet = bytearray(query("a.example.", type_number("SOA")))
@@ -205,7 +205,7 @@ async def test_a_notify_of_the_primary_has_the_zone_looked_at_once() -> None:
 async def test_a_zone_expires() -> None:
     setup = Hasty()
     config = SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),))
-    plugin = secondary.build((config,), setup)
+    plugin = secondary.SecondaryZones((config,), setup)
     (followed,) = plugin.followed.values()
     followed.served.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
     waits: list[float] = []
@@ -228,7 +228,7 @@ async def test_a_primary_that_sends_little_by_little_is_given_up(expire_s: int, 
     """The next primary is asked then, and the zone expires in time."""
     setup = FakeWorld()
     config = SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53), HostPort("192.0.2.54", 53)))
-    plugin = secondary.build((config,), setup)
+    plugin = secondary.SecondaryZones((config,), setup)
     (followed,) = plugin.followed.values()
     zone = text(1).replace("86400", str(expire_s))
     followed.served.zone = Zone("a.example.", parse_zone(zone, "a.example."))
@@ -307,7 +307,7 @@ async def test_a_primary_that_lies(about: str) -> None:
     """Differences that cannot be applied are asked for as a whole zone; a zone is never replaced by an older one."""
     changes, whole, serial = LIARS[about]
     setup = FakeWorld()
-    plugin = secondary.build((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
+    plugin = secondary.SecondaryZones((SecondaryConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
     (followed,) = plugin.followed.values()
     followed.served.zone = Zone("a.example.", parse_zone(text(1), "a.example."))
 

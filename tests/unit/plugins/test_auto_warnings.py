@@ -35,7 +35,7 @@ async def look(setup: FakeWorld) -> list[str]:
 
 async def test_a_mistake_that_comes_back_is_said_again() -> None:
     setup = FakeWorld(files={PATH: ZONE})
-    auto.build((AutoConfig(("a.example.",), "/zones"),), setup)
+    auto.AutoZones((AutoConfig(("a.example.",), "/zones"),), setup)
     task = await looks(setup)
     for text, count in ((BROKEN, 1), (BROKEN, 1), (ZONE, 1), (BROKEN, 2)):
         setup.files[PATH] = text
@@ -45,7 +45,7 @@ async def test_a_mistake_that_comes_back_is_said_again() -> None:
 
 async def test_a_directory_with_too_many_files_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = FakeWorld(files={PATH: ZONE})
-    plugin = auto.build((AutoConfig(("a.example.",), "/zones"),), setup)
+    plugin = auto.AutoZones((AutoConfig(("a.example.",), "/zones"),), setup)
     task = await looks(setup)
 
     def too_many(_files: FakeWorld, directory: str) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[S
     state.synced |= {Service, Namespace, EndpointSlice, Pod}
     setup, outside = FakeWorld(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
     (config,) = configure(parse(".:53 {\ncache\n}\n"))
-    first = [cache.build(only(config, cache.DIRECTIVE), setup)] if cached else []
+    first = [cache.Cache(only(config, cache.DIRECTIVE), setup)] if cached else []
     cluster = Kubernetes(state, Options(pods=pods), setup)
     setup.built = (*first, Autopath(AutopathConfig((".",)), setup), cluster, outside)
     server = server_of(*setup.built)

@@ -45,7 +45,7 @@ class Behind(Plugin):
 def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeWorld]:
     setup = FakeWorld(files={"/etc/hosts": text})
     (config,) = configure(parse(f"{zone} {{\n{stanza}\n}}\n"))
-    server = server_of(hosts.build(only(config, hosts.DIRECTIVE), setup), Behind(), zone=zone)
+    server = server_of(hosts.Hosts(only(config, hosts.DIRECTIVE), setup), Behind(), zone=zone)
     setup.servers.append(server)
     return server, setup
 

@@ -316,7 +316,7 @@ def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: F
     """CoreDNS logs what its directives return as errors; what an upstream answers is none, nor a name of no host."""
     packet = query("a.example.org.", 1)
     (block,) = configure(parse("example.org {\nhosts {\n192.0.2.1 b.example.org\n}\n}"))
-    unknown = hosts.build(only(block, hosts.DIRECTIVE), setup).serve(Request(read(packet)), unhandled)
+    unknown = hosts.Hosts(only(block, hosts.DIRECTIVE), setup).serve(Request(read(packet)), unhandled)
     assert isinstance(unknown, Response)
     of_upstream = Response(SERVFAIL, plugin="forward")
     for response, logged in ((of_upstream, ()), (unknown, ()), (UNHANDLED, (UNHANDLED.error,))):

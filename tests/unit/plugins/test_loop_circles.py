@@ -13,8 +13,9 @@ from kdns.answers.response import Response
 from kdns.dns.names import labels_of
 from kdns.dns.query import Query
 from kdns.dns.types import HINFO
-from kdns.plugins.guards.loop import Loop, LoopConfig, build
+from kdns.plugins.guards.loop import Loop
 from kdns.plugins.sources.forward.plugin import Forward
+from kdns.serverblocks.directive import NoConfig
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError
 
 CIRCLE, GOOD = "192.0.2.1:53", "192.0.2.2:53"
@@ -28,7 +29,7 @@ class Block:
         self.setup.scripts = {CIRCLE: self.back, GOOD: lambda _query, _transport: says(rcode=3)}
         self.is_circle = True
         self.forward: Forward = forward_of(stanza, self.setup, zone)
-        self.loop: Loop = build(LoopConfig(), self.setup)
+        self.loop: Loop = Loop(NoConfig(), self.setup)
         self.setup.built = (self.loop, self.forward)
 
     def back(self, query: Query, _transport: Transport) -> Response | UpstreamError:
@@ -105,7 +106,7 @@ async def test_upstreams_that_a_file_brings_are_asked_too() -> None:
     block.setup.stop()
     block.setup.files = {"/resolv.conf": "nameserver 192.0.2.2"}
     block.forward = forward_of("forward . /resolv.conf", block.setup)
-    block.loop = build(LoopConfig(), block.setup)
+    block.loop = Loop(NoConfig(), block.setup)
     block.setup.built = (block.loop, block.forward)
     await block.setup.pass_time(2.0)
     assert block.usable() == [GOOD]

@@ -36,8 +36,8 @@ def configured(text: str, zones: str = "") -> RecordsConfig:
 
 def served(config: RecordsConfig) -> tuple[Server, Records, FakeWorld]:
     setup = FakeWorld()
-    plugin = records.build(config, setup)
-    server = Server("dns://:53", (Block(".", Chain((plugin, whoami.build(whoami.WhoamiConfig(), setup)))),))
+    plugin = records.Records(config, setup)
+    server = Server("dns://:53", (Block(".", Chain((plugin, whoami.Whoami()))),))
     setup.servers.append(server)
     return server, plugin, setup
 

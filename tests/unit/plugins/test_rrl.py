@@ -35,7 +35,7 @@ class Limited:
     def __init__(self, options: str) -> None:
         self.setup = FakeWorld()
         (config,) = configure(parse(f"example.org {{\nrrl {{\n{options}\n}}\n}}"))
-        self.plugin = rrl.build(only(config, rrl.DIRECTIVE), self.setup)
+        self.plugin = rrl.Rrl(only(config, rrl.DIRECTIVE), self.setup)
 
     def __call__(
         self,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dns_chain import only, server_of
+from dns_chain import FakeWorld, server_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
@@ -14,7 +14,6 @@ from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.net import join_host_port, unpacked
 from kdns.plugins.directives import configure
-from kdns.plugins.sources import whoami
 
 CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives" / "misc-cases.json"
 
@@ -22,8 +21,7 @@ CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directive
 @pytest.fixture
 def server() -> Server:
     (config,) = configure(parse(". {\nwhoami\n}"))
-    plugin = whoami.build(only(config, whoami.DIRECTIVE), None)
-    return server_of(plugin)
+    return server_of(*config.build(FakeWorld()))
 
 
 def additional(server: Server, name: str, qtype: str, client: tuple[str, int], transport: str) -> list[str]:

@@ -22,8 +22,7 @@ from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.directives import configure
-from kdns.plugins.observers.log import LogConfig, compiled
-from kdns.plugins.observers.log import build as build_log
+from kdns.plugins.observers.log import Log, LogConfig, compiled
 from kdns.plugins.sources import hosts, k8s_external, local, records
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
@@ -157,11 +156,11 @@ async def test_other_classes_of_own_names_are_not_for_upstreams(name: str, qtype
     (config,) = configure(parse(text))
     first = (
         local.Local(only(config, local.DIRECTIVE), setup),
-        hosts.build(only(config, hosts.DIRECTIVE), setup),
+        hosts.Hosts(only(config, hosts.DIRECTIVE), setup),
     )
     last = (
-        k8s_external.build(only(config, k8s_external.DIRECTIVE), setup),
-        records.build(only(config, records.DIRECTIVE), setup),
+        k8s_external.External(only(config, k8s_external.DIRECTIVE), setup),
+        records.Records(only(config, records.DIRECTIVE), setup),
     )
     cluster = Kubernetes(setup.state, Options(zones=("cluster.local.", "in-addr.arpa.")), setup, (".",))
     behind = Behind({"other.test.": FOUND})
@@ -214,7 +213,7 @@ async def test_an_unsynced_cluster_falls_through_too() -> None:
 async def test_a_cluster_that_has_been_listed_answers_at_once_behind_a_cache() -> None:
     state, setup = state_of("10.0.0.1", synced=False), FakeWorld()
     (config,) = configure(parse(". {\ncache\n}\n"))
-    kept = cache.build(only(config, cache.DIRECTIVE), setup)
+    kept = cache.Cache(only(config, cache.DIRECTIVE), setup)
     server = server_of(kept, Kubernetes(state, Options(), setup, ()))
     assert (await ask(server, "web.shop.svc.cluster.local.")).rcode == "SERVFAIL"
     state.synced |= KINDS
@@ -464,7 +463,7 @@ def test_the_first_question_needs_one_reading_of_the_packet(monkeypatch: pytest.
 
     monkeypatch.setattr("kdns.dnsserver.blocks.read_query", reading)
     setup = FakeWorld()
-    log = build_log((LogConfig((".",), compiled("{name}")),), setup)
+    log = Log((LogConfig((".",), compiled("{name}")),), setup)
     server = server_of(log, cluster("10.0.0.1", "cluster.local."))
     packet = query("web.shop.svc.cluster.local.", A)
     outcome = server.respond(packet, server.table.partition("udp", 4))

@@ -597,9 +597,4 @@ def _is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
     )
 
 
-def build(config: CacheConfig, setup: World) -> Cache:
-    """Returns an empty cache."""
-    return Cache(config, setup)
-
-
-DIRECTIVE: Final = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("cache [TTL] [ZONES...]", CacheConfig, Cache, OPTIONS, parse=parse)

@@ -24,16 +24,15 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, the
 from kdns.answers.decode import from_wire
 from kdns.answers.outcome import soa_owner
 from kdns.answers.response import NEVER, Response, Reuse
-from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.dns.names import MAX_LABEL_BYTES, Labels, ZoneSet, folded, is_below, labels_of, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
 from kdns.plugins.changes.dnssec.signing import SigningKey, canonical, nsec_rdata, signature
 from kdns.serverblocks.directive import Directive, Sample, World
-from kdns.serverblocks.stanza import Option, configured, integer, path_of, sets
+from kdns.serverblocks.stanza import Option, integer, path_of, sets
 from kdns.values import evolve
 
 NAME: Final = "dnssec"
@@ -86,11 +85,6 @@ OPTIONS: Final = {
 }
 
 
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> DnssecConfig:
-    """Returns the configuration of a `dnssec` stanza; its ZONES default to the server block's. Raises CorefileError."""
-    return configured(DnssecConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-
-
 class Signed(NamedTuple):
     """A signature, and the end of its validity, in Unix seconds."""
 
@@ -123,7 +117,6 @@ class Dnssec(Plugin):
         return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, signed if the client sets DO."""
         query = request.query
         zone = self._zones.closest(query.labels)
         if zone is None or not self._keys or query.qclass != IN or query.qtype in TRANSFERS:
@@ -303,7 +296,6 @@ def _taken_apart(reply: Response) -> Response:
 
 
 def _is_cut(referral: Response, name: str) -> bool:
-    """Returns whether the name is delegated."""
     at_name = [rrset for rrset in referral.authority if rrset.rtype == NS and folded(rrset.owner) == name]
     return bool(at_name) and not referral.answer
 
@@ -369,4 +361,4 @@ def build(config: DnssecConfig, world: World) -> Dnssec:
     return Dnssec(config.zones, tuple(keys), config.capacity, world)
 
 
-DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("dnssec [ZONES...]", DnssecConfig, build, OPTIONS)

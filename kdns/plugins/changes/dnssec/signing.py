@@ -28,7 +28,6 @@ class SigningKey(NamedTuple):
 
     @property
     def is_for_keys(self) -> bool:
-        """Whether it is a key-signing key."""
         return bool(self.dnskey[1] & SEP)
 
 

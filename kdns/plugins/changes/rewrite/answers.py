@@ -30,9 +30,7 @@ _SIGNED = frozenset((RRSIG, NSEC))
 class Change(Protocol):
     """Changes an answer; `request` is the client's."""
 
-    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
-        """Returns the changed answer, which holds no `wire`."""
-        ...
+    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]: ...
 
 
 def taken_apart(response: Response, labels: Labels) -> Response:
@@ -59,7 +57,6 @@ def _with_fixed_soa(response: Response) -> Response:
 
 
 def by_pattern(pattern: NamePattern) -> Rename:
-    """Rewrites a name by a pattern."""
 
     def changed(labels: Labels) -> Labels:
         name = pattern.replaced(text_of(_folded(labels)))
@@ -92,7 +89,6 @@ class RenameRecords:
     values: bool = True
 
     def __call__(self, request: Request, response: Response) -> Response:
-        """See Change."""
         del request
         if response.soa is not None and self._changed(response.soa.rrset) != response.soa.rrset:
             response = _with_fixed_soa(response)
@@ -139,7 +135,6 @@ class LimitTtls:
     most_s: int
 
     def __call__(self, request: Request, response: Response) -> Response:
-        """See Change. An answer whose TTLs are counted down is for this query only."""
         del request
         if response.soa is not None and self._changed(response.soa.rrset) is not response.soa.rrset:
             response = _with_fixed_soa(response)
@@ -162,7 +157,6 @@ class ReplaceRcode:
     to: int
 
     def __call__(self, request: Request, response: Response) -> Response:
-        """See Change."""
         del request
         return evolve(response, rcode=self.to) if response.rcode == self.rcode else response
 
@@ -174,7 +168,6 @@ class RestoreOption:
     code: int
 
     def __call__(self, request: Request, response: Response) -> Response:
-        """See Change."""
         if not any(code == self.code for code, _ in response.options):
             return response
         edns = request.query.edns
@@ -201,7 +194,6 @@ class RetargetCname:
     resolve: Callable[[Request], Reply | Awaitable[Reply]]
 
     def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
-        """See Change."""
         for index, rrset in enumerate(response.answer):
             if rrset.rtype == CNAME:
                 target = self.pattern.replaced(text_of(_folded(labels_of(str(rrset.rdata[0])))))

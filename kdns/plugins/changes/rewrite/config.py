@@ -87,14 +87,12 @@ class RewriteConfig:
     doubts: tuple[DoubtfulError, ...] = ()
 
     def step(self, world: World) -> Step:
-        """Returns the rule for a server."""
         if isinstance(self.rule, CnameTarget):
             return Step(AnswerRule(None, RetargetCname(self.rule.pattern, world.resolve)), self.stops)
         return Step(self.rule, self.stops)
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
-    """Returns the configuration of one `rewrite` stanza; raises CorefileError."""
     words = list(stanza.args)
     if len(words) > 1 and stanza.block:
         raise stanza.block[0].error("expected a rule on the line of `rewrite` or in its block, got both")

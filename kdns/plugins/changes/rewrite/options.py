@@ -45,7 +45,6 @@ OF_PACKET: Final = frozenset(("{qname}", "{qtype}"))
 
 
 def metadata_value(label: str) -> Value:
-    """Returns the metadata of the query under this label."""
     return lambda request: request.metadata.get(label, "").encode("utf-8")
 
 

@@ -49,7 +49,6 @@ def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
 
 
 def dotted(name: str) -> str:
-    """Returns the name with a dot at its end."""
     return name if name.endswith(".") else f"{name}."
 
 

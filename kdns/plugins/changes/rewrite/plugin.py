@@ -35,7 +35,6 @@ class Rewrite(Plugin):
         self._steps = tuple(steps)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply to the rewritten query."""
         current, name = request, request.query.name
         changes: tuple[Change, ...] = ()
         is_of_packet = True
@@ -106,10 +105,17 @@ class _Work(NamedTuple):
 
 
 def build(configs: tuple[RewriteConfig, ...], world: World) -> Rewrite:
-    """Returns the plugin for all stanzas of a server block."""
     for doubt in (doubt for config in configs for doubt in config.doubts):
         world.log("warning", "rewrite in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
     return Rewrite([config.step(world) for config in configs])
 
 
-DIRECTIVE: Final = Directive("rewrite", parse, build, Repeat.ADD, options=USAGES, warnings=lambda config: config.doubts)
+DIRECTIVE: Final = Directive(
+    "rewrite [continue|stop] FIELD ...",
+    RewriteConfig,
+    build,
+    USAGES,
+    Repeat.ADD,
+    parse=parse,
+    warnings=lambda config: config.doubts,
+)

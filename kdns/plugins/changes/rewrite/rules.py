@@ -55,7 +55,6 @@ class TypeRule:
     reads_client: bool = False
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
-        """See Rule."""
         del name
         query = request.query
         if query.qtype != self.qtype:
@@ -72,7 +71,6 @@ class ClassRule:
     reads_client: bool = False
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
-        """See Rule."""
         del name
         query = request.query
         if query.qclass != self.qclass:
@@ -90,7 +88,6 @@ class ExactNameRule:
     reads_client: bool = False
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
-        """See Rule."""
         del name
         if request.query.labels != self.labels:
             return None
@@ -111,7 +108,6 @@ class NameRule:
     reads_client: bool = False
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
-        """See Rule."""
         replaced = self.pattern.replaced(name)
         if replaced is None:
             return None

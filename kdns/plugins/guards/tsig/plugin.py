@@ -15,15 +15,14 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
 from kdns.answers.response import MessageSigner, Response
-from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.dns.names import ZoneSet, folded, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.errors import CorefileError
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option, adds, configured, path_of, sets_all
+from kdns.serverblocks.stanza import Option, adds, path_of, sets_all
 from kdns.values import evolve
 
 NAME: Final = "tsig"
@@ -44,7 +43,6 @@ class TsigConfig:
     opcodes: frozenset[int] | None = frozenset()
 
     def requires(self, qtype: int, opcode: int) -> bool:
-        """Returns whether a message of this kind has to be signed."""
         of_type = self.qtypes is None or (not opcode and qtype in self.qtypes)
         return of_type or self.opcodes is None or opcode in self.opcodes
 
@@ -102,14 +100,6 @@ OPTIONS = {
 }
 
 
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> TsigConfig:
-    """Returns the configuration of a `tsig` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
-    return configured(TsigConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-
-
 _KEY = re.compile(r'\s*key\s+"?([^\s"{]+)"?\s*\{([^{}]*)\}\s*;?', re.DOTALL)
 _CLAUSE = re.compile(r'\s*(algorithm|secret)\s+"?([^\s";]+)"?\s*;', re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -150,6 +140,7 @@ class Tsigs(Plugin):
         self._world = world
         self._zones = ZoneSet(config.zones)
         self.secrets: dict[str, bytes] = dict(config.secrets)
+        import_module("kdns.plugins.guards.tsig.signature")  # before the first query
         if config.secret_files:
             world.prepare(self._read)
 
@@ -158,7 +149,6 @@ class Tsigs(Plugin):
             self.secrets |= await self._world.in_thread(partial(_secrets_of, self._world.path(path), self._world))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns NOTAUTH for a wrong signature, REFUSED for a missing one, else the next directive's reply."""
         query = request.query
         if query.labels not in self._zones:
             return next(request)
@@ -169,7 +159,7 @@ class Tsigs(Plugin):
         return Response(REFUSED, plugin=NAME) if is_refused else next(request)
 
     def _verified(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        from kdns.plugins.guards.tsig.signature import tsig_of, unsigned, verified  # noqa: PLC0415 - imported by `build`
+        from kdns.plugins.guards.tsig.signature import tsig_of, unsigned, verified  # noqa: PLC0415 - imported at the start
 
         query = request.query
         try:
@@ -193,10 +183,4 @@ def _secrets_of(path: str, world: World) -> dict[str, bytes]:
     return parse_secrets(world.read_text(path), path)
 
 
-def build(config: TsigConfig, world: World) -> Tsigs:
-    """Returns the plugin. The code for signatures is imported before the first query."""
-    import_module("kdns.plugins.guards.tsig.signature")
-    return Tsigs(config, world)
-
-
-DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("tsig [ZONES...]", TsigConfig, Tsigs, OPTIONS)

@@ -76,7 +76,6 @@ def tsig_of(packet: bytes) -> Tsig | None:
 
 
 def unsigned(packet: bytes, tsig: Tsig) -> bytes:
-    """Returns the message without its TSIG."""
     additionals = int.from_bytes(packet[10:12], "big") - 1
     return packet[:10] + additionals.to_bytes(2, "big") + packet[12 : tsig.start]
 

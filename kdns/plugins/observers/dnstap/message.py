@@ -47,7 +47,6 @@ def payload(tap: Tap, identity: bytes, version: bytes, extra: bytes = b"") -> by
 
 
 def message(tap: Tap) -> bytes:
-    """Returns the inner Message."""
     asker = packed(without_zone(tap.asker[0]))
     parts = [_number(1, tap.kind)]
     answerer = packed(without_zone(tap.answerer[0])) if tap.answerer else b""

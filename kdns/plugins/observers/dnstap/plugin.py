@@ -79,14 +79,12 @@ class Dnstap(Plugin):
         self._has_extra = any(reader.extra for reader in self._readers)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply."""
         tap = Tap(CLIENT_QUERY, request.transport, request.client, self._unix_s(request.received_s))
         self._copy(request, tap._replace(query=request.query.packet))
         reply = next(request)
         return then(reply, partial(_with_metadata, request)) if self._has_extra else reply
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Copies a response."""
         query_s = self._unix_s(request.received_s)
         tap = Tap(
             CLIENT_RESPONSE,
@@ -99,7 +97,6 @@ class Dnstap(Plugin):
         self._copy(evolve(request, metadata=response.metadata), tap)
 
     def forwarded(self, request: Request, exchange: Forwarded) -> None:
-        """Copies an exchange with an upstream."""
         started_s = self._unix_s(exchange.started_s)
         tap = Tap(FORWARDER_QUERY, exchange.transport, request.client, started_s, exchange.upstream)
         self._copy(request, tap._replace(query=exchange.query))
@@ -109,7 +106,6 @@ class Dnstap(Plugin):
             self._copy(request, ended)
 
     def _unix_s(self, loop_s: float) -> float:
-        """Returns a time of the event loop's clock as Unix time."""
         return self._world.unix_s() - (self._world.now_s() - loop_s)
 
     def _copy(self, request: Request, tap: Tap) -> None:
@@ -171,7 +167,6 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
-    """Returns the configuration of a `dnstap` stanza; raises CorefileError."""
     listens = bool(stanza.args) and stanza.args[0].text == LISTEN
     usage = LISTEN_USAGE if listens else USAGE
     count(stanza, usage)
@@ -194,7 +189,6 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
 
 
 def build(configs: tuple[DnstapConfig, ...], world: World) -> Dnstap:
-    """Returns the plugin for all stanzas of a server block."""
     lost = world.counters(
         "kdns_dnstap_lost_messages", "Copies of messages that the collector did not read in time.", ("endpoint",)
     )
@@ -232,4 +226,6 @@ def _placed(frames: FrameSpec, files: World) -> FrameSpec:
     return replace(frames, tls=placed)
 
 
-DIRECTIVE = Directive("dnstap", parse, build, Repeat.ADD, options=OPTIONS, warnings=lambda config: config.mistakes)
+DIRECTIVE: Final = Directive(
+    USAGE, DnstapConfig, build, OPTIONS, Repeat.ADD, parse=parse, warnings=lambda config: config.mistakes
+)

@@ -18,7 +18,7 @@ from typing import Final
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, WouldAskError
 from kdns.dns.names import Labels
 from kdns.dns.types import TRANSFERS
-from kdns.plugins.sources.forward.config import OPTIONS, ForwardConfig, parse
+from kdns.plugins.sources.forward.config import OPTIONS, USAGE, ForwardConfig, parse
 from kdns.plugins.sources.forward.forwarder import NAME, Forwarder
 from kdns.serverblocks.directive import Directive, Repeat, World
 
@@ -66,9 +66,4 @@ async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
     return await takers[-1].ask(request)
 
 
-def build(configs: tuple[ForwardConfig, ...], setup: World) -> Forward:
-    """Returns the plugin of a block; CorefileError for a file without upstreams, and for an unusable upstream."""
-    return Forward(configs, setup)
-
-
-DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive(USAGE, ForwardConfig, Forward, OPTIONS, Repeat.ADD, parse=parse)

@@ -151,4 +151,4 @@ def build(config: KubernetesConfig, setup: World) -> Kubernetes:
     return plugin
 
 
-DIRECTIVE = Directive(NAME, parse, build, options=OPTIONS)
+DIRECTIVE: Final = Directive("kubernetes [ZONES...]", KubernetesConfig, build, OPTIONS, parse=parse)

@@ -87,10 +87,6 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
-    """Returns the configuration of a `secondary` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
     config = configured(SecondaryConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
     if not config.primaries:
         raise stanza.error("the primary is missing; expected an option such as `transfer from 192.0.2.1`")
@@ -229,7 +225,6 @@ class SecondaryZones(Authority):
             await self._transfer(followed, primary, None)
 
     async def _transfer(self, followed: Followed, primary: HostPort, zone: Zone | None) -> None:
-        """Transfers the changes since a version, or the whole zone."""
         served = followed.served
         message_id = self._world.random.randrange(1 << 16)
         packet = question(served.name, IXFR if zone else AXFR, message_id, zone.soa if zone else None)
@@ -360,9 +355,4 @@ def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple
     return Version(zone, differences_to(served, zone)), members
 
 
-def build(configs: tuple[SecondaryConfig, ...], world: World) -> SecondaryZones:
-    """Returns the zones of all `secondary` stanzas of the block."""
-    return SecondaryZones(configs, world)
-
-
-DIRECTIVE = Directive(NAME, parse, build, Repeat.ADD, options=OPTIONS)
+DIRECTIVE: Final = Directive("secondary [ZONES...]", SecondaryConfig, SecondaryZones, OPTIONS, Repeat.ADD, parse=parse)

@@ -123,7 +123,6 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
-    """Returns the configuration of one `template` stanza; raises CorefileError."""
     count(stanza, USAGE)
     class_word, type_word, *zone_words = stanza.args
     try:

@@ -19,7 +19,7 @@ from kdns.dns.names import folded, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
-from kdns.plugins.sources.template.config import OPTIONS, Section, TemplateConfig, parse
+from kdns.plugins.sources.template.config import OPTIONS, USAGE, Section, TemplateConfig, parse
 from kdns.plugins.sources.template.gotemplate import Template
 from kdns.plugins.sources.template.stencil import Stencil, Subject, stencil_of
 from kdns.plugins.sources.template.warnings import warnings
@@ -53,6 +53,9 @@ class TemplatePlugin(Plugin):
     sees = Sees.PACKET
 
     def __init__(self, configs: tuple[TemplateConfig, ...], world: World) -> None:
+        import_module("kdns.dns.zonefile")  # the reader of records, before the first query
+        for warning in (warning for config in configs for warning in warnings(config)):
+            world.log("warning", "template always fails", path=warning.path, line=warning.line, reason=warning.reason)
         self._stencils = tuple(map(stencil_of, configs))
         self._world = world
         text = "Queries that a template matched."
@@ -157,7 +160,7 @@ def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
 @lru_cache(MAX_CACHED)
 def _record(text: str) -> RRset:
     """Returns the record of a text. What depends on the client is made again and again, of few texts as a rule."""
-    from kdns.dns.zonefile import parse_record  # noqa: PLC0415 - imported by `build`
+    from kdns.dns.zonefile import parse_record  # noqa: PLC0415 - imported at the start
 
     return parse_record(text, default_ttl_s=DEFAULT_TTL_S)
 
@@ -180,15 +183,4 @@ def _joined(response: Response, reply: Reply) -> Response:
     )
 
 
-def build(configs: tuple[TemplateConfig, ...], world: World) -> TemplatePlugin:
-    """Returns the plugin for all stanzas of a server block.
-
-    The reader of records is imported before the first query.
-    """
-    import_module("kdns.dns.zonefile")
-    for warning in (each for config in configs for each in warnings(config)):
-        world.log("warning", "template always fails", path=warning.path, line=warning.line, reason=warning.reason)
-    return TemplatePlugin(configs, world)
-
-
-DIRECTIVE: Final = Directive("template", parse, build, Repeat.ADD, options=OPTIONS, warnings=warnings)
+DIRECTIVE: Final = Directive(USAGE, TemplateConfig, TemplatePlugin, OPTIONS, Repeat.ADD, parse=parse, warnings=warnings)

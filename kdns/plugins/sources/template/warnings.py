@@ -56,7 +56,7 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
 
 def _failure(stencil: Stencil, template: Template) -> str:
     """Returns why a template gives no record for any tried query, "" if it may for others."""
-    from kdns.dns.zonefile import has_type, parse_record  # noqa: PLC0415 - imported by `build` too
+    from kdns.dns.zonefile import has_type, parse_record  # noqa: PLC0415 - imported at the start
 
     config = stencil.config
     is_conditional = bool(config.patterns or config.conditions)

@@ -102,7 +102,6 @@ class Authority(Plugin):
         return self._zones
 
     def serve_zones(self, zones: Iterable[ServedZone]) -> None:
-        """Serves these zones from now on."""
         before = {id(served) for served in self._zones}
         self._zones = tuple(sorted(zones, key=lambda served: -len(served.labels)))
         self._by_labels = {served.labels: served for served in reversed(self._zones)}
@@ -197,11 +196,9 @@ class Authority(Plugin):
         return found
 
     def transfer_zones(self) -> tuple[str, ...]:
-        """See Transferer."""
         return tuple(served.name for served in self._zones if served.zone)
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """See Transferer."""
         served = next((served for served in self._zones if served.name == zone), None)
         if served is None or served.zone is None:
             return None
@@ -210,7 +207,6 @@ class Authority(Plugin):
         return Transfer(served.zone.soa, served.zone.records(), changes)
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None:
-        """See Transferer."""
         self._listeners.append(changed)
 
     def _subject(self, served: ServedZone | None) -> Subject:

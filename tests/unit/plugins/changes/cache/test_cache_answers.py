@@ -142,7 +142,7 @@ WEIGHTS = "a.\n192.0.2.1 3\n192.0.2.2 1\n"
 def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RRset, firsts: list[int]) -> None:
     (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
     setup = FakeWorld(files={"/weights": WEIGHTS})
-    world = World("cache", loadbalance.build(only(config, loadbalance.DIRECTIVE), setup))
+    world = World("cache", loadbalance.Loadbalance(only(config, loadbalance.DIRECTIVE), setup))
     made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
     world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", rrset.rtype))))
     seen = Counter(str(world.ask(qtype=rrset.rtype).answer[0].rdata[0]) for _ in range(31))

@@ -1,0 +1,290 @@
+"""Directives that say how a server block is served; they are in no chain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from math import inf
+from typing import Final
+
+from kdns.corefile.address import host_port
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line, Stanza
+from kdns.errors import CorefileError, DoubtfulError
+from kdns.serverblocks.block_options import (
+    BindConfig,
+    BlockOptions,
+    HealthPage,
+    MetricsPage,
+    Page,
+    ReadyPage,
+    StatusPage,
+)
+from kdns.serverblocks.directive import Directive, Repeat, Row, World
+from kdns.serverblocks.listener_options import DEFAULTS, TLS_USAGE, ClientAuth, ListenerOptions, TlsConfig
+from kdns.serverblocks.stanza import (
+    Option,
+    adds,
+    choice,
+    configured,
+    count,
+    duration_s,
+    flag,
+    integer,
+    not_yet,
+    path_of,
+    refuse_repeated,
+    sets,
+    text,
+)
+
+MAX_INTERFACE_CHARS: Final = 15
+MOST_PROCESSES: Final = 1024
+LEAST_TIMEOUT_S: Final = 1.0
+MOST_TIMEOUT_S: Final = 24 * 3600.0
+RELOAD_S: Final = 30.0
+RELOAD_JITTER_S: Final = 15.0
+LEAST_RELOAD_S: Final = 2.0
+LEAST_JITTER_S: Final = 1.0
+RELOAD_USAGE: Final = "reload [INTERVAL] [JITTER] | off"
+CLIENT_AUTHS: Final = tuple(auth.value for auth in ClientAuth)
+ACME: Final = frozenset(("acme", "email", "ca", "storage", "ca_root", "resolver"))
+"""CoreDNS's options for certificates from an ACME server."""
+NO_ACME: Final = (
+    f"kdns obtains no certificates, use `{TLS_USAGE}` with files that cert-manager or an ACME client renews"
+)
+MONITORS: Final = ("until-ready", "continuously")
+PPROF_INSTEAD: Final = "`py-spy dump` and `py-spy top` show the stacks of the process"
+
+
+def _bind(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
+    count(stanza, "bind ADDRESS|INTERFACE...")
+    return configured(BindConfig(tuple(dict.fromkeys(map(_host, stanza.args)))), stanza, BIND)
+
+
+def _host(token: Token) -> str:
+    """Interfaces are only looked up by the listeners: a name here need not exist."""
+    try:
+        return str(ip_address(token.text))
+    except ValueError:
+        if re.fullmatch(r"[0-9.]*|.*:.*", token.text, re.DOTALL):
+            raise token.expected("an IP address without a port (the server block's zone has the port)") from None
+    if len(token.text) > MAX_INTERFACE_CHARS or re.search(r"[\s/]", token.text):
+        raise token.expected("an IP address or the name of a network interface")
+    return token.text
+
+
+BIND: Final = {"except": Option("except ADDRESS|INTERFACE...", adds("exclude", _host))}
+
+
+def _tls(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
+    for line in stanza.block:
+        if line.name in ACME:
+            raise line.error(f"`{line.name}` is not supported: {NO_ACME}")
+    count(stanza, TLS_USAGE)
+    cert, key, *ca = (token.text for token in stanza.args)
+    return configured(TlsConfig(cert, key, ca[0] if ca else "", at=stanza.words[0]), stanza, TLS)
+
+
+TLS: Final = {
+    "client_auth": Option(
+        f"client_auth {'|'.join(CLIENT_AUTHS)}",
+        sets("client_auth", lambda word: ClientAuth(choice(word, CLIENT_AUTHS))),
+    ),
+    "keylog": Option("keylog FILE", sets("keylog", text)),
+}
+
+
+def _limits(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
+    count(stanza, stanza.name)
+    refuse_repeated(stanza)
+    defaults, options = LIMITS[stanza.name]
+    return configured(defaults, stanza, options)
+
+
+LIMITS: Final = {
+    "https": (
+        ListenerOptions(https_connections=DEFAULTS.https_connections),
+        {
+            "max_connections": Option(
+                "max_connections N", sets("https_connections", lambda word: integer(word, 0) or inf)
+            )
+        },
+    ),
+    "quic": (
+        ListenerOptions(quic_streams=DEFAULTS.quic_streams, quic_pending=DEFAULTS.quic_pending),
+        {
+            "max_streams": Option("max_streams N", sets("quic_streams", integer, 1)),
+            "worker_pool_size": Option("worker_pool_size N", sets("quic_pending", integer, 1)),
+        },
+    ),
+}
+
+
+def _timeouts(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
+    count(stanza, "timeouts")
+    if not stanza.block:
+        raise stanza.error(f"expected a block with at least one of {', '.join(TIMEOUTS)}")
+    return configured(ListenerOptions(), stanza, TIMEOUTS)
+
+
+def _timeout_s(token: Token) -> float:
+    """Returns a duration, or a number of seconds."""
+    word = token.text
+    seconds = float(word) if word.isascii() and word.isdecimal() and len(word) < 10 else duration_s(token)
+    if not LEAST_TIMEOUT_S <= seconds <= MOST_TIMEOUT_S:
+        raise token.expected("a timeout from 1s to 24h")
+    return seconds
+
+
+TIMEOUTS: Final = {
+    "read": Option("read DURATION", sets("read_s", _timeout_s)),
+    "write": Option("write DURATION", sets("write_s", _timeout_s)),
+    "idle": Option("idle DURATION", sets("idle_s", _timeout_s)),
+    "maxtcpqueries": Option(
+        "maxtcpqueries N", sets("max_queries", lambda word: inf if word.text == "-1" else integer(word, 1))
+    ),
+}
+
+
+def _reload(stanza: Stanza, _zones: tuple[str, ...]) -> BlockOptions:
+    """The jitter is at most half of the interval."""
+    count(stanza, RELOAD_USAGE, (0, 2))
+    args = stanza.args
+    every_s = RELOAD_S, RELOAD_JITTER_S
+    if args and args[0].text == "off":
+        count(stanza, "reload off")
+        every_s = 0.0, 0.0
+    elif args:
+        interval_s = _interval_s(args[0])
+        jitter_s = _jitter_s(args[1]) if len(args) > 1 else RELOAD_JITTER_S
+        every_s = interval_s, min(jitter_s, interval_s / 2)
+    return configured(BlockOptions(reload_s=every_s), stanza, {})
+
+
+def _interval_s(token: Token) -> float:
+    seconds = duration_s(token)
+    if seconds < LEAST_RELOAD_S:
+        raise token.expected(f"an interval of at least {LEAST_RELOAD_S:g}s")
+    return seconds
+
+
+def _jitter_s(token: Token) -> float:
+    seconds = duration_s(token)
+    if 0 < seconds < LEAST_JITTER_S:
+        raise token.expected(f"a jitter of at least {LEAST_JITTER_S:g}s, or 0s for none")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PprofConfig:
+    """Where the directive is."""
+
+    at: Token
+
+
+def _pprof(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
+    count(stanza, "pprof [ADDRESS]")
+    for token in stanza.args:
+        host_port(token)
+    return configured(PprofConfig(stanza.words[0]), stanza, PPROF)
+
+
+def _pprof_rate(config: PprofConfig, line: Line) -> PprofConfig:
+    for token in line.args:
+        integer(token, 0)
+    return config
+
+
+PPROF: Final = {"block": Option("block [RATE]", _pprof_rate)}
+
+
+def _pprof_warnings(config: PprofConfig) -> Iterator[CorefileError]:
+    at = config.at
+    yield DoubtfulError(at.path, at.line, at.text, f"has no effect: {PPROF_INSTEAD}")
+
+
+def _log_pprof(_config: PprofConfig, world: World) -> None:
+    world.log("info", "pprof has no effect", instead=PPROF_INSTEAD)
+
+
+def _listener(options: ListenerOptions) -> BlockOptions:
+    return BlockOptions(listener=options)
+
+
+def _page(page: Page) -> BlockOptions:
+    return BlockOptions(pages=(page,))
+
+
+def _as_is(options: BlockOptions) -> BlockOptions:
+    return options
+
+
+_ROWS: Final[tuple[Row, ...]] = (
+    Directive("root PATH", lambda path: BlockOptions(root=path), argument=path_of, sets_up=_as_is),
+    Directive(
+        TLS_USAGE,
+        TlsConfig,
+        options=TLS,
+        parse=_tls,
+        sets_up=lambda tls: BlockOptions(listener=ListenerOptions(tls=tls)),
+    ),
+    Directive("https", ListenerOptions, options=LIMITS["https"][1], parse=_limits, sets_up=_listener),
+    Directive("quic", ListenerOptions, options=LIMITS["quic"][1], parse=_limits, sets_up=_listener),
+    Directive("timeouts", ListenerOptions, options=TIMEOUTS, parse=_timeouts, sets_up=_listener),
+    # Differs: CoreDNS opens N sockets for each address in one process; N is one for the whole server here.
+    Directive(
+        "multisocket [N]",
+        lambda processes=inf: BlockOptions(processes=processes),
+        argument=lambda word: integer(word, 1, MOST_PROCESSES),
+        sets_up=_as_is,
+    ),
+    Directive(RELOAD_USAGE, BlockOptions, parse=_reload, sets_up=_as_is),
+    Directive(
+        "bind ADDRESS|INTERFACE...",
+        BindConfig,
+        options=BIND,
+        repeat=Repeat.ADD,
+        parse=_bind,
+        sets_up=lambda bind: BlockOptions(binds=(bind,)),
+    ),
+    # Differs: CoreDNS ends with a query that fails unexpectedly; kdns answers it with SERVFAIL and logs the stack.
+    Directive("debug", lambda: BlockOptions(logs_stacks=True, logs_debug=True), repeat=Repeat.LAST, sets_up=_as_is),
+    Directive(
+        "ready [ADDRESS]",
+        ReadyPage,
+        options={
+            "monitor": Option(
+                "monitor until-ready|continuously",
+                sets("continuously", lambda word: choice(word, MONITORS) == "continuously"),
+            )
+        },
+        argument=host_port,
+        sets_up=_page,
+    ),
+    Directive(
+        "health [ADDRESS]",
+        HealthPage,
+        options={"lameduck": Option("lameduck DURATION", sets("lameduck_s", duration_s))},
+        repeat=Repeat.LAST,
+        argument=host_port,
+        sets_up=_page,
+    ),
+    # Differs: Python has no profiles in pprof's format; py-spy shows the stacks of a running process.
+    Directive("pprof [ADDRESS]", PprofConfig, _log_pprof, PPROF, parse=_pprof, warnings=_pprof_warnings),
+    Directive(
+        "prometheus [ADDRESS]",
+        MetricsPage,
+        options={
+            "runtime_metrics": Option("runtime_metrics", flag("runtime")),
+            "tls": Option("tls [FILE...]", not_yet("metrics are served over plain HTTP")),
+        },
+        argument=host_port,
+        sets_up=_page,
+    ),
+    Directive("status [ADDRESS]", StatusPage, argument=host_port, sets_up=_page),
+)
+
+SETTINGS: Final = {row.name: row for row in _ROWS}

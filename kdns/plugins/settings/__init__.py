@@ -1,1 +1,0 @@
-"""Directives that set options of a server block; they are in no chain."""
