@@ -18,9 +18,17 @@ from kdns.plugins.changes import loadbalance
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, configure
 from kdns.plugins.settings import SETTINGS
 from kdns.serverblocks.advice import ADVICE, EXTERNAL, REMOVED, REMOVED_OPTIONS
-from kdns.serverblocks.block_options import BindConfig
+from kdns.serverblocks.block_options import (
+    BindConfig,
+    BlockOptions,
+    HealthPage,
+    MetricsPage,
+    ReadyPage,
+    StatusPage,
+)
 from kdns.serverblocks.config import TRANSPORTS, server_configs
 from kdns.serverblocks.directive import Repeat
+from kdns.serverblocks.listener_options import ListenerOptions, TlsConfig
 
 REFUSED: list[list[str]] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")["servers"]
 
@@ -101,9 +109,38 @@ def test_a_server_without_directives_has_none() -> None:
     assert [server.configs(row) for row in BY_NAME.values()] == [()] * len(BY_NAME)
 
 
-def test_stanzas_of_bind_add_up() -> None:
-    (server,) = configure(parse(". {\nbind lo {\nexcept ::1\n}\nbind ::1\n}"))
-    assert server.configs(SETTINGS["bind"]) == (BindConfig(("lo",), ("::1",)), BindConfig(("::1",)))
+@pytest.mark.parametrize(
+    ("stanzas", "options"),
+    [
+        ("", BlockOptions(udp_bytes=1232)),
+        ("bufsize 600\nmultisocket 2\nreload off", BlockOptions(udp_bytes=600, processes=2, reload_s=(0.0, 0.0))),
+        ("debug\nerrors", BlockOptions(udp_bytes=1232, logs_stacks=True, logs_debug=True)),
+        ("errors {\nstacktrace\n}", BlockOptions(udp_bytes=1232, logs_stacks=True)),
+        (
+            "bind lo {\nexcept ::1\n}\nbind ::1",
+            BlockOptions(udp_bytes=1232, binds=(BindConfig(("lo",), ("::1",)), BindConfig(("::1",)))),
+        ),
+        (
+            "status\nprometheus\nhealth {\nlameduck 5s\n}\nready",
+            BlockOptions(udp_bytes=1232, pages=(ReadyPage(), HealthPage(lameduck_s=5.0), MetricsPage(), StatusPage())),
+        ),
+        (
+            "quic {\nmax_streams 5\n}\ntimeouts {\nread 1s\n}",
+            BlockOptions(udp_bytes=1232, listener=ListenerOptions(read_s=1.0, quic_streams=5, quic_pending=1024)),
+        ),
+        (
+            "tls c k /ca {\nkeylog log\n}\nroot /x",
+            BlockOptions(
+                udp_bytes=1232,
+                root="/x",
+                listener=ListenerOptions(tls=TlsConfig("/x/c", "/x/k", "/ca", keylog="/x/log")),
+            ),
+        ),
+    ],
+)
+def test_settings_of_a_block_are_one_value(stanzas: str, options: BlockOptions) -> None:
+    (server,) = configure(parse(f". {{\n{stanzas}\n}}"))
+    assert server.options == options
 
 
 OWN = {"status"}
