@@ -7,21 +7,19 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import TypeAlias
 
-from dns_chain import FakeWorld, held, only
+from dns_chain import FakeWorld, held, plugin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.answers.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.answers.table import packet_key
-from kdns.corefile.parse import parse
 from kdns.dns.message import decode, query
 from kdns.dns.query import AA, AD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
 from kdns.dnsserver.blocks import Client, Exchange, Server
 from kdns.plugins.changes.cache import plugin as cache
-from kdns.plugins.directives import configure
 from kdns.values import evolve
 
 NAMES = ("a.", "b.", "c.")
@@ -124,8 +122,7 @@ class Cached(Part):
 
     def __init__(self, setup: FakeWorld) -> None:
         super().__init__(setup)
-        (config,) = configure(parse(f". {{\n{self.stanza}\n}}\n"))
-        self.cache = cache.Cache(only(config, cache.DIRECTIVE), setup)
+        self.cache = plugin_of(cache.Cache, self.stanza, setup)
 
     def change(self, name: str, value: int) -> None:
         self.values[name] = value  # nothing is forgotten: the cache does not know

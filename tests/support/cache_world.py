@@ -6,19 +6,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dns_chain import FakeWorld, held, only
+from dns_chain import FakeWorld, held, plugin_of
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Message, Response
-from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import AA, AD, RA, RD, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.plugins.changes.cache import plugin as cache
-from kdns.plugins.directives import configure
 from kdns.values import evolve
 
 NO_NAME = Response(NXDOMAIN, RA, (), (RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, 30),)),))
@@ -65,8 +63,7 @@ class World:
     def __init__(self, stanza: str = "cache", *before: Plugin, behind: Sequence[Plugin] = ()) -> None:
         self.setup = FakeWorld()
         self.upstream = Upstream()
-        (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
-        self.cache = cache.Cache(only(config, cache.DIRECTIVE), self.setup)
+        self.cache = plugin_of(cache.Cache, stanza, self.setup)
         self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, *behind, self.upstream))),))
         self.setup.servers.append(self.server)
         self.waiting: list[Coroutine[Any, Any, Exchange]] = []

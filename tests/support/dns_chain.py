@@ -15,12 +15,14 @@ from kdns.answers.response import Subject
 from kdns.answers.table import Partition, packet_key
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
+from kdns.corefile.parse import parse
 from kdns.dns.message import Decoded, decode, query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Client, Exchange, Server
 from kdns.errors import CorefileError
 from kdns.net import HostPort
+from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.runtime.metrics import Counters, Histograms
@@ -37,6 +39,7 @@ from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 
 T = TypeVar("T")
+AnyPlugin = TypeVar("AnyPlugin", bound=Plugin)
 
 
 def nobody(address: HostPort, packet: bytes) -> NoReturn:
@@ -255,6 +258,13 @@ class Ordered(Plugin):
 
     def __init__(self, order: Order) -> None:
         self.order = order
+
+
+def plugin_of(kind: type[AnyPlugin], stanzas: str, world: FakeWorld, zone: str = ".") -> AnyPlugin:
+    """The plugin of this class that a server block of these stanzas has."""
+    (config,) = configure(parse(f"{zone} {{\n{stanzas}\n}}\n"))
+    (plugin,) = (plugin for plugin in config.build(world) if isinstance(plugin, kind))
+    return plugin
 
 
 def only(config: ServerConfig, directive: Directive[Config, Any]) -> Config:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld, held, only
+from dns_chain import FakeWorld, held, plugin_of
 from harness import (
     ANY_TTL,
     FLAGS,
@@ -28,7 +28,6 @@ from harness import (
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Reply, Request
 from kdns.answers.response import Message, Response
-from kdns.corefile.parse import parse
 from kdns.dns.query import Query, read_query
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
@@ -37,7 +36,6 @@ from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.changes.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.changes.cache.kinds import AnswerKind, contents
 from kdns.plugins.changes.cache.store import Item, question_key
-from kdns.plugins.directives import configure
 from kdns.values import evolve
 
 MAY_2017_S = 1_493_596_800
@@ -263,8 +261,7 @@ def separation(case: Case, *, as_bytes: bool) -> str:
 def pick(case: Case) -> str:
     """Which of several items answers."""
     setup = Clock(clock_s=1000.0)
-    (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    plugin = cache.Cache(only(config, cache.DIRECTIVE), setup)
+    plugin = plugin_of(cache.Cache, case["config"], setup)
     query = read(packet_of({"name": "example.org.", "type": "A"}))
     key = question_key(query)
     for entry in case["entries"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Network, ip_address
 
-from dns_chain import FakeWorld, only, read
+from dns_chain import FakeWorld, plugin_of, read
 from harness import (
     Behind,
     Case,
@@ -21,15 +21,12 @@ from harness import (
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response
-from kdns.corefile.parse import parse
 from kdns.dns.types import A
 from kdns.plugins.changes import dns64
-from kdns.plugins.directives import configure
 
 
-def plugin_of(case: Case) -> dns64.Dns64:
-    (server,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    return dns64.Dns64(only(server, dns64.DIRECTIVE), FakeWorld())
+def directive_of(case: Case) -> dns64.Dns64:
+    return plugin_of(dns64.Dns64, case["config"], FakeWorld())
 
 
 async def outcome(case: Case) -> str:
@@ -42,9 +39,9 @@ async def outcome(case: Case) -> str:
             return "" if str(ip_address(made)) == expect["out"] else str(ip_address(made))
         case "intercept":
             request = Request(read(packet_of(case["query"])), (case["query"]["client"], 40212))
-            return "" if plugin_of(case).is_concerned(request) == expect["intercept"] else "otherwise"
+            return "" if directive_of(case).is_concerned(request) == expect["intercept"] else "otherwise"
         case "translate":
-            translated = plugin_of(case).is_translated(response_of(case["first_reply"]))
+            translated = directive_of(case).is_translated(response_of(case["first_reply"]))
             return "" if translated == expect["translate"] else "otherwise"
 
     def reply(request: Request) -> Response:

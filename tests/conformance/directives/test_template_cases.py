@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
-from dns_chain import FakeWorld
+from dns_chain import FakeWorld, plugin_of
 from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
@@ -52,8 +52,7 @@ async def wrong(case: Case) -> str:
     setup = FakeWorld()
     setup.resolve = lambda request: looked_up(case, request)  # type: ignore[method-assign] # stands in for the server
     zones = " ".join(case.get("server_zones") or ["."])
-    (config,) = configure(parse(f"{zones} {{\n{case['config']}\n}}\n"))
-    template = plugin.TemplatePlugin(config.configs(plugin.DIRECTIVE), setup)
+    template = plugin_of(plugin.TemplatePlugin, case["config"], setup, zones)
     behind = Behind(lambda _request: Response(PASSED_ON & 15))
     chain = Chain([Metadata(case.get("metadata") or {}), template, behind])
     query = {**case["query"], "edns": case["query"].get("edns", {})}

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dns_chain import FakeWorld, only
+from dns_chain import FakeWorld, plugin_of
 from harness import Case, Report, client_of, packet_of, recorded
 from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Block, Chain
-from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.plugins.directives import configure
 from kdns.plugins.guards import view
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def chosen_otherwise(case: Case) -> str:
-    (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
-    chain = Chain([view.ViewPlugin(only(config, view.DIRECTIVE), FakeWorld())])
+    chain = Chain([plugin_of(view.ViewPlugin, case["config"], FakeWorld())])
     server = Server("dns://:53", [Block(".", chain)])
     outcome = server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
     assert isinstance(outcome, Exchange)

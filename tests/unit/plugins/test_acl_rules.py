@@ -6,18 +6,16 @@ from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
-from dns_chain import FakeWorld, read, respond
+from dns_chain import FakeWorld, plugin_of, read, respond
 
 from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.answers.decode import from_wire
 from kdns.answers.response import PRIVATE, Message, Response, Reuse
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.net import client_address, packed
-from kdns.plugins.directives import configure
 from kdns.plugins.guards import acl
 from kdns.values import evolve
 
@@ -31,8 +29,7 @@ class Behind(Plugin):
 
 
 def server(stanza: str, setup: FakeWorld) -> Server:
-    (config,) = configure(parse(f"example.org {{\n{stanza}\n}}"))
-    plugin = acl.Acl(config.configs(acl.DIRECTIVE), setup)
+    plugin = plugin_of(acl.Acl, stanza, setup, "example.org")
     return Server("dns://:53", [Block("example.org.", Chain((plugin, Behind())))])
 
 

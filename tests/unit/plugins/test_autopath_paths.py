@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeWorld, ask, only, server_of
+from dns_chain import FakeWorld, ask, plugin_of, server_of
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response
@@ -19,14 +19,12 @@ from kdns.cluster.objects import (
     ServiceSpec,
 )
 from kdns.cluster.state import State
-from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NXDOMAIN, A
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.changes.autopath import Autopath, AutopathConfig, search_of
-from kdns.plugins.changes.cache import plugin as cache
-from kdns.plugins.directives import configure
+from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.sources.kubernetes.options import Options, PodMode
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
@@ -60,8 +58,7 @@ def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[S
         state.upsert(Pod(PodMeta(name, namespace), PodStatus("Running", ip)))
     state.synced |= {Service, Namespace, EndpointSlice, Pod}
     setup, outside = FakeWorld(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
-    (config,) = configure(parse(".:53 {\ncache\n}\n"))
-    first = [cache.Cache(only(config, cache.DIRECTIVE), setup)] if cached else []
+    first = [plugin_of(Cache, "cache", setup)] if cached else []
     cluster = Kubernetes(state, Options(pods=pods), setup)
     setup.built = (*first, Autopath(AutopathConfig((".",)), setup), cluster, outside)
     server = server_of(*setup.built)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeWorld, read
+from dns_chain import FakeWorld, plugin_of, read
 from frame_reader import decoded, message_of
 
 from kdns.answers.chain import Forwarded, Request
 from kdns.answers.response import Response
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.dnsserver.frame_streams import codec as frames
 from kdns.net import packed
-from kdns.plugins.directives import configure
 from kdns.plugins.observers.dnstap import plugin
 from kdns.plugins.observers.dnstap.message import Tap, payload, varint
 from kdns.values import evolve
@@ -23,8 +21,7 @@ SOCKET = "unix:///run/tap"
 
 
 def built(options: str, setup: FakeWorld) -> plugin.Dnstap:
-    (config,) = configure(parse(f". {{\ndnstap /run/tap {options}\n}}"))
-    return plugin.build(config.configs(plugin.DIRECTIVE), setup)
+    return plugin_of(plugin.Dnstap, f"dnstap /run/tap {options}", setup)
 
 
 def request(client: tuple[str, int], transport: str, received_s: float = 1.25) -> Request:
@@ -99,8 +96,7 @@ def test_copies_of_what_upstreams_are_asked() -> None:
 
 def test_several_readers() -> None:
     setup = FakeWorld()
-    (config,) = configure(parse(". {\ndnstap /a full\ndnstap tcp://b:1\n}"))
-    tap = plugin.build(config.configs(plugin.DIRECTIVE), setup)
+    tap = plugin_of(plugin.Dnstap, "dnstap /a full\ndnstap tcp://b:1", setup)
     tap.serve(request(("192.0.2.1", 1), "udp"), lambda _request: None)
     assert {endpoint: len(copies) for endpoint, copies in setup.framed.items()} == {"unix:///a": 1, "tcp://b:1": 1}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from dns_chain import FakeWorld, ask, only, server_of
+from dns_chain import FakeWorld, ask, plugin_of, server_of
 from zone_text import record_texts
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
@@ -44,8 +44,7 @@ class Behind(Plugin):
 
 def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeWorld]:
     setup = FakeWorld(files={"/etc/hosts": text})
-    (config,) = configure(parse(f"{zone} {{\n{stanza}\n}}\n"))
-    server = server_of(hosts.Hosts(only(config, hosts.DIRECTIVE), setup), Behind(), zone=zone)
+    server = server_of(plugin_of(hosts.Hosts, stanza, setup, zone), Behind(), zone=zone)
     setup.servers.append(server)
     return server, setup
 

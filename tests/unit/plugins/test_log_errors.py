@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld, only, read, respond, server_of
+from dns_chain import FakeWorld, plugin_of, read, respond, server_of
 from structlog.testing import capture_logs
 
 from kdns.answers.answer import error_answer
@@ -21,7 +21,7 @@ from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins.changes.cache.plugin import CROWDED
 from kdns.plugins.directives import configure
 from kdns.plugins.observers import errors, log
-from kdns.plugins.sources import hosts
+from kdns.plugins.sources.hosts import Hosts
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
@@ -315,8 +315,8 @@ def test_failures_of_this_server_say_why(setup: FakeWorld) -> None:
 def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: FakeWorld) -> None:
     """CoreDNS logs what its directives return as errors; what an upstream answers is none, nor a name of no host."""
     packet = query("a.example.org.", 1)
-    (block,) = configure(parse("example.org {\nhosts {\n192.0.2.1 b.example.org\n}\n}"))
-    unknown = hosts.Hosts(only(block, hosts.DIRECTIVE), setup).serve(Request(read(packet)), unhandled)
+    plugin = plugin_of(Hosts, "hosts {\n192.0.2.1 b.example.org\n}", setup, "example.org")
+    unknown = plugin.serve(Request(read(packet)), unhandled)
     assert isinstance(unknown, Response)
     of_upstream = Response(SERVFAIL, plugin="forward")
     for response, logged in ((of_upstream, ()), (unknown, ()), (UNHANDLED, (UNHANDLED.error,))):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
-from dns_chain import FakeWorld, only, read, wire
+from dns_chain import FakeWorld, plugin_of, read, wire
 from harness import server_of
 
 from kdns.answers.chain import Reply, Request
 from kdns.answers.response import Response
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import TC
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NS, NXDOMAIN, SERVFAIL, SOA, A
-from kdns.plugins.directives import configure
 from kdns.plugins.guards import rrl
 from kdns.values import evolve
 
@@ -34,8 +32,7 @@ class Limited:
 
     def __init__(self, options: str) -> None:
         self.setup = FakeWorld()
-        (config,) = configure(parse(f"example.org {{\nrrl {{\n{options}\n}}\n}}"))
-        self.plugin = rrl.Rrl(only(config, rrl.DIRECTIVE), self.setup)
+        self.plugin = plugin_of(rrl.Rrl, f"rrl {{\n{options}\n}}", self.setup, "example.org")
 
     def __call__(
         self,

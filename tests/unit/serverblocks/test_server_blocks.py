@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import dns_chain
 import pytest
-from dns_chain import FakeWorld, cluster_server, only, read, server_of
+from dns_chain import FakeWorld, cluster_server, only, plugin_of, read, server_of
 
 from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
 from kdns.answers.order import Order
@@ -20,7 +20,7 @@ from kdns.dns.query import AA, AD, RA, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.plugins.changes.cache import plugin as cache
+from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.plugins.observers.log import Log, LogConfig, compiled
 from kdns.plugins.sources import hosts, k8s_external, local, records
@@ -212,9 +212,7 @@ async def test_an_unsynced_cluster_falls_through_too() -> None:
 
 async def test_a_cluster_that_has_been_listed_answers_at_once_behind_a_cache() -> None:
     state, setup = state_of("10.0.0.1", synced=False), FakeWorld()
-    (config,) = configure(parse(". {\ncache\n}\n"))
-    kept = cache.Cache(only(config, cache.DIRECTIVE), setup)
-    server = server_of(kept, Kubernetes(state, Options(), setup, ()))
+    server = server_of(plugin_of(Cache, "cache", setup), Kubernetes(state, Options(), setup, ()))
     assert (await ask(server, "web.shop.svc.cluster.local.")).rcode == "SERVFAIL"
     state.synced |= KINDS
     assert address(await ask(server, "web.shop.svc.cluster.local.")) == bytes((10, 0, 0, 1))

@@ -8,20 +8,18 @@ from functools import partial
 
 import pytest
 from cache_world import World, asked_for, value
-from dns_chain import FakeWorld, only, read
+from dns_chain import FakeWorld, plugin_of, read
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
 from kdns.answers.decode import from_wire
 from kdns.answers.response import NEVER, Message, Response, Reuse
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
 from kdns.dns.rrset import Mx, RRset
 from kdns.dns.types import AXFR, MX, NOERROR, A
 from kdns.dnsserver.blocks import Exchange
-from kdns.plugins.changes import loadbalance
-from kdns.plugins.directives import configure
+from kdns.plugins.changes.loadbalance import Loadbalance
 
 
 def test_a_hit_comes_from_the_table_and_counts_down_and_is_counted() -> None:
@@ -140,9 +138,7 @@ WEIGHTS = "a.\n192.0.2.1 3\n192.0.2.2 1\n"
     ids=["addresses", "MX", "weighted"],
 )
 def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RRset, firsts: list[int]) -> None:
-    (config,) = configure(parse(f". {{\n{stanza}\n}}\n"))
-    setup = FakeWorld(files={"/weights": WEIGHTS})
-    world = World("cache", loadbalance.Loadbalance(only(config, loadbalance.DIRECTIVE), setup))
+    world = World("cache", plugin_of(Loadbalance, stanza, FakeWorld(files={"/weights": WEIGHTS})))
     made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
     world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", rrset.rtype))))
     seen = Counter(str(world.ask(qtype=rrset.rtype).answer[0].rdata[0]) for _ in range(31))

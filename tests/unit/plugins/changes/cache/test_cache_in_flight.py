@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 from cache_world import CLIENTS, World, value
-from dns_chain import FakeWorld
+from dns_chain import FakeWorld, plugin_of
 
 from kdns.answers.chain import Reply
-from kdns.corefile.parse import parse
 from kdns.plugins.changes.cache.plugin import MAX_WAITERS
-from kdns.plugins.changes.rewrite import plugin as rewrite
-from kdns.plugins.directives import configure
+from kdns.plugins.changes.rewrite.plugin import Rewrite
 
 
 def test_the_same_question_is_asked_once_at_a_time() -> None:
@@ -38,9 +36,7 @@ def test_the_same_question_is_asked_once_at_a_time() -> None:
 )
 def test_what_is_asked_for_one_client_is_for_that_client(rule: str, *, at_once: bool) -> None:
     """A query that a directive behind the cache puts a fact about the client into has an answer of its own."""
-    (config,) = configure(parse(f". {{\nrewrite {rule}\n}}\n"))
-    setup = FakeWorld()
-    world = World(behind=[rewrite.build(config.configs(rewrite.DIRECTIVE), setup)])
+    world = World(behind=[plugin_of(Rewrite, f"rewrite {rule}", FakeWorld())])
     for client in CLIENTS:
         assert world.begin(client=client) is None, "it is asked for, not kept"
         if not at_once:
@@ -52,8 +48,7 @@ def test_what_is_asked_for_one_client_is_for_that_client(rule: str, *, at_once: 
 
 
 def test_those_who_wait_for_another_client_s_answer_are_then_asked_for_together() -> None:
-    (config,) = configure(parse(". {\nrewrite edns0 subnet set 32 128\n}\n"))
-    world = World(behind=[rewrite.build(config.configs(rewrite.DIRECTIVE), FakeWorld())])
+    world = World(behind=[plugin_of(Rewrite, "rewrite edns0 subnet set 32 128", FakeWorld())])
     for client in CLIENTS:
         world.begin(client=client)
     with pytest.raises(StopIteration):
