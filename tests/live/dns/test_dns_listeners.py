@@ -175,7 +175,7 @@ async def test_a_length_longer_than_the_message_waits_and_the_idle_connection_is
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = replace(DEFAULTS, idle_s=0.1, read_s=0.1, write_s=0.1)
-    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", limits)
+    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", limits)
     async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
         await stream.send(b"\xff\xff" + packet(NAME))
         async with asyncio.timeout(SOONER_S):
@@ -186,7 +186,7 @@ async def test_an_idle_connection_is_closed_and_a_used_one_is_not(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = replace(DEFAULTS, idle_s=2.0, read_s=2.0, write_s=2.0)
-    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", limits)
+    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", limits)
     async with (
         serving(api.url, monkeypatch) as server,
         await Tcp.connect(port_of(server)) as used,
@@ -211,7 +211,7 @@ async def test_a_message_that_is_no_query_ends_the_connection(server: DnsServer)
 
 async def test_a_connection_closes_after_its_share_of_queries(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(DEFAULTS, max_queries=3, idle_s=600.0, read_s=600.0, write_s=600.0)
-    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", limits)
+    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", limits)
     async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
         for _ in range(3):
             assert answers(await stream.ask(packet(NAME))) == ["10.96.0.2"]

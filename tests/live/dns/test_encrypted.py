@@ -255,7 +255,7 @@ async def test_who_is_slow_loses_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpn: str, sent: bytes
 ) -> None:
     slow = replace(DEFAULTS, idle_s=0.2, read_s=0.2, write_s=0.2)
-    monkeypatch.setattr("kdns.dnsserver.io.server.DEFAULTS", slow)
+    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", slow)
     async with encrypted(tmp_path) as made:
         port = made.port("tls" if alpn == "dot" else "https")
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(made, alpn))
