@@ -29,7 +29,7 @@ from kdns.errors import CorefileError, DoubtfulError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
 from kdns.proxy.settings.settings import API_VERSION, KIND
-from kdns.runtime.files.yaml import Document, all_documents, block_line, field_line
+from kdns.runtime.files.yaml import Document, field_lines, parse
 
 Mistake: TypeAlias = CorefileError | ManifestError
 
@@ -65,6 +65,8 @@ _MANIFEST: Final = re.compile(
     r"""^[\s{-]*["']?(?:apiVersion|kind)["']?\s*:(?:\s|["']|$)|\A\s*(?:\{\s*"|\[\s)""", re.MULTILINE
 )
 _WORDS: Final = re.compile(r"^\s*(?P<first>[^\s#]+)(?P<rest>[^#\n]*)", re.MULTILINE)
+_LITERAL: Final = re.compile(r":\s+(?:[!&]\S+\s+)*\|[-+0-9]*\s*(?:#.*)?$")
+"""The line before a literal block, whose lines are lines of the file."""
 _COMMENTS: Final = re.compile(r"#[^\n]*|\s+|^---", re.MULTILINE)
 _DIRECTIVES: Final = frozenset({*BY_NAME, *COREDNS_ONLY, "import"})
 
@@ -181,23 +183,22 @@ class _Check:
             (self.warnings if isinstance(mistake, DoubtfulError) else self.mistakes).append(mistake)
 
     def _yaml(self, path: str, text: str) -> None:
-        wrong: list[ManifestError] = []
-        duplicates, warnings = list[ManifestError](), list[ManifestError]()
-        found, others = all_documents(path, text, wrong, duplicates), list[Document]()
-        for document in found:
+        documents, mistakes_in_yaml, duplicates = parse(path, text)
+        wrong, warnings, others = [*mistakes_in_yaml], [*duplicates], list[Document]()
+        for document in documents:
             if _is_settings(document.value):
-                if document is not found[0]:
+                if document is not documents[0]:
                     reason = f"{KIND} is not the first document; `kdns proxy --config` reads no other"
                     wrong.append(ManifestError(path, document.line, "", reason))
-                elif found[1:]:
-                    warnings.append(ManifestError(path, found[1].line, "", ONLY_FIRST))
+                elif documents[1:]:
+                    warnings.append(ManifestError(path, documents[1].line, "", ONLY_FIRST))
                 _, mistakes, remarks = read_settings(text, document)
                 wrong += mistakes
                 self.read[KIND] += 1
                 warnings += remarks
             else:
                 others.append(document)
-        self.warnings += sorted([*warnings, *duplicates], key=lambda warning: warning.line)
+        self.warnings += sorted(warnings, key=lambda warning: warning.line)
         for manifest in manifests_of(text, others, self._kinds, self._of_manifests, keeps_mistaken=True):
             match manifest:
                 case UnknownKind():
@@ -251,7 +252,7 @@ class _Check:
                 wrong = [mistake for mistake in found if not isinstance(mistake, DoubtfulError)]
                 self.mistakes += _within(manifest, text, key, wrong)
                 self.warnings += _within(manifest, text, key, [*ignored, *block_warnings(servers, self._dns_port)])
-            elif KIND in value and any(map(_is_settings, (each.value for each in all_documents(key, value, [], [])))):
+            elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
                 self.read[KIND] += 1
                 _, mistakes, remarks = read_first_settings(manifest.path, value)
                 self.mistakes += _within(manifest, text, key, mistakes)
@@ -287,8 +288,8 @@ def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -
     if not found:
         return []
     field = f"data[{key}]"
-    first = block_line(manifest.path, text, manifest.line, field)
-    at = field_line(manifest.path, text, manifest.line, field)
+    at = field_lines(manifest.path, text, [(manifest.line, field)])[manifest.line, field]
+    first = at + 1 if _LITERAL.search(text.split("\n")[at - 1]) else 0
     located_there = []
     for each in found:
         line = first + each.line - 1 if first and each.line else at

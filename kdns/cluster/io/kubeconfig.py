@@ -101,7 +101,7 @@ def mapping(path: Path, *, may_be_empty: bool) -> Json:
     from kdns.runtime.files.yaml import documents  # noqa: PLC0415 - a server in a cluster reads no kubeconfig
 
     try:
-        found = documents(str(path), bounded_text(path), repeated=[])
+        found = documents(str(path), bounded_text(path))
     except OSError as error:
         raise KubeconfigError(str(path), error.strerror or "", "a kubeconfig file that can be read") from error
     except ManifestError as error:

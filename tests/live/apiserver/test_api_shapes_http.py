@@ -108,7 +108,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
 
         monkeypatch.setattr(module, name, called)
 
-    watch(yaml, "documents")
+    watch(yaml, "parse")
     watch(field_validation, "matching")
     watch(response, "dumped")
     watch(representation, "table")
@@ -119,7 +119,7 @@ async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
     for url in (path, f"{path}/large"):
         for accept in (TABLE, "application/yaml"):
             assert (await client("GET", url, Accept=accept))[0] == 200
-    assert in_loop == dict.fromkeys(("documents", "matching", "dumped", "table"), False)
+    assert in_loop == dict.fromkeys(("parse", "matching", "dumped", "table"), False)
 
 
 async def test_protobuf(client: Client) -> None:

@@ -129,7 +129,7 @@ async def test_options_that_cannot_be(
 
 
 PORT, TYPE = 'duplicate field "spec.ports[0].port"', 'duplicate field "spec.type"'
-LINE = 'line 8: duplicate field "ports"'
+LINE = 'line 8: duplicate field "spec.ports"'
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_fields_given_twice_in_a_configuration(client: Client, text: str) 
     path = f"{SERVICES}/web?fieldManager=me"
     status, refusal, _ = await client("PATCH", f"{path}&fieldValidation=Strict", text, **APPLY)
     assert status == 400
-    assert re.search(r'strict decoding error: line \d+: duplicate field "\w+"', refusal["message"])
+    assert re.search(r'strict decoding error: line \d+: duplicate field "spec\.', refusal["message"])
     status, _, warnings = await client("PATCH", path, text, **APPLY)
     assert (status, "duplicate field" in warnings[0]) == (201, True)
 

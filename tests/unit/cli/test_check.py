@@ -169,7 +169,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
         [
             "a.yaml:4: kind: skipped: v2 Pod is not served, Pod is served as v1",
             "a.yaml:11: spec.typ: unknown field",
-            "a.yaml:14: not YAML",
+            "a.yaml:13: not YAML",
             "a.yaml:15: Service web is already defined at a.yaml:6; that definition is used",
             "a.yaml:21: apiVersion: expected a string, got nothing",
         ],

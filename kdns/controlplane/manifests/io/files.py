@@ -22,7 +22,7 @@ from kdns.controlplane.meta.kinds import Kinds
 from kdns.errors import InputError, ManifestError
 from kdns.runtime.files.bounded import decoded, text_of, unreadable
 from kdns.runtime.files.folders import files_below
-from kdns.runtime.files.yaml import Document, all_documents, field_lines
+from kdns.runtime.files.yaml import Document, field_lines, parse
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN: Final = Path("-")
@@ -108,18 +108,19 @@ def read(path: Path, stamp: Stamp, kinds: Kinds, text: str | None = None) -> Man
 
     A pipe may never have an end, and is empty the second time: see `texts_read_once`.
     """
-    mistakes, duplicates = list[ManifestError](), list[ManifestError]()
     try:
         text = regular_text(path) if text is None else text
     except ManifestError as error:
         return ManifestFile(stamp, errors=(error,))
-    found = manifests_of(text, all_documents(str(path), text, mistakes, duplicates), kinds, mistakes)
+    stream = parse(str(path), text)
+    mistakes = [*stream.mistakes]
+    found = manifests_of(text, stream.documents, kinds, mistakes)
     return ManifestFile(
         stamp,
         tuple(item for item in found if isinstance(item, Manifest)),
         tuple(item for item in found if isinstance(item, UnknownKind)),
         tuple(sorted(mistakes, key=lambda mistake: mistake.line)),
-        tuple(duplicates),
+        stream.duplicates,
         tuple(item for item in found if isinstance(item, Kustomization)),
     )
 

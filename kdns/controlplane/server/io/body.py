@@ -23,7 +23,6 @@ from kdns.controlplane.server.protobuf import messages
 from kdns.controlplane.server.protobuf.decoding import decoded as decoded_protobuf
 from kdns.controlplane.server.protobuf.wire import ProtobufError
 from kdns.controlplane.server.representation import JSON, YAML
-from kdns.errors import ManifestError
 from kdns.runtime.files import yaml
 
 READ_TIMEOUT_S = 60.0
@@ -148,13 +147,14 @@ def _from_yaml(body: bytes, *, strictly: bool, kind: str) -> Body:
             return made(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
-    repeated: list[tuple[int, str]] = []
     try:
-        documents = yaml.documents("body", body.decode(), repeated)
-    except (ManifestError, UnicodeDecodeError) as error:
-        why = f"line {error.line}: {error.reason}" if isinstance(error, ManifestError) else str(error)
-        raise _unreadable(kind, why) from error
-    if len(documents) > 1:
-        raise _unreadable(kind, f"expected one YAML document, got {len(documents)}")
-    lines = (f'line {line}: duplicate field "{key}"' for line, key in repeated[:ERRORS_MAX])
-    return made(documents[0].value if documents else None, tuple(lines) if strictly else ())
+        stream = yaml.parse("body", body.decode())
+    except UnicodeDecodeError as error:
+        raise _unreadable(kind, str(error)) from error
+    for mistake in stream.mistakes:
+        raise _unreadable(kind, f"line {mistake.line}: {mistake.reason}")
+    if len(stream.documents) > 1:
+        raise _unreadable(kind, f"expected one YAML document, got {len(stream.documents)}")
+    value = stream.documents[0].value if stream.documents else None
+    duplicates = (f'line {error.line}: duplicate field "{error.field}"' for error in stream.duplicates[:ERRORS_MAX])
+    return made(value, tuple(duplicates) if strictly else ())

@@ -15,7 +15,7 @@ from kdns.proxy.settings.document import Problem, decoded, encoded
 from kdns.proxy.settings.flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
 from kdns.proxy.settings.settings import KIND, Settings
 from kdns.runtime.files.bounded import text_of
-from kdns.runtime.files.yaml import Document, dumped, field_lines, first_document
+from kdns.runtime.files.yaml import Document, dumped, field_lines, parse
 
 ONLY_FIRST: Final = f"only the first document counts for {KIND}, as in kube-proxy; this one is ignored"
 
@@ -43,16 +43,20 @@ def parse_settings(path: str, text: str, warn: Callable[[str], None]) -> Setting
 
 def read_first_settings(path: str, text: str) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
     """Returns what `read_settings` does for the first document of a text, which is the only one that counts."""
-    wrong, remarks = list[ManifestError](), list[ManifestError]()
-    document, following = first_document(path, text, wrong, remarks)
-    settings = Settings()
-    if document:
-        settings, mistakes, more = read_settings(text, document)
-        wrong += mistakes
-        remarks += more
-    elif not wrong:
+    stream = parse(path, text)
+    parts: list[Document | ManifestError] = [*stream.documents, *stream.mistakes]
+    parts.sort(key=lambda part: part.line)
+    settings, wrong, remarks = Settings(), list[ManifestError](), [*stream.duplicates]
+    if not parts:
         wrong.append(ManifestError(path, 0, "", f"expected an object of kind {KIND}, the file has none"))
-    if following:
+    elif isinstance(parts[0], ManifestError):
+        wrong.append(parts[0])
+    else:
+        settings, wrong, ignored = read_settings(text, parts[0])
+        remarks += ignored
+    if parts[1:]:
+        following = parts[1].line
+        remarks = [remark for remark in remarks if remark.line < following]
         remarks.append(ManifestError(path, following, "", ONLY_FIRST))
     return settings, wrong, sorted(remarks, key=lambda remark: remark.line)
 
