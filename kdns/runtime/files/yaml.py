@@ -192,9 +192,9 @@ def _not_yaml(path: str, text: str, first_line: int, error: yaml.YAMLError) -> M
 
 
 class _Reader:
-    """Values of the YAML documents of a text that begins after `first_line` lines of its file.
+    """The value of the YAML document of a text that begins after `first_line` lines of its file.
 
-    `lines` are those of the present document, its list items and, with `keeps_lines`, of all its fields, by their keys
+    `lines` are those of the document, its list items and, with `keeps_lines`, of all its fields, by their keys
     and indices from the document on.
     """
 
@@ -213,8 +213,6 @@ class _Reader:
         """Yields the objects that are not null."""
         while event := self._next():
             if isinstance(event, yaml.DocumentStartEvent):
-                self._anchors.clear()
-                self.lines.clear()
                 root = self._next()
                 yield from self._listed(self._value(root, self._line(root)))
 
@@ -316,7 +314,7 @@ class _Reader:
 
 
 _Object: TypeAlias = tuple[_Reader, tuple[str | int, ...], Any]
-"""An object's reader, its place in the reader's present document (keys and indices), and its value."""
+"""An object's reader, its place in the reader's document (keys and indices), and its value."""
 
 
 def _plain_value(text: str) -> Any:

@@ -148,7 +148,7 @@ def test_json_text_reads_as_json_does(text: str) -> None:
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
         ("a: &x [*x]", "f.yaml:1: a[0]: found undefined alias 'x'"),
         ("a: *x", "f.yaml:1: a: found undefined alias 'x'"),
-        ("a: &x 1\n...\n---\nb: *x", "f.yaml:4: b: found undefined alias 'x'"),
+        ("a: &x 1\n---\nb: *x", "f.yaml:3: b: found undefined alias 'x'"),
         ("a:\n  <<: x", "f.yaml:2: a.<<: expected an object or a list of objects to merge"),
         pytest.param("- " * 30_000, "nested too deeply, expected at most 200 levels", id="deep list"),
         pytest.param("? " * 30_000, "f.yaml:1: a key must be text", id="deep keys"),
