@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.errors import KdnsError
@@ -21,7 +22,7 @@ MAX_CHARS: Final = 4096
 """No name has more than 1016 characters."""
 MAX_VALUES: Final = 4096
 MAX_RANGE: Final = 1_000_000
-"""The longest range, which is no list yet."""
+"""The longest range, which is not in memory."""
 _INT_BITS: Final = 63
 
 
@@ -34,32 +35,26 @@ class ValueKind(Enum):
 
     NIL = "nil"
     BOOL = "bool"
-    INT = "int"
-    FLOAT = "float"
+    NUMBER = "number"
     STRING = "string"
     LIST = "list"
     MAP = "map"
     ANY = "any"
 
 
-ANY, BOOL, INT, FLOAT, LIST, MAP, NIL, STRING = (
-    ValueKind.ANY, ValueKind.BOOL, ValueKind.INT, ValueKind.FLOAT, ValueKind.LIST, ValueKind.MAP, ValueKind.NIL,
-    ValueKind.STRING,
-)  # fmt: skip
-NUMBERS: Final = frozenset((INT, FLOAT))
+NIL, BOOL, NUMBER, STRING, LIST, MAP, ANY = ValueKind
 _KINDS: Final = {
-    type(None): NIL, bool: BOOL, int: INT, float: FLOAT, str: STRING, tuple: LIST, range: LIST, dict: MAP,
+    type(None): NIL, bool: BOOL, int: NUMBER, float: NUMBER, str: STRING, tuple: LIST, range: LIST, dict: MAP,
 }  # fmt: skip
 
 
 def kind_of(value: Value) -> ValueKind:
-    """Returns the kind of a value."""
     return _KINDS[type(value)]
 
 
 def fits(kind: ValueKind, expected_kind: ValueKind) -> bool:
-    """Returns whether a value of one kind may be one of another; an integer is accepted as a float."""
-    return kind is expected_kind or ANY in {kind, expected_kind} or (kind, expected_kind) == (INT, FLOAT)
+    """Returns whether a value of one kind may be one of another."""
+    return kind is expected_kind or ANY in {kind, expected_kind}
 
 
 def text_of(value: Value) -> str:
@@ -72,7 +67,7 @@ def text_of(value: Value) -> str:
         case float():
             return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
         case tuple() | range():
-            return f"[{_joined(map(text_of, listed(value)))}]"
+            return f"[{_joined(map(text_of, value))}]"
         case dict():
             return f"map[{_joined(f'{key}:{text_of(value[key])}' for key in sorted(value))}]"
     return str(value)
@@ -90,13 +85,6 @@ def _joined(texts: Iterable[str]) -> str:
     return " ".join(joined)
 
 
-def listed(value: Value) -> tuple[Value, ...]:
-    """Returns a list as one that is in memory; EvaluationError for one that is too long."""
-    if len(value) > MAX_VALUES:
-        raise EvaluationError(f"a list of more than {MAX_VALUES} values")
-    return tuple(value)
-
-
 def bounded(value: Value) -> Value:
     """Returns the same value.
 
@@ -110,8 +98,8 @@ def bounded(value: Value) -> Value:
             raise EvaluationError("an integer of more than 64 bits")
         case float() if not math.isfinite(value):
             raise EvaluationError("a number beyond all bounds")
-        case tuple():
-            return listed(value)
+        case tuple() if len(value) > MAX_VALUES:
+            raise EvaluationError(f"a list of more than {MAX_VALUES} values")
     return value
 
 
@@ -120,11 +108,13 @@ def same(left: Value, right: Value) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, range) != isinstance(right, range) and {kind_of(left), kind_of(right)} == {LIST}:
-        return len(left) == len(right) and listed(left) == listed(right)
+        return len(left) == len(right) and tuple(left) == tuple(right)
     return bool(left == right)
 
 
 def _remainder(left: Value, right: Value) -> Value:
+    if isinstance(left, float) or isinstance(right, float):
+        raise EvaluationError("`%` takes whole numbers")
     remainder = abs(left) % abs(right)
     return -remainder if left < 0 else remainder
 
@@ -136,77 +126,47 @@ def _range(left: Value, right: Value) -> Value:
 
 
 def _is_in(left: Value, right: Value) -> bool:
-    match right:
-        case range():
-            return kind_of(left) is INT and left in right
-        case dict():
-            return isinstance(left, str) and left in right
-    return any(same(left, value) for value in right)
-
-
-Takes: TypeAlias = Callable[[ValueKind, ValueKind], ValueKind | None]
-"""The kind of an operator's result on two kinds; None if it does not accept them."""
-
-
-def _equality(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    return BOOL if fits(left, right) or fits(right, left) or NIL in {left, right} else None
-
-
-def _membership(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    is_key = right is MAP and fits(left, STRING)
-    return BOOL if fits(right, LIST) or is_key else None
-
-
-def _are(left: ValueKind, right: ValueKind, *kinds: ValueKind) -> bool:
-    return {left, right} <= {*kinds, ANY}
-
-
-def _order(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    return BOOL if _are(left, right, *NUMBERS) or _are(left, right, STRING) else None
-
-
-def _number(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    if not _are(left, right, *NUMBERS):
-        return None
-    return ANY if ANY in {left, right} else INT if left is right is INT else FLOAT
-
-
-def _sum(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    is_text = STRING in {left, right} and _are(left, right, STRING)
-    return STRING if is_text else _number(left, right)
-
-
-def _on(kind: ValueKind, *operands: ValueKind) -> Takes:
-    """A result of this kind on two of these operands."""
-    return lambda left, right: kind if _are(left, right, *operands) else None
+    if isinstance(right, range):
+        return type(left) is int and left in right
+    return left in right if isinstance(right, dict) else any(same(left, value) for value in right)
 
 
 class Operator(NamedTuple):
-    """An operator on two values: how strongly it binds, the kinds that it takes, and its function."""
+    """An operator: how strongly it binds, its function, and the kinds of left, right and result, one row for each."""
 
     binding: int
-    takes: Takes
     apply: Callable[[Value, Value], Value]
+    rows: tuple[tuple[ValueKind, ValueKind, ValueKind], ...]
 
+
+_EQUALITY: Final = (*((kind, kind, BOOL) for kind in ValueKind if kind is not ANY), (NIL, ANY, BOOL), (ANY, NIL, BOOL))
+_ORDER: Final = ((NUMBER, NUMBER, BOOL), (STRING, STRING, BOOL))
+_NUMBERS: Final = ((NUMBER, NUMBER, NUMBER),)
+_STRINGS: Final = ((STRING, STRING, BOOL),)
 
 OPERATORS: Final = {
-    "==": Operator(20, _equality, same),
-    "!=": Operator(20, _equality, lambda left, right: not same(left, right)),
-    "<": Operator(20, _order, operator.lt),
-    "<=": Operator(20, _order, operator.le),
-    ">": Operator(20, _order, operator.gt),
-    ">=": Operator(20, _order, operator.ge),
-    "in": Operator(20, _membership, _is_in),
-    "contains": Operator(20, _on(BOOL, STRING), operator.contains),
-    "startsWith": Operator(20, _on(BOOL, STRING), str.startswith),
-    "endsWith": Operator(20, _on(BOOL, STRING), str.endswith),
-    "..": Operator(25, _on(LIST, INT), _range),
-    "+": Operator(30, _sum, operator.add),
-    "-": Operator(30, _number, operator.sub),
-    "*": Operator(60, _number, operator.mul),
-    "/": Operator(60, _on(FLOAT, *NUMBERS), operator.truediv),
-    "%": Operator(60, _on(INT, INT), _remainder),
-    "**": Operator(100, _on(FLOAT, *NUMBERS), math.pow),
-    "^": Operator(100, _on(FLOAT, *NUMBERS), math.pow),
+    "==": Operator(20, same, _EQUALITY),
+    "!=": Operator(20, lambda left, right: not same(left, right), _EQUALITY),
+    "<": Operator(20, operator.lt, _ORDER),
+    "<=": Operator(20, operator.le, _ORDER),
+    ">": Operator(20, operator.gt, _ORDER),
+    ">=": Operator(20, operator.ge, _ORDER),
+    "in": Operator(20, _is_in, ((ANY, LIST, BOOL), (STRING, MAP, BOOL))),
+    "contains": Operator(20, operator.contains, _STRINGS),
+    "startsWith": Operator(20, str.startswith, _STRINGS),
+    "endsWith": Operator(20, str.endswith, _STRINGS),
+    "..": Operator(25, _range, ((NUMBER, NUMBER, LIST),)),
+    "+": Operator(30, operator.add, (*_NUMBERS, (STRING, STRING, STRING))),
+    "-": Operator(30, operator.sub, _NUMBERS),
+    "*": Operator(60, operator.mul, _NUMBERS),
+    "/": Operator(60, operator.truediv, _NUMBERS),
+    "%": Operator(60, _remainder, _NUMBERS),
 }
 """The precedence of each is expr-lang's; `bounded` is for their results."""
+
+
+@cache
+def result_kind(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
+    """Returns the kind of an operator's result on two kinds; None if it does not take them."""
+    kinds = {result for one, other, result in OPERATORS[sign].rows if fits(left, one) and fits(right, other)}
+    return (kinds.pop() if len(kinds) == 1 else ANY) if kinds else None

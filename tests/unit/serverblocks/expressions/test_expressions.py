@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from pathlib import Path
 
 import pytest
 from dns_chain import read
@@ -14,8 +16,8 @@ from kdns.corefile.lexer import Token, tokens
 from kdns.dns.message import query
 from kdns.dns.types import AAAA
 from kdns.errors import CorefileError
-from kdns.serverblocks.expressions.functions import GROUP, QUERY_FUNCTIONS, Environment
-from kdns.serverblocks.expressions.parser import MAX_STEPS, Expression, expression
+from kdns.serverblocks.expressions.functions import BUILTINS, GROUP, PREDICATES, QUERY_FUNCTIONS, Environment
+from kdns.serverblocks.expressions.parser import BINDING, MAX_STEPS, Expression, expression
 from kdns.serverblocks.expressions.values import EvaluationError, ValueKind
 from kdns.values import evolve
 
@@ -29,7 +31,7 @@ REQUEST = Request(
     local_port=5353,
 )
 ENVIRONMENT = Environment(REQUEST, {"0": "www.", "1": "w", "n": "12"}, {"number": 5, "text": "abc"})
-VARIABLES = {"number": ValueKind.INT, "text": ValueKind.STRING}
+VARIABLES = {"number": ValueKind.NUMBER, "text": ValueKind.STRING}
 
 
 def compiled(text: str) -> Expression:
@@ -40,12 +42,10 @@ def compiled(text: str) -> Expression:
 VALUES = [
     ("1 + 2 * 3 - 4", 3),
     ("(1 + 2) * 3", 9),
-    ("2 ** 3 ** 2", 512.0),
-    ("-2 ** 2", -4.0),
     ("7 / 2", 3.5),
     ("-7 % 3", -1),
-    ("0x10 + 0b11 + 0o7 + 1_000", 1026),
-    ("1.5 + .5", 2.0),
+    ("-2 * 2", -4),
+    ("0x10 + 007 + 1.5", 24.5),
     ("1 < 2 and 2 <= 2 && 3 > 2 || false", True),
     ("not true or true", True),
     ("!(true and false)", True),
@@ -66,17 +66,17 @@ VALUES = [
     ("true ? false ? 1 : 2 : 3", 2),
     ("nil ?? text", "abc"),
     ("[1, 'a', number][2] + 1", 6),
-    ("text[1:] + text[:1] + text[0]", "bcaa"),
+    ("text[0] + text[-1]", "ac"),
     ("[1, 2, 3][-1]", 3),
+    ("indexOf('abc', 'c') + indexOf('abc', 'd')", 1),
+    ("split('ab', '')", ("a", "b")),
+    ("(true ? 1 : 'a') == 1 and 'b' != ['a'][0]", True),
     ("len('abc') + len([1]) + len(1..3)", 7),
     ("int('12') + int(3.9)", 15),
-    ("float('1.5') + float(1)", 2.5),
     ("string(12) + string(1.0) + string(true) + string([1, 2])", "121true[1 2]"),
     ("upper('a') + lower('B') + trim(' c ') + trimPrefix('dd', 'd') + trimSuffix('ee', 'e')", "Abcde"),
     ("replace('aba', 'a', 'c')", "cbc"),
     ("join(split('a.b', '.'), '-') + join(['c', 'd'])", "a-bcd"),
-    ("max(1, 2) + min(3, 4) + abs(-1)", 6),
-    ("indexOf('abc', 'c') + lastIndexOf('aba', 'a')", 4),
     ("hasPrefix('ab', 'a') and hasSuffix('ab', 'b')", True),
     ("group('n') + group(1) + group(0) + group('none') + group(9)", "12wwww."),
     ("metadata('a/b') + metadata('a/c')", "fact"),
@@ -89,29 +89,16 @@ VALUES = [
     ("all(split('a.b', '.'), len(#) == 1)", True),
     ("one([1, 2, 3], # > 2) and not one([1, 2, 3], # > 1) and none([1, 2], # > 2)", True),
     ("filter(0..9, {# % 2 == 0})", (0, 2, 4, 6, 8)),
-    ("map(['a', 'b'], upper(#) + string(#index))", ("A0", "B1")),
-    ("[find([1, 2, 3], # > 1), findIndex([1, 2, 3], # > 1), find([1], # > 1) ?? 'none']", (2, 1, "none")),
-    ("[findLast([1, 2, 3], # < 3), findLastIndex([1, 2, 3], # < 3), findLastIndex([1], # > 1)]", (2, 1, None)),
-    ("count(1..9, # > 3) + count([true, false, true])", 8),
-    ("sum([1, 2]) + sum(['a', 'bc'], len(#))", 6),
-    ("[reduce(1..4, #acc * #), reduce(1..3, #acc + #, 10), reduce([5], #acc + #), reduce([], #acc, 'x')]",
-     (24, 16, 5, "x")),
+    ("map(['a', 'b'], upper(#))", ("A", "B")),
+    ("[find([1, 2, 3], # > 1), find([1], # > 1) ?? 'none', count(1..9, # > 3)]", (2, "none", 6)),
+    ("any([[1, 2], [3]], any(#, # == 3)) and any(1..3, # == 2 and any(1..3, # == 3) and # == 2)", True),
+    ("[{a: 1}.a, {a: 1}.b, 'a' in {a: 1}, 'b' in {a: 1}]", (1, None, True, False)),
+    ("string({b: 2, a: [1]}) + string(1..3)", "map[a:[1] b:2][1 2 3]"),
     ("any(['^a', '^www'], name() matches #)", True),
-    ("any([[1, 2], [3]], any(#, # == 3)) and any(1..3, let x = #; any(1..3, # == x * 3))", True),
     ("map(filter([{n: 1, 'k': 'a'}, {n: 2}], .n > 0), .k ?? 'b')", ("a", "b")),
-    ("let labels = split(name(), '.'); labels[0] + labels[-2]", "wwworg"),
     ("name() | trimSuffix('.') | split('.') | filter(# != 'org') | len()", 2),
     ("{'A': 1, AAAA: 2}[type()] + {a: {b: 3}}.a.b", 5),
-    ("[{a: nil}.a?.b.c, {a: 1}?.a, {a: nil}.a?.[0], 'a' in {a: 1}, 'b' in {a: 1}]", (None, 1, None, True, False)),
-    ("keys({a: 1})[0] + string(values({a: 1})[0]) + string({b: 2, a: [1]})", "a1map[a:[1] b:2]"),
     ("1..3 == [1, 2, 3] and [1, 2] != 1..3", True),
-    ("concat([1], 2..3, flatten([4, [5, [6]]]))", (1, 2, 3, 4, 5, 6)),
-    ("[first([1, 2]), last([1, 2]), first([]), len(take(1..9, 4)), len(uniq([1, 1.0, '1', 1]))]", (1, 2, None, 4, 3)),
-    ("sort([3, 1, 2], 'desc') | concat(reverse(sort(['b', 'a'])))", (3, 2, 1, "b", "a")),
-    ("[max(1, 5, 3), min([4, 2]), ceil(1.2), floor(1.8), round(2.5), round(-2.5)]", (5, 2, 2.0, 1.0, 3.0, -3.0)),
-    ("repeat('ab', 2) + join(split('a.b.c', '.', 2), '-')", "ababa-b.c"),
-    ("1 /* one */ + 2 // three", 3),
-    ("true ?: 2", True),
     ("9223372036854775807 % 10", 7),
     ("[bufsize(), class(), do(), id(), opcode(), port(), proto(), server_ip(), server_port(), type()]",
      (1400, "IN", False, 7, 0, "40000", "udp", "192.0.2.1", "5353", "AAAA")),
@@ -141,9 +128,9 @@ MISTAKES = [
     ('type() == "A"', "A", "unknown name `A`"),
     ('type() == "A"', "A", "strings of an expression stand in single quotes"),
     ("name() == 'a' 'b'", "'b'", "expected the end of the expression"),
-    ("number + 'x'", "+", "does not take a int and a string"),
-    ("number == 'x'", "==", "does not take a int and a string"),
-    ("1 and true", "and", "expected a bool before `and`, got a int"),
+    ("number + 'x'", "+", "does not take a number and a string"),
+    ("number == 'x'", "==", "does not take a number and a string"),
+    ("1 and true", "and", "expected a bool before `and`, got a number"),
     ("not 1", "not", "expected a bool after `not`"),
     ("name() matches type()", "matches", "a regular expression in quotes"),
     ("name() matches '('", "matches", "expected a regular expression in RE2 syntax"),
@@ -157,33 +144,34 @@ MISTAKES = [
     ("1 ? 2 : 3", "?", "expected a bool before `?`"),
     ("9223372036854775808", "9223372036854775808", "64 bits"),
     ("a & b", "&", "unexpected character `&`"),
-    ("let x", "x", "expected `=`"),
-    ("let name = 1; name", "name", "already the name of a function"),
-    ("let x = 1; let x = 2; x", "x", "already the name of a function or variable"),
-    ("1 + let", "let", "got `let`"),
-    ("any([1], 1)", "any([1],", "expected a bool as the predicate of `any`, got a int"),
+    ("let x = 1; x", "let", "`let` of expr-lang is not supported"),
+    ("any([1], 1)", "any([1],", "expected a bool as the predicate of `any`, got a number"),
     ("any([1])", "any([1])", "takes a list and an expression"),
     ("any([1], ", "any([1],", "an expression with # stands in double quotes"),
     ("any == 1", "any", "is a function"),
-    ("now() > 1", "now()", "`now` of expr-lang is not supported"),
+    ("now() > 1", "now()", "`now` of expr-lang is not supported; supported: all, any, bufsize, class, "),
+    ("[1, 2][1:]", "2][1:]", "expected `]` in the expression, got `:`"),
+    ("1 ** 2", "**", "expected a value in the expression, got `*`"),
+    ("metadata('a')?.b", "metadata('a')?.b", "expected the end of the expression, got `?.`"),
+    ("1 + 007 + 0x", "0x", "expected the end of the expression, got `x`"),
     ("[1] | 2", "2", "unknown name `2`"),
     ("name().a", "name().a", "a string has no fields"),
     ("{1: 2, -}", "-}", "expected a key of a map"),
-    ("[1][name()]", "[1][name()]", "expected a int as an index"),
+    ("[1][name()]", "[1][name()]", "expected a number as an index"),
     ("1[0]", "1[0]", "has no elements"),
     ("(" * 50 + "1" + ")" * 50, "(" * 50 + "1" + ")" * 50, "more than 40 deep"),
 ]
 # an expression with # is one word in double quotes
 MISTAKES_IN_PREDICATES = [
-    ("any(1, # > 1)", "expected a list as the first argument of `any`, got a int"),
+    ("any(1, # > 1)", "expected a list as the first argument of `any`, got a number"),
     ("filter([1], {# > 1)", "expected `}`"),
-    ("any(['a'], # > 1)", "does not take a string and a int"),
+    ("any(['a'], # > 1)", "does not take a string and a number"),
     ("any(['10.0.0.0/8', '10.0.0.0'], incidr(client_ip(), #))", "'10.0.0.0' is not a network"),
     ("any(['a', '('], name() matches #)", "expected a regular expression in RE2 syntax"),
     ("any(split(name(), '.'), name() matches #)", "a regular expression in quotes"),
     ("# > 1", "outside of a predicate"),
-    ("any([1], #acc > 1)", "#acc in `reduce`"),
-    ("any([1], #here > 1)", "expected #, #index"),
+    ("any([1], #acc > 1)", "`#acc` is not supported"),
+    ("any([1], #here > 1)", "`#here` is not supported"),
     ("anny([1], # > 1)", "did you mean `any`"),
 ]
 
@@ -203,23 +191,18 @@ def test_mistakes_in_predicates(text: str, reason: str) -> None:
 
 
 FAILURES = [
+    "[1][0] == 'a'",
+    "['a'][0] * 3",
+    "[1, 2][0.5]",
+    "1.5 % 2",
+    "-[true][0]",
     "any([1][0], # > 1)",
     "any([['a'][0]], # > 1 and [1][0])",
-    "reduce([], #acc + #)",
-    "sum(['a'])",
     "any(1..9, any(1..9999, # < 0))",
     "any(1..20000, # < 0)",
     "map(1..5000, #)[0] == 1",
-    "sort([1, 'a'])",
-    "sort([1], 'up')",
-    "keys({a: 1})[1] == 'b'",
     "{a: nil}.a.b",
-    "reduce(1..5000, [#acc]) | string()",
-    "reduce(1..5000, [#acc]) | flatten()",
-    "repeat('a', 5000)",
-    "repeat('a', -1)",
     "9 % [0][0]",
-    "concat(1..4000, 1..4000)",
     "incidr('notanip', '10.0.0.0/8')",
     "incidr('10.0.0.1', metadata('a/b'))",
     "int('x')",
@@ -227,7 +210,6 @@ FAILURES = [
     "1 / 0",
     "1 % 0",
     "9223372036854775807 + 1",
-    "10.0 ** 400",
     "[1][1]",
     "[1][0] + 'a'",
     "[1][0] and true",
@@ -256,8 +238,6 @@ def test_what_has_no_value_is_an_error_of_evaluation(text: str) -> None:
         ("any(split(name(), '.'), # == 'a')", True),
         ("any(['a'], # == client_ip())", False),
         ("any([client_ip()], # == 'a')", False),
-        ("let x = port(); true", False),
-        ("reduce(['a'], #acc + #, proto()) == 'a'", False),
         ("{a: id()}.b == nil", False),
     ],
 )
@@ -267,8 +247,8 @@ def test_what_an_expression_depends_on(text: str, is_of_packet: bool) -> None:
 
 PIECES = [
     *("name()", "type()", "'a'", "1", "2.5", "true", "nil", "number", "text", "[1,", "]", "(", ")", "+", "-", "*", "/"),
-    *("any(", "map([1],", "#", "#acc", "let x =", ";", "x", "|", "{", "}", "{a:", ".a", "?.", ","),
-    *("in", "not", "and", "==", "<", "?", ":", "..", "matches", "len(", "int(", "'", "??", "**", "[0]"),
+    *("any(", "map([1],", "#", "#acc", "|", "{", "}", "{a:", ".a", ".", ","),
+    *("in", "not", "and", "==", "<", "?", ":", "..", "matches", "len(", "int(", "'", "??", "[0]"),
 ]
 
 
@@ -291,3 +271,22 @@ def test_what_clients_send_makes_predicates_longer_up_to_a_limit() -> None:
         compiled(text).value(ENVIRONMENT._replace(request=request))
     networks = ", ".join(f"'10.{number}.0.0/16'" for number in range(256))
     assert compiled(f"any([{networks}], incidr('10.255.0.1', #))").value(ENVIRONMENT) is True
+
+
+def test_what_functions_cost_in_a_predicate() -> None:
+    """A string of 2048 characters takes 512 steps to make, and to look through."""
+    text = "any(1..9, len(replace('{}', 'a', 'bb')) < 0)"
+    assert compiled(text.format("a" * 64)).value(ENVIRONMENT) is False
+    with pytest.raises(EvaluationError, match=f"more than {MAX_STEPS} steps"):
+        compiled(text.format("a" * 1024)).value(ENVIRONMENT)
+
+
+def test_the_documentation_lists_every_function_and_operator() -> None:
+    page = (Path(__file__).parents[4] / "docs/directives/view.md").read_text()
+    section = page.split("## Expressions", 1)[1].split("## ", 1)[0]
+    facts = {name for row in section.split("\n") if row.startswith("| `") for name in re.findall(r"`(\w+)\(", row)}
+    assert facts == QUERY_FUNCTIONS.keys()
+    for begin, names in (("Functions: ", BUILTINS), ("Functions of a list", PREDICATES), ("Operators", BINDING)):
+        (line,) = (line for line in section.split("\n") if line.startswith(begin))
+        listed = {name.replace("\\", "") for name in re.findall(r"`([^` ]+)`", line)}
+        assert listed - {"#", "not", "-", "&&", "||", "!", "."} == names.keys() - {"-"}, begin
