@@ -81,10 +81,10 @@ class Stream(NamedTuple):
 
 def parse(path: str, text: str) -> Stream:
     mistakes, duplicates = list[ManifestError](), list[ManifestError]()
-    found = tuple(
+    objects = tuple(
         Document(path, reader.line(place), value) for reader, place, value in _objects(path, text, mistakes, duplicates)
     )
-    return Stream(found, tuple(mistakes), tuple(duplicates))
+    return Stream(objects, tuple(mistakes), tuple(duplicates))
 
 
 def documents(path: str, text: str) -> tuple[Document, ...]:

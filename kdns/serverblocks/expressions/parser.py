@@ -108,21 +108,16 @@ class _Scope:
 _Evaluate: TypeAlias = Callable[[_Scope], Value]
 
 
-class _Node(NamedTuple):
-    """Part of an expression. `choices` are all values that it may have, None if they depend on the query."""
+class Expression(NamedTuple):
+    """A compiled expression, or a part of one. `is_of_packet`: its value depends on the packet only.
+
+    `choices` are all values that it may have, None if they depend on the query.
+    """
 
     kind: ValueKind
     run: _Evaluate
     is_of_packet: bool = True
     choices: tuple[Value, ...] | None = None
-
-
-class Expression(NamedTuple):
-    """A compiled expression. `is_of_packet`: its value depends on the packet only."""
-
-    kind: ValueKind
-    run: _Evaluate
-    is_of_packet: bool
 
     def value(self, environment: Environment) -> Value:
         """Returns its value for a query; raises EvaluationError."""
@@ -139,15 +134,14 @@ def expression(
     text = " ".join(word.text for word in words)
     if len(text) > MAX_EXPRESSION_CHARS:
         raise words[0].error(f"expected an expression of at most {MAX_EXPRESSION_CHARS} characters, got {len(text)}")
-    node = _Parser(words, text, {**BUILTINS, **functions}, variables or {}).whole()
-    return Expression(node.kind, node.run, node.is_of_packet)
+    return _Parser(words, text, {**BUILTINS, **functions}, variables or {}).whole()
 
 
-def _constant(value: Value) -> _Node:
-    return _Node(kind_of(value), lambda _: value, choices=(value,))
+def _constant(value: Value) -> Expression:
+    return Expression(kind_of(value), lambda _: value, choices=(value,))
 
 
-def _depends(*nodes: _Node) -> bool:
+def _depends(*nodes: Expression) -> bool:
     return all(node.is_of_packet for node in nodes)
 
 
@@ -162,13 +156,13 @@ class _Parser:
         self, words: Sequence[Token], text: str, functions: Mapping[str, Function], variables: Mapping[str, ValueKind]
     ) -> None:
         self._words, self._functions, self._variables = words, functions, variables
-        self._elements: list[_Node] = []
+        self._elements: list[Expression] = []
         """The element of each predicate around, the innermost last."""
         self._depth = 0
         self._next = 0
         self._lexemes = self._lexed(text)
 
-    def whole(self) -> _Node:
+    def whole(self) -> Expression:
         node = self._expression(0)
         if self._peek.kind != "end":
             hint = "; `==` compares" if self._peek.text == "=" else ""
@@ -194,7 +188,7 @@ class _Parser:
             if at <= len(word.text):
                 break
             at -= len(word.text) + 1
-        is_unquoted = len(self._words) > 1 and any(each.quoted and "'" not in each.text for each in self._words)
+        is_unquoted = len(self._words) > 1 and any(token.quoted and "'" not in token.text for token in self._words)
         return word.error(reason + SINGLE_QUOTES if is_unquoted else reason)
 
     @property
@@ -221,7 +215,7 @@ class _Parser:
             got = f"`{self._peek.text[:30]}`" if self._peek.text else "the end"
             raise self._error(self._peek, f"expected `{text}` in the expression, got {got}")
 
-    def _want(self, at: _Lexeme, node: _Node, kind: ValueKind, where: str) -> _Evaluate:
+    def _want(self, at: _Lexeme, node: Expression, kind: ValueKind, where: str) -> _Evaluate:
         """Returns the value of a node, whose kind is checked at evaluation if the text does not determine it."""
         if not fits(node.kind, kind):
             raise self._error(at, f"expected a {kind.value} {where}, got a {node.kind.value}")
@@ -255,7 +249,7 @@ class _Parser:
 
         return accounted
 
-    def _expression(self, binding: int) -> _Node:
+    def _expression(self, binding: int) -> Expression:
         """Returns the longest expression whose operators have at least this precedence."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -278,22 +272,22 @@ class _Parser:
         self._depth -= 1
         return left
 
-    def _choice(self, sign: _Lexeme, condition: _Node) -> _Node:
+    def _choice(self, sign: _Lexeme, condition: Expression) -> Expression:
         test = self._want(sign, condition, BOOL, "before `?`")
         left = self._expression(0)
         self._expect(":")
         right = self._expression(0)
-        return _Node(
+        return Expression(
             _common((left.kind, right.kind)),
             lambda scope: left.run(scope) if test(scope) else right.run(scope),
             _depends(condition, left, right),
         )
 
-    def _negated(self, sign: _Lexeme, node: _Node) -> _Node:
+    def _negated(self, sign: _Lexeme, node: Expression) -> Expression:
         run = self._want(sign, node, BOOL, f"after `{sign.text}`")
-        return _Node(BOOL, lambda scope: not run(scope), node.is_of_packet)
+        return Expression(BOOL, lambda scope: not run(scope), node.is_of_packet)
 
-    def _unary(self) -> _Node:
+    def _unary(self) -> Expression:
         sign = self._peek
         if self._accept("not"):
             return self._negated(sign, self._expression(_NOT_BINDING))
@@ -303,7 +297,7 @@ class _Parser:
             return self._combined(sign, _constant(0), operand)
         return self._postfix(self._primary())
 
-    def _binary(self, sign: _Lexeme, left: _Node) -> _Node:
+    def _binary(self, sign: _Lexeme, left: Expression) -> Expression:
         """Returns an operator on what is before it and what follows."""
         text = sign.text
         if text == "|":
@@ -316,9 +310,9 @@ class _Parser:
                 run: _Evaluate = lambda scope: test(scope) and then(scope)  # noqa: E731 - one of two
                 if text == "or":
                     run = lambda scope: test(scope) or then(scope)  # noqa: E731 - the other one
-                return _Node(BOOL, run, _depends(left, right))
+                return Expression(BOOL, run, _depends(left, right))
             case "??":
-                return _Node(
+                return Expression(
                     right.kind if left.kind is NIL else _common((left.kind, right.kind)),
                     lambda scope: right.run(scope) if (value := left.run(scope)) is None else value,
                     _depends(left, right),
@@ -327,7 +321,7 @@ class _Parser:
                 return self._matches(sign, left, right)
         return self._combined(sign, left, right)
 
-    def _combined(self, sign: _Lexeme, left: _Node, right: _Node) -> _Node:
+    def _combined(self, sign: _Lexeme, left: Expression, right: Expression) -> Expression:
         """Returns an operator on two values; unknown kinds are checked when it is evaluated."""
         text, first, second = sign.text, left.run, right.run
 
@@ -343,16 +337,16 @@ class _Parser:
             raise self._error(sign, str(error)) from error
         apply = self._accounted(OPERATORS[text].apply)
         if ANY not in {left.kind, right.kind}:
-            return _Node(kind, lambda scope: apply(scope, first(scope), second(scope)), _depends(left, right))
+            return Expression(kind, lambda scope: apply(scope, first(scope), second(scope)), _depends(left, right))
 
         def checked(scope: _Scope) -> Value:
             one, other = first(scope), second(scope)
             kind_on(kind_of(one), kind_of(other))
             return apply(scope, one, other)
 
-        return _Node(kind, checked, _depends(left, right))
+        return Expression(kind, checked, _depends(left, right))
 
-    def _matches(self, sign: _Lexeme, left: _Node, right: _Node) -> _Node:
+    def _matches(self, sign: _Lexeme, left: Expression, right: Expression) -> Expression:
         text = self._want(sign, left, STRING, "before `matches`")
         patterns: dict[str, Pattern] = {}
         for choice in right.choices or (None,):
@@ -365,9 +359,9 @@ class _Parser:
             except ValueError as error:
                 raise self._error(sign, f"expected a regular expression in RE2 syntax, as in Go: {error}") from error
         search = self._accounted(lambda value, choice: patterns[choice].search(value) is not None)
-        return _Node(BOOL, lambda scope: search(scope, text(scope), right.run(scope)), left.is_of_packet)
+        return Expression(BOOL, lambda scope: search(scope, text(scope), right.run(scope)), left.is_of_packet)
 
-    def _primary(self) -> _Node:
+    def _primary(self) -> Expression:
         lexeme = self._take()
         match lexeme.kind, lexeme.text:
             case "number", text:
@@ -400,7 +394,7 @@ class _Parser:
         got = f"`{lexeme.text}`" if lexeme.text else f"the end{COMMENT if self._elements else ''}"
         raise self._error(lexeme, f"expected a value in the expression, got {got}")
 
-    def _element(self, lexeme: _Lexeme) -> _Node:
+    def _element(self, lexeme: _Lexeme) -> Expression:
         """Returns the element that the innermost predicate is about."""
         if not self._elements:
             raise self._error(lexeme, f"`{lexeme.text}` outside of a predicate, such as in `any(LIST, # > 1)`")
@@ -408,7 +402,7 @@ class _Parser:
             raise self._error(lexeme, f"`{lexeme.text}` is not supported; `#` is the element")
         return self._elements[-1]
 
-    def _named(self, lexeme: _Lexeme) -> _Node:
+    def _named(self, lexeme: _Lexeme) -> Expression:
         name = lexeme.text
         if name in _CONSTANTS:
             return _constant(_CONSTANTS[name])
@@ -425,7 +419,7 @@ class _Parser:
                 reason = f"unknown name `{name[:50]}` in the expression; strings stand in single quotes"
                 raise self._error(lexeme, reason)
             raise self._unknown(lexeme, (*self._variables, *self._functions, *PREDICATES))
-        return _Node(self._variables[name], lambda scope: scope.environment.variables[name])
+        return Expression(self._variables[name], lambda scope: scope.environment.variables[name])
 
     def _unknown(self, lexeme: _Lexeme, names: Sequence[str]) -> CorefileError:
         name, supported = lexeme.text, ", ".join(sorted(names))
@@ -435,7 +429,7 @@ class _Parser:
         hint = f"did you mean `{meant}`?" if meant else f"there are {supported}"
         return self._error(lexeme, f"unknown name `{name[:50]}` in the expression; {hint}")
 
-    def _call(self, name: _Lexeme, *piped: _Node) -> _Node:
+    def _call(self, name: _Lexeme, *piped: Expression) -> Expression:
         """Returns a function of the values in parentheses, after those that a pipe gives."""
         if predicate := PREDICATES.get(name.text):
             return self._predicate(name, predicate, piped)
@@ -457,20 +451,20 @@ class _Parser:
             except EvaluationError as error:
                 raise self._error(name, str(error)) from error
         call, gets = self._accounted(function.call), (lambda scope: scope.environment,) if function.of_query else ()
-        return _Node(
+        return Expression(
             function.result,
             lambda scope: call(scope, *(get(scope) for get in (*gets, *runs))),
             function.is_of_packet and _depends(*arguments),
         )
 
-    def _predicate(self, name: _Lexeme, predicate: Predicate, piped: Sequence[_Node]) -> _Node:
+    def _predicate(self, name: _Lexeme, predicate: Predicate, piped: Sequence[Expression]) -> Expression:
         """Returns a function of a list and an expression about its elements, which may stand in braces."""
         self._expect("(")
         values = piped[0] if piped else self._expression(0)
         elements = self._want(name, values, LIST, f"as the first argument of `{name.text}`")
         choices = None if values.choices is None else tuple(element for known in values.choices for element in known)
         kind = _common([kind_of(choice) for choice in choices]) if choices else ANY
-        self._elements.append(_Node(kind, lambda scope: scope.element, values.is_of_packet, choices))
+        self._elements.append(Expression(kind, lambda scope: scope.element, values.is_of_packet, choices))
         if not piped and not self._accept(","):
             reason = f"`{name.text}` takes a list and an expression about its elements, such as `# > 1`"
             raise self._error(name, reason)
@@ -496,10 +490,10 @@ class _Parser:
             finally:
                 scope.element = outer
 
-        return _Node(predicate.result, run, _depends(values, body))
+        return Expression(predicate.result, run, _depends(values, body))
 
-    def _values(self, closing: str) -> list[_Node]:
-        nodes: list[_Node] = []
+    def _values(self, closing: str) -> list[Expression]:
+        nodes: list[Expression] = []
         while not self._accept(closing):
             if nodes:
                 self._expect(",")
@@ -508,14 +502,14 @@ class _Parser:
             nodes.append(self._expression(0))
         return nodes
 
-    def _list(self) -> _Node:
+    def _list(self) -> Expression:
         nodes = self._values("]")
         if all(node.choices and len(node.choices) == 1 for node in nodes):
             return _constant(tuple(node.choices[0] for node in nodes if node.choices))
-        return _Node(LIST, lambda scope: tuple(node.run(scope) for node in nodes), _depends(*nodes))
+        return Expression(LIST, lambda scope: tuple(node.run(scope) for node in nodes), _depends(*nodes))
 
-    def _map(self) -> _Node:
-        nodes: dict[str, _Node] = {}
+    def _map(self) -> Expression:
+        nodes: dict[str, Expression] = {}
         while not self._accept("}"):
             if nodes:
                 self._expect(",")
@@ -524,11 +518,11 @@ class _Parser:
                 raise self._error(key, f"expected a key of a map, got `{key.text[:30]}`")
             self._expect(":")
             nodes[unquoted(key.text) if key.kind == "string" else key.text] = self._expression(0)
-        return _Node(
+        return Expression(
             MAP, lambda scope: {key: node.run(scope) for key, node in nodes.items()}, _depends(*nodes.values())
         )
 
-    def _postfix(self, node: _Node) -> _Node:
+    def _postfix(self, node: Expression) -> Expression:
         """Returns a value with the fields and indexes after it."""
         while self._is(".") or self._is("["):
             sign = self._take()
@@ -549,7 +543,7 @@ class _Parser:
         return node
 
 
-def _indexed(node: _Node, key: _Node) -> _Node:
+def _indexed(node: Expression, key: Expression) -> Expression:
     def element(scope: _Scope) -> Value:
         value, which = node.run(scope), key.run(scope)
         if isinstance(value, dict) and isinstance(which, str):
@@ -558,4 +552,4 @@ def _indexed(node: _Node, key: _Node) -> _Node:
             return value[which]
         raise EvaluationError(f"a {kind_of(value).value} has no element at a {kind_of(which).value}")
 
-    return _Node(STRING if node.kind is STRING else ANY, element, _depends(node, key))
+    return Expression(STRING if node.kind is STRING else ANY, element, _depends(node, key))

@@ -94,6 +94,16 @@ metadata: {name: a}
 """
 )
 """kube-proxy takes it: fields of earlier releases, in another case and twice, and another document behind."""
+IN_STYLE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: coredns, namespace: kube-system}}
+data:
+  Corefile: {}
+    . {{
+      redy
+    }}
+"""
 MAPS = """\
 apiVersion: v1
 kind: ConfigMap
@@ -191,6 +201,9 @@ TABLE: list[tuple[str, str, list[str]]] = [
             'cm.yaml:20: data.config.conf: mode: Invalid value: "x"',
         ],
     ),
+    ("cm.yaml", IN_STYLE.format("|-  # a block"), ["cm.yaml:7: data.Corefile: unknown directive `redy`"]),
+    ("cm.yaml", IN_STYLE.format("!!str &corefile |2+"), ["cm.yaml:7: data.Corefile: unknown directive `redy`"]),
+    ("cm.yaml", IN_STYLE.format(">\n"), ["cm.yaml:5: line 3 of data.Corefile: unknown directive `redy`"]),
     (
         "cm.json",
         JSON_MAP,
