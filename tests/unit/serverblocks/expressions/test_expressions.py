@@ -122,6 +122,7 @@ def test_bufsize_is_what_the_client_can_receive(transport: str, payload_bytes: i
 
 MISTAKES = [
     ("invalid expression", "invalid", "unknown name `invalid`"),
+    ("'a' == 'b' or 'a' == 'b' or x == 'b'", "x", "unknown name `x`"),
     ("nmae() == 'a'", "nmae()", "did you mean `name`"),
     ("name == 'a'", "name", "is a function"),
     ("name() ==", "==", "expected a value in the expression, got the end"),
