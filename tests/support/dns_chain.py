@@ -278,6 +278,21 @@ def server_of(*plugins: Plugin, zone: str = ".") -> Server:
     return Server("dns://:53", (Block(zone, Chain(plugins)),))
 
 
+def server_of_blocks(configs: Iterable[ServerConfig], world_of: Callable[[], FakeWorld] = FakeWorld) -> Server:
+    """A server of these blocks as a listener has them, each in a world of its own."""
+    server = Server("dns://:53", (), "127.0.0.1", port=53)
+    blocks: list[Block] = []
+    for config in configs:
+        world, options = world_of(), config.options
+        world.zones = config.zones
+        world.servers.append(server)
+        chain = Chain(config.build(world))
+        world.built = chain.plugins
+        blocks += [Block(zone, chain, options.logs_stacks, options.udp_bytes) for zone in config.zones]
+    server.swap(blocks)
+    return server
+
+
 def cluster_server(
     state: State, options: Options, *behind: Plugin, order: Order | None = None, fallthrough: Iterable[str] = ()
 ) -> tuple[Server, Kubernetes]:

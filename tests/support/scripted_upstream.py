@@ -10,17 +10,15 @@ from typing import Any, TypeAlias
 from dns_chain import FakeWorld
 
 from kdns.answers.answer import compile_answer
-from kdns.answers.chain import Block, Chain, Request, unhandled
+from kdns.answers.chain import Request, unhandled
 from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.query import MAX_MESSAGE_BYTES, Query, query_for
 from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Server
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.plugins.sources.forward.plugin import Forward
-from kdns.serverblocks.config import ServerConfig
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
 
@@ -100,19 +98,6 @@ class ForwardSetup(FakeWorld):
         """Cancel what runs."""
         for task in self.tasks:
             task.cancel()
-
-
-def server_of_blocks(configs: Iterable[ServerConfig], setup: FakeWorld) -> Server:
-    """A server of these blocks, all of whose directives are built."""
-    blocks: list[Block] = []
-    for config in configs:
-        setup.zones = config.zones
-        chain = Chain(config.build(setup))
-        setup.built = chain.plugins
-        blocks += [Block(zone, chain) for zone in config.zones]
-    made = Server("dns://:53", blocks)
-    setup.servers.append(made)
-    return made
 
 
 def forward_of(config: str, setup: FakeWorld, zone: str = ".") -> Forward:

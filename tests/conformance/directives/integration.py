@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dns_chain import FakeWorld
+from dns_chain import FakeWorld, server_of_blocks
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
-from kdns.answers.chain import Block, Chain
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.plugins.directives import configure
@@ -22,15 +21,7 @@ def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:
 
 def server_of_corefile(corefile: str, files: dict[str, str]) -> Server:
     """One server with all blocks of a Corefile, as a listener has them."""
-    server = Server("dns://:53", (), "127.0.0.1", port=53)
-    blocks: list[Block] = []
-    for config in configure(parse(corefile)):
-        setup = FakeWorld(zones=config.zones, files={"/etc/hosts": "", **files}, servers=[server])
-        chain = Chain(config.build(setup))
-        setup.built = chain.plugins
-        blocks += [Block(zone, chain, udp_bytes=config.options.udp_bytes) for zone in config.zones]
-    server.swap(blocks)
-    return server
+    return server_of_blocks(configure(parse(corefile)), lambda: FakeWorld(files={"/etc/hosts": "", **files}))
 
 
 async def steps_otherwise(case: Case, files: dict[str, str]) -> str:

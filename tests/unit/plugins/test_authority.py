@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from dns_chain import FakeWorld, ask, respond, wire
+from dns_chain import FakeWorld, ask, respond, server_of_blocks, wire
 from harness import Behind, server_of
 
 from kdns.answers.chain import Block, Chain, Plugin
@@ -466,16 +466,9 @@ async def test_a_limit_of_responses_counts_those_of_clients() -> None:
 
 async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     """The server of all blocks of a Corefile, with their files read."""
-    setups: list[FakeWorld] = []
-    blocks: list[Block] = []
-    for config in configure(parse(corefile)):
-        setup = FakeWorld(zones=config.zones, files=files)
-        chain = Chain(config.build(setup))
-        setup.built = chain.plugins
-        setups.append(setup)
-        blocks += [Block(zone, chain) for zone in config.zones]
-    server = Server("dns://:53", blocks)
-    for setup in setups:
-        setup.servers.append(server)
-        await setup.prepared()
+    configs = configure(parse(corefile))
+    worlds = [FakeWorld(files=files) for _ in configs]
+    server = server_of_blocks(configs, iter(worlds).__next__)
+    for world in worlds:
+        await world.prepared()
     return server

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeWorld, ask
-from scripted_upstream import ForwardSetup, Says, Script, says, server_of_blocks
+from dns_chain import FakeWorld, ask, server_of_blocks
+from scripted_upstream import ForwardSetup, Says, Script, says
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
@@ -40,7 +40,7 @@ def server(corefile: str, setup: FakeWorld, **external_names: str) -> Server:
     state.upsert(Namespace(Meta("shop")))
     for name, target in external_names.items():
         state.upsert(Service(ServiceMeta(name, "shop"), ServiceSpec(type="ExternalName", external_name=target)))
-    return server_of_blocks(configure(parse(corefile)), setup)
+    return server_of_blocks(configure(parse(corefile)), lambda: setup)
 
 
 def shown(answered: Decoded | None) -> tuple[str, list[tuple[int, object]]]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 
 import pytest
-from dns_chain import ask
-from scripted_upstream import ForwardSetup, says, server_of_blocks
+from dns_chain import ask, server_of_blocks
+from scripted_upstream import ForwardSetup, says
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
@@ -203,7 +203,7 @@ async def test_default_corefiles(name: str) -> None:
     setup = WholeSetup(state=state, files=dict(FILES))
     setup.script = lambda query, _transport: says(f"{query.name} 60 IN A 192.0.2.99")
     blocks = configure(parse(COREFILES[name], read=read))
-    server = server_of_blocks(blocks, setup)
+    server = server_of_blocks(blocks, lambda: setup)
     questions = {"www.example.com.": bytes((192, 0, 2, 99)), "web.shop.svc.cluster.local.": bytes((10, 96, 0, 7))}
     if name == "NodeLocal":  # which asks the cluster's DNS
         questions["web.shop.svc.cluster.local."] = bytes((192, 0, 2, 99))

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld, plugin_of, read, respond, server_of
+from dns_chain import FakeWorld, plugin_of, read, respond, server_of, server_of_blocks
 from structlog.testing import capture_logs
 
 from kdns.answers.answer import error_answer
-from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Request, Sees, Serve, unhandled
+from kdns.answers.chain import UNHANDLED, Plugin, Request, Sees, Serve, unhandled
 from kdns.answers.response import Response, Reuse
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins.changes.cache.plugin import CROWDED
 from kdns.plugins.directives import configure
@@ -38,11 +38,7 @@ class Observed:
     """Server blocks with the `log` and `errors` of a Corefile, which are told of responses made here."""
 
     def __init__(self, corefile: str, setup: FakeWorld) -> None:
-        blocks = []
-        for config in configure(parse(corefile)):
-            chain = Chain(config.build(setup))
-            blocks += [Block(zone, chain, config.options.logs_stacks) for zone in config.zones]
-        self.server = Server("dns://:53", blocks)
+        self.server = server_of_blocks(configure(parse(corefile)), lambda: setup)
         self.setup = setup
 
     def __call__(self, packet: bytes, wire: bytes, client: tuple[str, int], transport: str, took_s: float) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import FakeWorld, held, read
+from dns_chain import held, read, server_of_blocks
 from harness import shown
 
-from kdns.answers.chain import Block, Chain, Request
+from kdns.answers.chain import Request
 from kdns.answers.response import PRIVATE
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
@@ -37,13 +37,7 @@ def test_mistakes_are_errors_at_their_words(stanza: str, token: str, reason: str
 
 def server_of(corefile: str) -> Server:
     """One server with all blocks of a Corefile, as a listener has them."""
-    blocks = []
-    for config in configure(parse(corefile)):
-        setup = FakeWorld(zones=config.zones)
-        chain = Chain(config.build(setup))
-        setup.built = chain.plugins
-        blocks += [Block(zone, chain) for zone in config.zones]
-    return Server("dns://:53", blocks, "127.0.0.1", port=53)
+    return server_of_blocks(configure(parse(corefile)))
 
 
 def block(zone: str, text: str, *options: str) -> str:
