@@ -29,6 +29,7 @@ from kdns.plugins.observers import errors
 from kdns.runtime import process
 from kdns.serverblocks.config import ServerConfig
 from kdns.serverblocks.directive import World
+from kdns.serverblocks.listener_options import DEFAULTS
 from kdns.status.io.site import DnsStatus
 
 
@@ -81,6 +82,22 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
             assert text.count('\nkdns_test{nr="1"} 1.0\n') == 1
         finally:
             await server.stop()
+
+
+async def test_a_reload_changes_the_options_of_an_address_that_stays_bound() -> None:
+    def configs(stanza: str) -> tuple[ServerConfig, ...]:
+        return configure(parse(f".:0 {{\nbind 127.0.0.1\nwhoami\n{stanza}\n}}\n"))
+
+    server = DnsServer(configs("timeouts {\nread 1s\n}\nhealth 127.0.0.1:0 {\nlameduck 5s\n}"))
+    await server.start()
+    try:
+        (at_address,) = server.servers
+        assert (at_address.options, server.lameduck_s) == (replace(DEFAULTS, read_s=1.0), 5.0)
+        for stanza, options in (("timeouts {\nidle 2s\n}", replace(DEFAULTS, idle_s=2.0)), ("", DEFAULTS)):
+            await server.swap(configs(stanza))
+            assert (server.servers, at_address.options, server.lameduck_s) == ([at_address], options, 0.0)
+    finally:
+        await server.stop()
 
 
 async def test_what_a_new_cluster_holds_is_exempt_from_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from kdns.serverblocks.block_options import (
 )
 from kdns.serverblocks.config import TRANSPORTS, server_configs
 from kdns.serverblocks.directive import Repeat
-from kdns.serverblocks.listener_options import ListenerOptions, TlsConfig
+from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions, TlsConfig, listener_options
 
 REFUSED: list[list[str]] = yaml_file(Path(__file__).parents[2] / "golden" / "corefile_directives.yaml")["servers"]
 
@@ -141,6 +142,12 @@ def test_a_server_without_directives_has_none() -> None:
 def test_settings_of_a_block_are_one_value(stanzas: str, options: BlockOptions) -> None:
     (server,) = configure(parse(f". {{\n{stanzas}\n}}"))
     assert server.options == options
+
+
+def test_the_last_block_of_an_address_decides_on_each_option() -> None:
+    servers = configure(parse("a {\ntimeouts {\nread 1s\nidle 2s\n}\n}\nb {\ntimeouts {\nread 3s\n}\n}\nc {\n}"))
+    options = listener_options(server.options.listener for server in servers)
+    assert options == replace(DEFAULTS, read_s=3.0, idle_s=2.0)
 
 
 OWN = {"status"}
