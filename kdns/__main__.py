@@ -35,7 +35,6 @@ def _open_standard_streams() -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """Ends by this signal, without a traceback."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     os._exit(128 + number)  # process 1 of a container has no default action

@@ -27,7 +27,7 @@ class DurationRangeError(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """Returns seconds. Raises ValueError with Go's message for text that is not a duration."""
+    """In seconds. Raises ValueError with Go's message for text that is not a duration."""
     unsigned = text[1:] if text[:1] in {"-", "+"} else text
     if unsigned == "0":
         return 0.0
@@ -53,7 +53,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Returns the duration as Go prints it: 24h0m0s, 1.5s, 250ms."""
+    """As Go prints it: 24h0m0s, 1.5s, 250ms."""
     total_ns = round(abs(seconds) * 10**9)
     sign = "-" if seconds < 0 and total_ns else ""
     if total_ns == 0:
@@ -68,7 +68,6 @@ def format_duration(seconds: float) -> str:
 
 
 def _decimal(number: int, unit: int) -> str:
-    """Returns a number of nanoseconds in a unit, with as many decimals as it needs."""
     whole, rest = divmod(number, unit)
     return f"{whole}.{rest * 10**9 // unit:09d}".rstrip("0").rstrip(".") if rest else str(whole)
 

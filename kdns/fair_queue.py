@@ -23,7 +23,7 @@ class FairQueue(Generic[T]):
         self._room = max_items
 
     def put(self, address: str, item: T) -> bool:
-        """Queues an item of the client at `address`; returns False if the client's queue is full."""
+        """False if the queue of the client at `address` is full."""
         client = client_of(address)
         queue = self.by_client.get(client)
         if (len(queue) if queue else 0) >= self._room:
@@ -52,7 +52,7 @@ class FairShares:
         self._by_client: dict[str | bytes, int] = {}
 
     def take(self, address: str) -> bool:
-        """Gives the client at `address` a place; returns False if the client has its share."""
+        """False if the client at `address` has its share."""
         client = client_of(address)
         places = self._by_client.get(client, 0)
         if places >= self._room:
@@ -62,7 +62,6 @@ class FairShares:
         return True
 
     def give_back(self, address: str) -> None:
-        """Frees a place."""
         client = client_of(address)
         places = self._by_client[client] - 1
         if places:

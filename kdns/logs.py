@@ -96,7 +96,6 @@ class LogWriter:
                 get(__name__).warning("log lines lost", count=lost)
 
     def _write(self, data: bytes) -> bool:
-        """Writes data; returns whether that succeeded. It may take any time."""
         while data:
             try:
                 data = data[os.write(self.descriptor, data) :]
@@ -123,7 +122,6 @@ _writers: dict[str, LogWriter] = {}
 
 
 def lost_lines() -> int:
-    """Returns the number of lines lost since the start."""
     return sum(writer.lost for writer in _writers.values())
 
 
@@ -142,25 +140,22 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\n-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2
 
 
 def one_line(text: str) -> str:
-    """Returns the text with control characters as escapes: foreign text must not control a terminal."""
+    """Control characters as escapes: foreign text must not control a terminal."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escapes the texts of a line, because the console quotes only some; a processor."""
+    """The console quotes only some texts; a processor."""
     return {name: one_line(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _in_order(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Puts time, level and event first in the line, as people read it; a processor."""
+    """Time, level and event come first in the line, as people read it; a processor."""
     return {**{name: event[name] for name in _FIRST if name in event}, **event}
 
 
 def configure(level: str = "info", stream: TextIO | None = None, *, format: str = "") -> None:  # noqa: A002 - the option
-    """Writes kdns's logs of `level` and above to `stream` (default: stderr); see Form.
-
-    Stack traces have no local variables: a token could be among them.
-    """
+    """`stream` defaults to stderr. Stack traces have no local variables: a token could be among them."""
     global _form  # noqa: PLW0603 - logs are configured once for a process
     _form = Form(level, format)
     out = stream or sys.stderr
@@ -195,7 +190,7 @@ def warnings_only() -> None:
 
 
 def _unblocking(name: str, stream: TextIO) -> TextIO:
-    """Returns a stream that writes without waiting; the stream itself if it has no descriptor."""
+    """A stream that writes without waiting; the stream itself if it has no descriptor."""
     try:
         descriptor = stream.fileno()
     except OSError:
@@ -215,14 +210,14 @@ def _unblocking(name: str, stream: TextIO) -> TextIO:
 
 
 def line_of(level: str, text: str, prefix: str = "") -> str:
-    """Returns a command's own line as it is printed: `prefix` and text, or with the format json an object."""
+    """A command's own line: `prefix` and text, or with the format json an object."""
     if _form.format == "json":
         return json.dumps({"timestamp": _timestamp(), "level": level, "event": " ".join(text.split())})
     return one_line(prefix + text)
 
 
 def print_line(text: str, before: str = "", *, level: str = "info", prefix: str = "") -> None:
-    """Prints `line_of` to standard error without waiting for its reader; `before` may control a terminal."""
+    """To standard error without waiting for its reader; `before` may control a terminal."""
     _print("stderr", sys.stderr, before + line_of(level, text, prefix))
 
 
@@ -251,12 +246,11 @@ def _print(name: str, stream: TextIO, text: str) -> None:
 
 
 def form() -> Form:
-    """Returns the arguments of `configure`."""
+    """The arguments of `configure`."""
     return _form
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
-    """Returns the logger of a module."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(source=name)
     return logger
 
@@ -269,7 +263,6 @@ class RareWarning:
         self._logged_s = -RARELY_S
 
     def log(self, **facts: object) -> None:
-        """Logs the warning, unless it was logged within RARELY_S."""
         now_s = time.monotonic()
         if now_s - self._logged_s >= RARELY_S:
             self._logged_s = now_s

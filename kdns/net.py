@@ -39,17 +39,15 @@ _CLIENT_BYTES: Final = 8
 
 
 def family_of(value: Address | Network) -> Family:
-    """Returns the family of an address or a network."""
     return "IPv4" if value.version == VERSION["IPv4"] else "IPv6"
 
 
 def family_of_text(address: str) -> Family:
-    """Returns the family of an address in canonical form."""
     return "IPv6" if ":" in address else "IPv4"
 
 
 def is_ipv6(host: str) -> bool:
-    """Returns whether a host is an IPv6 literal. A name or an IPv4 address holds no colon."""
+    """A name or an IPv4 address holds no colon."""
     return ":" in host
 
 
@@ -84,7 +82,7 @@ def _sloppy_address(text: str) -> Address | None:
 
 
 def parse_unmapped_address(text: str) -> Address | None:
-    """Returns the address like `parse_address`, but an IPv4-mapped one (::ffff:10.0.0.1) as IPv4, like the API."""
+    """As `parse_address`, but an IPv4-mapped one (::ffff:10.0.0.1) as IPv4, like the API."""
     address = parse_address(text)
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
@@ -102,7 +100,7 @@ def canonical_address(text: str) -> str:
 
 
 def packed(text: str) -> bytes:
-    """Returns the address in 4 or 16 bytes, in network byte order, or b"" for other text."""
+    """In 4 or 16 bytes, network byte order; b"" for other text."""
     try:
         return inet_pton(AF_INET6 if ":" in text else AF_INET, text)
     except (OSError, ValueError):  # also for an IPv6 address with a zone, such as fe80::1%eth0
@@ -129,12 +127,12 @@ def packed_exactly(texts: Sequence[str]) -> list[bytes]:
 
 
 def packed_text(address: bytes) -> str:
-    """Returns an address of 4 or 16 bytes as text, an IPv4-mapped one as ::ffff:10.0.0.1 (inet_ntop(3))."""
+    """An IPv4-mapped address as ::ffff:10.0.0.1 (inet_ntop(3))."""
     return inet_ntop(AF_INET if len(address) == IPV4_BYTES else AF_INET6, address)
 
 
 def unpacked(address: bytes) -> str:
-    """Returns the canonical text of an address of 4 or 16 bytes."""
+    """The canonical text of an address of 4 or 16 bytes."""
     return ".".join(map(str, address)) if len(address) == IPV4_BYTES else str(ip_address(address))
 
 
@@ -159,7 +157,7 @@ def client_address(host: str) -> bytes:
 
 
 def is_link_local_ipv6(address: Address) -> bool:
-    """Returns whether the address is within fe80::/10: valid on its link only and never forwarded (RFC 4291 §2.5.6)."""
+    """Within fe80::/10: valid on its link only and never forwarded (RFC 4291 §2.5.6)."""
     return address.version == VERSION["IPv6"] and address.is_link_local
 
 
@@ -178,7 +176,7 @@ def special_purpose(address: Address) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a URL's host (without port) is this machine: localhost, 127.0.0.0/8 or ::1."""
+    """Whether a URL's host (without port) is this machine: localhost, 127.0.0.0/8 or ::1."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -217,7 +215,7 @@ _UNUSABLE_NETWORKS: Final = tuple((ip_network(text), what) for what, texts in _U
 
 
 def unusable_addresses(network: Network) -> str:
-    """Returns which addresses of a network cannot be cluster IPs, in words; "" if all can."""
+    """Which addresses of a network cannot be cluster IPs, in words; "" if all can."""
     found = (what for each, what in _UNUSABLE_NETWORKS if each.version == network.version and each.overlaps(network))
     return next(found, "")
 
@@ -241,26 +239,26 @@ class HostPort:
 
 
 def bracketed(host: str) -> str:
-    """Returns the host as written before a port: an IPv6 literal in brackets (RFC 3986 §3.2.2)."""
+    """As written before a port: an IPv6 literal in brackets (RFC 3986 §3.2.2)."""
     return f"[{host}]" if is_ipv6(host) else host
 
 
 def join_host_port(host: str, port: int) -> str:
-    """Returns text such as `10.0.0.1:53` and `[fd00::1]:53`."""
+    """Text such as `10.0.0.1:53` and `[fd00::1]:53`."""
     return f"{bracketed(host)}:{port}"
 
 
 def split_host_port(text: str) -> tuple[str, str] | None:
-    """Returns host and port of HOST:PORT, [IPV6]:PORT or :PORT, unchecked; None for other text."""
+    """Of HOST:PORT, [IPV6]:PORT or :PORT, unchecked; None for other text."""
     match = _HOST_PORT.fullmatch(text)
     return (match[1] or match[2] or "", match[3]) if match else None
 
 
 def split_optional_port(text: str) -> tuple[str, str | None]:
-    """Host and port of HOST[:PORT], [IPV6][:PORT] or IPV6, each unchecked; None for no port."""
+    """Of HOST[:PORT], [IPV6][:PORT] or IPV6, each unchecked; None for no port."""
     return split_host_port(text) or (text[1:-1] if text.startswith("[") and text.endswith("]") else text, None)
 
 
 def parse_port(text: str) -> int | None:
-    """Returns a port from 0 to 65535 in up to five ASCII digits, or None."""
+    """From 0 to 65535 in up to five ASCII digits, or None."""
     return int(text) if _PORT.fullmatch(text) and int(text) <= MAX_PORT else None

@@ -14,7 +14,7 @@ _SHORT: Final = 4
 
 
 def closest(word: str, words: Iterable[str]) -> str:
-    """Returns the most similar word, or "" if none is likely meant."""
+    """The most similar word, or "" if none is likely meant."""
     return next((near for near in get_close_matches(word, words) if _is_meant(word, near)), "")
 
 
@@ -51,7 +51,7 @@ def _digits(word: str) -> list[str]:
 
 
 def listed(items: Iterable[object], most: int = 10) -> str:
-    """Returns the first of the items with commas between them, and how many more there are."""
+    """The first of the items with commas between them, and how many more there are."""
     texts = [str(item) for item in items]
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

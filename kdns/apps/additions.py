@@ -43,7 +43,7 @@ class Addition:
 
 
 def added(texts: Iterable[str]) -> list[Addition]:
-    """Returns the servers of --add; InputError for text of another form."""
+    """Raises InputError for text of another form."""
     return [each for text in texts for each in _added(text)]
 
 
@@ -117,7 +117,7 @@ def _value(found: re.Match[str], environment: Mapping[str, str]) -> str:
 
 
 def _address(host: str) -> str:
-    """Returns an IP address in canonical form, that of this machine for all addresses; "" for anything else."""
+    """In canonical form, 127.0.0.1 or ::1 for all addresses; "" for anything else."""
     try:
         address = ip_address(LOOPBACK if host == "localhost" else host)
     except ValueError:

@@ -35,7 +35,6 @@ _OWN: Final = ("127.0.0.1", "::1", *WILDCARD)
 
 
 def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[CorefileError]:
-    """Returns the warnings about server blocks, in their order."""
     return [
         each
         for server in servers
@@ -44,7 +43,7 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
 
 
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
-    """Yields warnings about directives and other words in the place of zones."""
+    """About directives and other words in the place of zones."""
     where = "every address" if server.bound == WILDCARD else "the addresses of `bind`"
     has_others = len(server.zones) > 1
     has_root = has_others and "." in server.zones
@@ -67,7 +66,7 @@ def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
 
 
 def _odd_zones(server: ServerConfig) -> Iterator[CorefileError]:
-    """Yields warnings about addresses, durations and `stdout`, which are zones where they stand, as in CoreDNS."""
+    """About addresses, durations and `stdout`, which are zones where they stand, as in CoreDNS."""
     for address in server.addresses:
         if parse_address(host := address.zone.removesuffix(".")):
             hint = f"`bind {host}` listens on the address, `{host}/32` is its reverse zone"

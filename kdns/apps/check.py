@@ -44,7 +44,6 @@ class Findings:
 
     @property
     def summary(self) -> str:
-        """The read files, as text."""
         parts = [f"{count} {kind if count == 1 else _PLURALS[kind]}" for kind, count in self.read.items() if count]
         return ", ".join(parts) or "nothing"
 
@@ -72,7 +71,7 @@ _DIRECTIVES: Final = frozenset({*BY_NAME, *COREDNS_ONLY, "import"})
 
 
 def content_kind(text: str) -> Literal["corefile", "yaml", ""]:
-    """Returns the kind of a file by its content: YAML with an object of Kubernetes, a Corefile, or ""."""
+    """YAML with an object of Kubernetes, a Corefile, or ""."""
     if _MANIFEST.search(text):
         return "yaml"
     lines = _WORDS.finditer(text)
@@ -87,7 +86,7 @@ async def mistakes(
     dns_port: int,
     cluster: ClusterConfig,
 ) -> Findings:
-    """Returns every mistake and warning in files and folders; of the paths in `texts`, this is read in place."""
+    """Of the paths in `texts`, this is read in place."""
     check = _Check(dns_port)
     for path in paths:
         try:
@@ -112,7 +111,7 @@ async def mistakes(
 
 
 async def corefile_mistakes(path: Path, *, dns_port: int) -> Findings:
-    """Returns every mistake and warning in the Corefile that a server would read, and in the files that it names."""
+    """In the Corefile that a server would read, and in the files that it names."""
     check = _Check(dns_port)
     try:
         text = regular_text(path)
@@ -143,7 +142,7 @@ class _Check:
         """Mistakes that are reported if their files are manifests, not patches."""
 
     async def file(self, path: Path, given: str | None, *, is_named: bool) -> None:
-        """Reads one file, by its kind; one below a folder has to be a regular file."""
+        """One below a folder has to be a regular file."""
         name = str(path)
         if name in self.texts:
             return
@@ -167,7 +166,7 @@ class _Check:
                 self.mistakes.append(ManifestError(name, 0, "", f"has only comments; {WANTED}"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
-        """Checks a Corefile, and with `is_here` the files that it names."""
+        """With `is_here` also the files that it names."""
         servers, others, found = mistakes_in(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
         self._sort(found)
@@ -178,7 +177,6 @@ class _Check:
             self._sort(await mistakes_in_files(servers, others))
 
     def _sort(self, found: Iterable[CorefileError]) -> None:
-        """Adds mistakes, and warnings about what is hardly meant."""
         for mistake in found:
             (self.warnings if isinstance(mistake, DoubtfulError) else self.mistakes).append(mistake)
 
@@ -229,7 +227,7 @@ class _Check:
                 self._unknown(manifest)
 
     def _unknown(self, manifest: UnknownKind) -> None:
-        """Reports an unknown kind: a mistake in a served group, where it is misspelt, and a warning in other groups."""
+        """A mistake in a served group, where the kind is misspelt, and a warning in other groups."""
         group = manifest.api_version.rpartition("/")[0]
         if any(group == kind.group or kind.kind == manifest.kind for kind in self._kinds.stored):
             self._of_manifests.append(manifest.error)
@@ -237,7 +235,7 @@ class _Check:
             self.warnings.append(manifest.error)
 
     def _config_map(self, manifest: Manifest, text: str) -> None:
-        """Checks the Corefile and the KubeProxyConfigurations in a ConfigMap, without the files that they name."""
+        """Without the files that its Corefile and KubeProxyConfigurations name."""
         data = manifest.obj.get("data")
         for key, value in data.items() if isinstance(data, dict) else ():
             if not isinstance(value, str):
@@ -259,7 +257,7 @@ class _Check:
                 self.warnings += _within(manifest, text, key, remarks)
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
-        """Adds the mistakes that an API would refuse in all manifests, at the lines of their fields."""
+        """Adds the mistakes that an API would refuse in all manifests."""
         for unknown in self._unknown_kinds:
             self._resolve(unknown)
         for kustomization in self._kustomizations:
@@ -276,7 +274,7 @@ class _Check:
             self.warnings += self._at_lines(map(manifest_warnings, everything))
 
     def _at_lines(self, parts: Iterable[Iterable[ManifestMistake]]) -> list[ManifestError]:
-        """Returns the mistakes of alternatives, each once, at the lines of their fields."""
+        """The mistakes of alternatives, each once, at the lines of their fields."""
         found = {
             (each.manifest.path, each.manifest.line, each.field, each.reason): each for part in parts for each in part
         }
@@ -284,7 +282,6 @@ class _Check:
 
 
 def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> list[ManifestError]:
-    """Returns mistakes in a value of a ConfigMap, at the lines of its file."""
     if not found:
         return []
     field = f"data[{key}]"
@@ -300,12 +297,11 @@ def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -
 
 
 def _with_pillar(text: str) -> str:
-    """Returns a Corefile with an address in place of each word that is filled in on a node."""
     return PILLAR.sub("192.0.2.1", text)
 
 
 def _is_settings(value: object) -> bool:
-    """Returns whether a document is, or is meant as, a KubeProxyConfiguration."""
+    """Whether a document is, or is meant as, a KubeProxyConfiguration."""
     group = API_VERSION.partition("/")[0]
     return isinstance(value, dict) and (
         value.get("kind") == KIND or str(value.get("apiVersion", "")).partition("/")[0] == group
@@ -313,5 +309,4 @@ def _is_settings(value: object) -> bool:
 
 
 def _elsewhere(pattern: str) -> Sequence[tuple[str, str]]:
-    """Returns an empty text for an imported file of another machine."""
     return [(pattern, "")]

@@ -27,10 +27,7 @@ _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
 async def mistakes_in_files(
     servers: Sequence[ServerConfig], others: Sequence[ServerConfig] = ()
 ) -> list[CorefileError]:
-    """Returns the mistakes in files that these server blocks name: each at its line, or at the file's name.
-
-    For `others`, whose blocks have mistakes, only mistakes in files are reported.
-    """
+    """Each at its line, or at the file's name; of `others`, whose blocks have mistakes, only of files."""
     shared = SharedResources(Clusters())
     found: list[CorefileError] = []
     readable = (server for server in others if server.is_valid("root"))
@@ -126,7 +123,6 @@ class _Reading(BlockWorld):
         """Does nothing: only a running server logs."""
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """Collects errors that do not stop a start."""
         del event, facts
         for error in errors:
             self._note(error)

@@ -75,10 +75,7 @@ class ControlPlane:
     _started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
-        """Starts the child; returns when the API answers and the manifests are applied.
-
-        The KdnsErrors of the child's start, as ControlPlaneError.
-        """
+        """Returns when the API answers and the manifests are applied; raises ControlPlaneError."""
         with signals_blocked():
             self._process = process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -135,7 +132,6 @@ class ControlPlane:
             self._process.stdin.write(line + b"\n")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Takes the child's events until it ends."""
         failure: tuple[str, int] | None = None
         while process.stdout and (line := await process.stdout.readline()):
             match json.loads(line):
@@ -163,7 +159,6 @@ class ControlPlane:
 
 
 def main() -> None:
-    """Runs the child process."""
     ignore_signals()  # the parent acts on them
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     asyncio.run(_child())
@@ -236,7 +231,7 @@ def _tell_line(text: str) -> None:
 
 
 def _progress() -> Callable[[str], None]:
-    """Returns a function that reports the step of a pass, at most ten times a second."""
+    """Reports the step of a pass, at most ten times a second."""
     told_s = 0.0
 
     def progress(text: str) -> None:

@@ -63,7 +63,7 @@ class ExplainOptions:
 
 
 async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findings:
-    """Returns the explanations of one name. Raises InputError, KubeconfigError and ApiServerError."""
+    """Raises InputError, KubeconfigError and ApiServerError."""
     objects = await _objects(options, warn)
     dns = DnsServer((), dns_port=DNS_PORT, default_source=NOWHERE)
     setups, places = await dns.build(_configs(options))
@@ -96,7 +96,6 @@ def _configs(options: ExplainOptions) -> tuple[ServerConfig, ...]:
 
 
 async def _objects(options: ExplainOptions, warn: Callable[[str], None]) -> list[Object]:
-    """Returns the Namespaces, Services, EndpointSlices and Pods of the source, with the fields of TYPES."""
     if options.manifests:
         return await objects_from_manifests(options.manifests, options.cluster, TYPES, warn)
     return await objects_from_server(options.server, options.kubeconfig, TYPES, warn)

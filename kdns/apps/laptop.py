@@ -44,11 +44,7 @@ class LaptopStatus:
 
 
 async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path = Path("/")) -> str:
-    """Writes the resolver's file and restarts it; returns the file.
-
-    Raises InputError for a machine without a resolver that kdns knows and for a file that is not kdns's, ApplyError if
-    the service cannot be restarted; see `_restarted_with`.
-    """
+    """Returns the written file. Raises InputError without a resolver that kdns knows, and for a foreign file."""
     if not is_loopback(names.dns.host):
         warn(f"{names.dns} is not a loopback address: who answers there decides where Services lead")
     if names.domain.endswith(".local") and MDNS in _hosts_line(root):
@@ -60,7 +56,7 @@ async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path =
 
 
 async def turn_off(root: Path = Path("/")) -> str:
-    """Removes the resolver's file and restarts it; returns the file, "" if there is none. Raises as `turn_on`."""
+    """Returns the removed file, "" if there is none. Raises as `turn_on`."""
     resolver = _resolver(root)
     path = root / resolver.file
     before = _own_content(path)
@@ -71,7 +67,7 @@ async def turn_off(root: Path = Path("/")) -> str:
 
 
 async def status(names: ClusterNames, root: Path = Path("/")) -> LaptopStatus:
-    """Returns the state of this machine's resolver, when kdns has answered or not within ANSWER_S."""
+    """Asks kdns for ANSWER_S at most."""
     resolver, name, answers = resolver_of(root), f"kubernetes.default.svc.{names.domain}", False
     addresses: dict[str, None] = {}
     with suppress(OSError):
@@ -94,7 +90,7 @@ def _resolver(root: Path) -> LocalResolver:
 
 
 def _own_content(path: Path) -> str:
-    """Returns the content of kdns's file, "" without one. Raises InputError for a file of somebody else."""
+    """Empty without a file; raises InputError for one of somebody else."""
     try:
         content = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -107,7 +103,7 @@ def _own_content(path: Path) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    """Writes the file whole or not at all, or removes it without content."""
+    """Whole or not at all; removes the file without content."""
     written = path.with_name(f".{path.name}")  # no resolver reads a hidden file
     try:
         if content:
@@ -123,7 +119,7 @@ def _write(path: Path, content: str) -> None:
 
 
 def _denied(path: Path, what: str, error: OSError) -> InputError:
-    """Returns the error of a file; sudo helps against a missing permission, and against nothing else."""
+    """The sudo of the hint helps against a missing permission only."""
     hint = "; run it with sudo" if isinstance(error, PermissionError) and os.geteuid() else ""
     return InputError(f"{path}: cannot be {what}: {error.strerror}{hint}")
 
@@ -157,7 +153,6 @@ async def _restart(service: str) -> None:
 
 
 def _hosts_line(root: Path) -> str:
-    """Returns the modules that look up hosts, as /etc/nsswitch.conf has them."""
     with suppress(OSError):
         for line in (root / "etc/nsswitch.conf").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("hosts:"):

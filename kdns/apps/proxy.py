@@ -77,20 +77,14 @@ class NodeProxy:
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.settings.node_name or platform.node().strip().lower()
 
     @property
     def node(self) -> Node | None:
-        """The Node object, as long as there is one."""
         return self.state.nodes.get(("", self.name))
 
     def plan_inputs(self) -> PlanInputs | None:
-        """Returns node and configuration for the plan.
-
-        None while detectLocalMode needs podCIDRs that it does not have. When the Node object is deleted, the last one
-        stays in use.
-        """
+        """None while detectLocalMode waits for podCIDRs; a deleted Node stays in use."""
         node = self.node or self._last_node
         depends_on = node, tuple(self.state.service_cidrs.values()), self._addresses, self._api_servers
         if self._last_inputs[0] != depends_on or self._last_inputs[1] is None:
@@ -113,7 +107,7 @@ class NodeProxy:
         return view, proxy_config(settings, node, sorted(ranges), self._api_servers)
 
     async def run(self) -> None:
-        """Runs the dataplane. Raises ApplyError if the mode cannot work here, InputError for an unknown mode."""
+        """Raises ApplyError if the mode cannot work here, InputError for an unknown mode."""
         chosen = self.chosen = self.chosen or await choice(self.settings, MODES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
@@ -225,7 +219,7 @@ class NodeProxy:
     def _http_servers(
         self, health: ProxyHealth, sources: MetricSources, connections: Connections, stats: FollowStats
     ) -> dict[str, Any]:
-        """Returns the coroutines of the servers whose addresses are set, and of the status page among the metrics."""
+        """Of the addresses that are set, with the status page among the metrics."""
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
         status = ProxyStatus(self.name, Watched(self.source, self.state, stats), sources)
         servers = http_servers(settings, self.flags, health, sources, status.pages())
@@ -238,7 +232,6 @@ class NodeProxy:
 
 
 def checked_mode(settings: Settings) -> Settings:
-    """Returns the settings. Raises InputError for an unknown mode."""
     require_mode(settings, MODES)
     return settings
 
@@ -254,7 +247,7 @@ async def _together(coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Returns host and port of 127.0.0.1:10249 or [::1]:10249. Raises InputError for invalid text."""
+    """Raises InputError for other text than 127.0.0.1:10249 or [::1]:10249."""
     host, port_text = split_host_port(text) or ("", "")
     port = parse_port(port_text)
     if port is None:
@@ -293,7 +286,7 @@ async def _addresses() -> tuple[Address, ...] | None:
 
 
 def initialise(settings: Settings) -> None:
-    """Does the steps that need more capabilities than CAP_NET_ADMIN (--init-only)."""
+    """The steps that need more capabilities than CAP_NET_ADMIN (--init-only)."""
     apply_sysctls(settings.conntrack)
 
 
@@ -353,7 +346,6 @@ async def _next_settings(
     reload: asyncio.Event,
     modes: Mapping[str, Mode],
 ) -> tuple[Settings, Choice]:
-    """Returns other settings of the file, and the mode chosen for them. The running mode continues until then."""
     while True:
         found = await other_settings(read, settings, file, every_s, reload)
         try:

@@ -31,7 +31,6 @@ class ClusterNames:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The domain, and the reverse zones of the networks."""
         reverse = (zone.removesuffix(".") for each in self._outside for zone in reverse_zones(each))
         return (self.domain, *reverse)
 
@@ -40,13 +39,13 @@ class ClusterNames:
         return (each for each in self.networks if not each.is_loopback)
 
     def for_systemd(self) -> Iterator[str]:
-        """Yields the lines of a drop-in of systemd-resolved, 246 or later."""
+        """A drop-in of systemd-resolved, 246 or later."""
         yield "[Resolve]"
         yield f"DNS={self.dns}"
         yield f"Domains={' '.join(f'~{zone}' for zone in self.zones)}"
 
     def for_dnsmasq(self) -> Iterator[str]:
-        """Yields the lines of a file of dnsmasq; the last allows private addresses where it drops them otherwise."""
+        """A file of dnsmasq; the last line allows private addresses where it drops them otherwise."""
         for zone in self.zones:
             yield f"server=/{zone}/{self.dns.host}#{self.dns.port}"
         yield f"rebind-domain-ok=/{self.domain}/"
@@ -65,7 +64,6 @@ class LocalResolver:
     lines: Callable[[ClusterNames], Iterable[str]]
 
     def content(self, names: ClusterNames) -> str:
-        """Returns the content of its file."""
         return "\n".join((MARK, *self.lines(names), ""))
 
 
@@ -81,7 +79,7 @@ RESOLVERS: Final = (
 
 
 def resolver_of(root: Path) -> LocalResolver | None:
-    """Returns the resolver of the machine with these files, None for one that kdns does not know."""
+    """The resolver of the machine with these files, None for one that kdns does not know."""
     for each in RESOLVERS:
         folder = root / each.folder
         if folder.exists() and (each.service != "NetworkManager" or _has_dnsmasq(folder)):
@@ -90,7 +88,7 @@ def resolver_of(root: Path) -> LocalResolver | None:
 
 
 def recipe(dns: HostPort, domain: str, root: Path = Path("/"), *, program: str = "kdns") -> tuple[str, ...]:
-    """Returns the command that leads this machine's programs to the cluster's names; nothing if its file exists."""
+    """The command that leads this machine's programs to the cluster's names; nothing if its file exists."""
     resolver = resolver_of(root)
     if resolver is None:
         return (f"for programs of this machine: {PAGE}",)
@@ -103,7 +101,7 @@ def recipe(dns: HostPort, domain: str, root: Path = Path("/"), *, program: str =
 
 
 def _has_dnsmasq(folder: Path) -> bool:
-    """Returns whether NetworkManager runs a dnsmasq of its own."""
+    """Whether NetworkManager runs a dnsmasq of its own."""
     for path in (folder / "NetworkManager.conf", *folder.glob("conf.d/*.conf")):
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -115,10 +113,7 @@ def _has_dnsmasq(folder: Path) -> bool:
 
 
 def machine_resolv_conf() -> Path | None:
-    """Returns the file with this machine's resolvers, if there are any.
-
-    systemd-resolved may be configured to query kdns for the cluster's names; another file has its upstreams.
-    """
+    """Behind systemd-resolved, which may ask kdns itself, the file with its upstreams."""
     resolvers = _nameservers(RESOLV_CONF)
     if resolvers == [SYSTEMD_STUB]:
         return SYSTEMD_RESOLV_CONF if _nameservers(SYSTEMD_RESOLV_CONF) else None

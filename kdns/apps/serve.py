@@ -46,7 +46,7 @@ class WorkerOf(NamedTuple):
 
 
 def say_listeners(server: DnsServer | Supervisor, say: Callable[[str], None], *, column: int) -> None:
-    """Says each address that DNS and HTTP are served on, behind a label of `column` characters."""
+    """Each address that DNS and HTTP are served on, behind a label of `column` characters."""
     for scheme, host, port in server.listened:
         say(f"{scheme:{column}}{join_host_port(host, port)} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
     paths = server.site_addresses
@@ -56,7 +56,6 @@ def say_listeners(server: DnsServer | Supervisor, say: Callable[[str], None], *,
 
 
 def status_site() -> StatusSite:
-    """Returns the pages of the directive `status`."""
     from kdns.status.io.site import DnsStatus  # noqa: PLC0415 - few servers have them
 
     return DnsStatus()
@@ -68,7 +67,7 @@ def setup_errors(server: DnsServer | Supervisor) -> Counters:
 
 
 async def say_ready(server: DnsServer | Supervisor, say: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Says `ready`, now or as soon as everything has been listed, unless it is to stop before that."""
+    """Now or as soon as everything has been listed, unless it is to stop before that."""
     if not server.is_synced:
         say(WAITING)
     while not (server.is_synced or stop.is_set()):  # noqa: ASYNC110 - kinds are listed one by one, in several places
@@ -86,10 +85,7 @@ async def reloading(
     *,
     polls: bool = True,
 ) -> AsyncIterator[None]:
-    """Reloads the Corefile on request, and when the file has changed if `polls`, while the context is open.
-
-    `last_hash` is the hash of the one in use.
-    """
+    """On request, and with `polls` when the file changed; `last_hash` is that of the one in use."""
     task = restarted(Reloader(server, read, reload_requested, last_hash, polls).run, "reload")
     try:
         yield
@@ -147,7 +143,7 @@ async def serve(
 
 
 def _server(first: Corefile, dns_port: int, workers: int, worker_of: WorkerOf | None) -> DnsServer | Supervisor:
-    """Returns the server, or the supervisor of several; their modules are for those alone. Raises CorefileError."""
+    """Imports a supervisor or its worker only where it is one. Raises CorefileError."""
     configs = first.checked()
     number = 1 if worker_of else number_of_processes(configs, workers)
     if number > 1:

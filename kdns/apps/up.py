@@ -78,23 +78,18 @@ class Output(Protocol):
     """The output of the command. After the start, a slow reader must not delay anything."""
 
     def say(self, text: str) -> None:
-        """Prints a line of the start: each address that is listened on, and then `ready`."""
+        """A line of the start: each address that is listened on, and then `ready`."""
 
-    def note(self, text: str) -> None:
-        """Prints the change of a manifest."""
+    def note(self, text: str) -> None: ...
 
-    def warn(self, text: str) -> None:
-        """Prints a problem."""
+    def warn(self, text: str) -> None: ...
 
     def show(self, text: str) -> None:
-        """Shows the current step of the start, "" at its end."""
+        """The current step of the start, "" at its end."""
 
 
 async def up(options: UpOptions, output: Output) -> None:
-    """Runs until SIGTERM, SIGINT or the end of the terminal; SIGUSR1 and SIGHUP reload the Corefile.
-
-    A start that fails leaves the kubeconfig as it was.
-    """
+    """Until SIGTERM, SIGINT or the end of the terminal. A start that fails leaves the kubeconfig as it was."""
     node = (ConnectionKind.NODE_SITES, ConnectionKind.RELAYS) if options.proxy else ()
     share_out(ConnectionKind.DNS, ConnectionKind.SITES, ConnectionKind.UPSTREAMS, *node)
     stop = stop_event()
@@ -139,7 +134,7 @@ async def _started(
     reload_wanted: asyncio.Event,
     stop: asyncio.Event,
 ) -> DnsServer:
-    """Starts everything, then writes the kubeconfig, and prints the listeners. `stack` stops what was started."""
+    """Starts everything, then writes the kubeconfig; `stack` stops what was started."""
     lines: list[str] = []
     say = lines.append
     given = control_plane.options
@@ -181,9 +176,7 @@ async def _started(
 
 @contextmanager
 def in_words_of_flags(options: UpOptions) -> Iterator[None]:
-    """Rewrites errors about the DNS server to name --dns, or the file of --corefile: the built-in Corefile is not a
-    file.
-    """
+    """Errors name --dns, or the file of --corefile: the built-in Corefile is not a file."""
     try:
         yield
     except ListenError as error:
@@ -195,7 +188,6 @@ def in_words_of_flags(options: UpOptions) -> Iterator[None]:
 
 
 def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None]) -> None:
-    """Prints commands to try, and the configuration of this machine's resolver."""
     at, domain = reachable(*dns.address_with("kubernetes")), options.control_plane.cluster.cluster_domain
     program = sys.argv[0] if Path(sys.argv[0]).name == "kdns" else "kdns"  # root may not find it in its PATH
     for number, line in enumerate(recipe(HostPort(at.host, at.port), domain, program=program)):
@@ -205,10 +197,7 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
 
 
 async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[str], None]) -> ControlPlaneOptions:
-    """Returns the options with this machine's own addresses for the Node: its node ports are there.
-
-    Warns of cluster IPs that cannot be reached from here.
-    """
+    """This machine's own addresses are the Node's: its node ports are there."""
     from kdns.netlink.io.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
 
     with suppress(OSError):  # the dataplane logs it
@@ -262,7 +251,6 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
 
 
 def dns_config(options: UpOptions) -> Corefile:
-    """Returns the Corefile of --corefile, or the built-in one."""
     from kdns.dnsserver.io.corefile import corefile_of, read_corefile  # noqa: PLC0415 - late, as the DNS server
     from kdns.plugins.directives import BY_NAME  # noqa: PLC0415 - the same
 

@@ -26,7 +26,7 @@ class Command(click.Command):
     allow_extra_args = True  # they are refused here
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses options. Raises UsageError for unknown options, and for arguments."""
+        """Raises UsageError for unknown options, and for arguments."""
         try:
             rest = super().parse_args(ctx, list(args))
         except click.NoSuchOption as error:
@@ -47,13 +47,12 @@ class Command(click.Command):
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
-    """Returns a decorator that makes a command with examples at the end of its help."""
     epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
     return click.command(name, cls=Command, epilog=epilog, **{"context_settings": CONTEXT, **settings})
 
 
 def owners(ctx: click.Context, option: str) -> str:
-    """Returns which commands have an option; "" if none has."""
+    """Which commands have an option; "" if none has."""
     *names, last = ["", *(f"`kdns {each.name}`" for each in _commands(ctx) if _has(each, option))]
     if not last:
         return ""
@@ -74,5 +73,5 @@ def _has(command: click.Command, option: str) -> bool:
 
 
 def _as_written(option: str, args: list[str]) -> str:
-    """Returns the option as it was written: of `-conf`, click reports `-c`."""
+    """Of `-conf`, click reports `-c`."""
     return next((word for arg in args if (word := arg.partition("=")[0]).startswith(option)), option)

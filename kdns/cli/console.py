@@ -26,17 +26,17 @@ LOOP_FACTORY: Final = asyncio.SelectorEventLoop if sys.platform == "win32" else 
 
 
 def say(text: str, *, is_error: bool = False) -> None:
-    """Prints lines, at once also into a pipe; control characters in them must not control the terminal."""
+    """At once also into a pipe; control characters in the lines must not control the terminal."""
     click.echo("\n".join(map(one_line, text.split("\n"))), err=is_error)
 
 
 def announce(text: str) -> None:
-    """Prints a line about a command that runs on, such as where it listens; with --log-format json an object."""
+    """A line about a command that runs on; with --log-format json an object."""
     _print("info", text)
 
 
 def tell(mistakes: Sequence[KdnsError]) -> None:
-    """Prints mistakes, each in one line; exits with 2 if there are any."""
+    """Exits with 2 if there are any."""
     for mistake in mistakes:
         say(" ".join(str(mistake).split("\n")))
     if mistakes:
@@ -44,18 +44,16 @@ def tell(mistakes: Sequence[KdnsError]) -> None:
 
 
 def warn_of(mistakes: Iterable[KdnsError]) -> None:
-    """Prints mistakes that change no exit code, each in one line."""
     for mistake in mistakes:
         warn(" ".join(str(mistake).split("\n")))
 
 
 def warn(text: str) -> None:
-    """Prints a warning to standard error; standard output is for the result."""
+    """To standard error; standard output is for the result."""
     _print("warning", text, "Warning: ", is_error=True)
 
 
 def fail(text: str) -> None:
-    """Prints why the command ends to standard error."""
     _print("error", text, "Error: ", is_error=True)
 
 
@@ -68,7 +66,6 @@ def _print(level: str, text: str, prefix: str = "", *, is_error: bool = False) -
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Ends the command on a KdnsError, with its message and its exit code."""
     try:
         yield
     except KdnsError as error:
@@ -77,22 +74,19 @@ def reported_errors() -> Iterator[None]:
 
 
 def end_without_output(error: OSError) -> NoReturn:
-    """Exits with code 1 if standard output or error cannot be written; any other error is raised again.
-
-    Buffered text is dropped: the exit would try to write it again.
-    """
+    """Exits with code 1 if standard output or error cannot be written; raises any other error again."""
     if error.errno not in UNWRITABLE or error.filename is not None:
         raise error
     try:
         fail(f"standard output: cannot be written: {error.strerror}")
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the exit would write the buffered text again
     sys.exit(1)
 
 
 def run(task: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Runs a command until it ends, and returns its result; an interrupt exits with 130, errors are reported."""
+    """An interrupt exits with 130, errors are reported."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():

@@ -32,7 +32,6 @@ class GivenPath(click.Path):
     """A path. An empty one, such as that of a variable that is not set, would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the Path; BadParameter for an empty text."""
         if value == "":
             self.fail("the path is empty; the current folder is `.`", param, ctx)
         return super().convert(value, param, ctx)
@@ -42,17 +41,14 @@ PATH: Final = GivenPath(path_type=Path)
 
 
 def cluster_domain_option(text: str) -> Decorator:
-    """Returns the option --cluster-domain with this help."""
     return click.option("--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help=text)
 
 
 def service_cidr_option(text: str) -> Decorator:
-    """Returns the option --service-cidr with this help."""
     return click.option("--service-cidr", default=SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
 
 
 def pod_cidr_option(text: str) -> Decorator:
-    """Returns the option --pod-cidr with this help."""
     return click.option("--pod-cidr", default=POD_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
 
 
@@ -85,7 +81,7 @@ _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
 
 
 def complete_mode(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the modes that begin so, for a shell, without unsupported ones."""
+    """For a shell; unsupported modes are left out."""
     return [name for name in NAMES if name.startswith(incomplete)]
 
 
@@ -114,7 +110,7 @@ def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) 
 
 
 def host_port(flag: str, text: str) -> HostPort:
-    """Parses 127.0.0.1:1053, [::1]:1053 or localhost:1053."""
+    """Such as 127.0.0.1:1053, [::1]:1053 or localhost:1053."""
     host, port_text = split_host_port(text) or ("", "")
     port = parse_port(port_text)
     if not host or port is None:
@@ -123,7 +119,7 @@ def host_port(flag: str, text: str) -> HostPort:
 
 
 def addresses(flag: str, text: str) -> tuple[str, ...]:
-    """Parses IP addresses such as 169.254.20.10,10.96.0.10; empty for an empty text."""
+    """Such as 169.254.20.10,10.96.0.10; empty for an empty text."""
     try:
         return tuple(dict.fromkeys(str(ip_address(part.strip())) for part in text.split(","))) if text else ()
     except ValueError as error:
@@ -131,7 +127,6 @@ def addresses(flag: str, text: str) -> tuple[str, ...]:
 
 
 def networks(flag: str, text: str) -> tuple[Network, ...]:
-    """Parses one or two networks of different families."""
     try:
         found = tuple(ip_network(part.strip()) for part in text.split(","))
     except ValueError as error:
@@ -144,7 +139,7 @@ def networks(flag: str, text: str) -> tuple[Network, ...]:
 
 
 def service_networks(flag: str, text: str) -> tuple[Network, ...]:
-    """Parses networks for cluster IPs; an IPv6 network is /64 or smaller, as with kube-apiserver."""
+    """An IPv6 network is /64 or smaller, as with kube-apiserver."""
     found = networks(flag, text)
     if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in found):
         raise InputError(f"{flag} {text!r}: too large; expected an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
@@ -155,7 +150,7 @@ def service_networks(flag: str, text: str) -> tuple[Network, ...]:
 
 
 def service_and_pod_networks(service_text: str, pod_text: str) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
-    """Returns the networks of --service-cidr, and those of --pod-cidr for the same families; no two of them overlap."""
+    """Of --pod-cidr those of the same families; no two networks overlap."""
     service_cidrs, given = service_networks("--service-cidr", service_text), networks("--pod-cidr", pod_text)
     families = {network.version for network in service_cidrs}
     pod_cidrs = tuple(network for network in given if network.version in families)
@@ -166,7 +161,7 @@ def service_and_pod_networks(service_text: str, pod_text: str) -> tuple[tuple[Ne
 
 
 def address_ranges(flag: str, text: str) -> tuple[AddressRange, ...]:
-    """Parses ranges: the host addresses of networks (192.0.2.0/28), all addresses of FIRST-LAST."""
+    """The host addresses of networks (192.0.2.0/28), all addresses of FIRST-LAST."""
     return tuple(_address_range(flag, part.strip()) for part in text.split(",")) if text else ()
 
 
@@ -184,14 +179,14 @@ def _address_range(flag: str, text: str) -> AddressRange:
 
 
 def _host_addresses(network: Network) -> tuple[Address, Address]:
-    """Returns the first and the last address, without the network's own and, for IPv4, the broadcast address."""
+    """Without the network's own and, for IPv4, the broadcast address."""
     if network.num_addresses <= 2:
         return network[0], network[-1]
     return network[1], network[-2 if network.version == 4 else -1]
 
 
 def check_disjoint(ranges: Mapping[str, Sequence[Network | AddressRange]]) -> None:
-    """Raises InputError for the first range of these flags that overlaps an earlier one; it names both."""
+    """Raises InputError for the first range that overlaps an earlier one; it names both flags."""
     all_of_them = [(flag, _as_range(each)) for flag, given in ranges.items() for each in given]
     for (other_flag, other), (flag, each) in combinations(all_of_them, 2):
         if each.version == other.version and each.first <= other.last and other.first <= each.last:
@@ -205,7 +200,6 @@ def _as_range(given: Network | AddressRange) -> AddressRange:
 
 
 def port_range(flag: str, text: str) -> range:
-    """Parses a port range such as 30000-32767."""
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     if not match or not 0 < int(match[1]) <= int(match[2]) <= 65535:
         raise InputError(f"{flag} {text!r}: expected FROM-TO within 1-65535, such as 30000-32767")
@@ -213,7 +207,7 @@ def port_range(flag: str, text: str) -> range:
 
 
 def domain(flag: str, text: str) -> str:
-    """Returns a zone name without its trailing dot, in lower case."""
+    """Without its trailing dot, in lower case."""
     name = text.lower().removesuffix(".")
     if len(name) > 200 or not _DOMAIN.match(name):
         raise InputError(f"{flag} {text!r}: expected a domain name, such as cluster.local")

@@ -66,14 +66,14 @@ class Commands(click.Group):
     """A group whose help imports no command: all of them together take a second."""
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """Runs the command; a standard stream that cannot be written is one line and exit code 1."""
+        """A standard stream that cannot be written is one line and exit code 1."""
         try:
             return super().main(*arguments, **settings)
         except OSError as error:
             end_without_output(error)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; with --log-format json wrong usage is an object too."""
+        """With --log-format json wrong usage is an object too."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
@@ -84,7 +84,6 @@ class Commands(click.Group):
             raise click.exceptions.Exit(error.exit_code) from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Returns the command and its arguments. Raises UsageError for options that do not exist."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -96,7 +95,6 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the named command and its arguments. Raises UsageError for an unknown name."""
         name = args[0]
         if name not in COMMANDS and not ctx.resilient_parsing:
             if name == "help":
@@ -108,12 +106,10 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns all names, sorted."""
         del ctx
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Returns the command, from its module; None for an unknown name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -124,13 +120,11 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the names of commands with their sentences."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Returns names with their sentences, and the options of all commands."""
         names = [
             CompletionItem(row[0], help=row[1]) for row in sorted(COMMANDS.items()) if row[0].startswith(incomplete)
         ]
@@ -152,7 +146,6 @@ class Commands(click.Group):
 )
 @click.pass_context
 def main(context: click.Context, log_level: str | None, log_format: str | None) -> None:
-    """Handles the options of all commands."""
     level = log_level or ("info" if context.invoked_subcommand in {"proxy", "serve"} else "warning")
     logs.configure(level, format=log_format or "")
     if log_format == "json":

@@ -48,14 +48,13 @@ class NodePlan:
     node: str
 
     def plan_of(self, state: State, settings: Settings) -> Plan:
-        """Returns the node's plan of another state, with other settings."""
         node = self.snapshot.state.nodes.get(("", self.node))
         config = proxy_config(settings, node, self.snapshot.service_cidrs, self.snapshot.api_servers)
         return plan(state, node_view(node, self.node, bind_address=settings.bind_address), config)
 
 
 def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options to a command; their names are the fields of NodePlanOptions."""
+    """The options' names are the fields of NodePlanOptions."""
     command = flags.source_options(command)
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -78,7 +77,6 @@ _OPTIONS: Final = (
 
 
 def node_plan(options: NodePlanOptions) -> NodePlan:
-    """Returns the plan of the node that the options name."""
     flags.check_one_source(options.manifests, options.server, options.kubeconfig)
     settings = load_settings(options.config, warn) if options.config else Settings()
     settings = replace(settings, mode=options.mode) if options.mode else settings
@@ -97,7 +95,6 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
 
 
 def learn_pods(options: NodePlanOptions, snapshot: Snapshot, namespace: str) -> None:
-    """Adds the Pods of a namespace to the snapshot of these options, which name a server."""
     asyncio.run(add_pods(snapshot, namespace, options.server, _kubeconfig(options), warn))
 
 

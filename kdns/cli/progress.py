@@ -43,7 +43,7 @@ class Progress:
         self.show("")
 
     def show(self, text: str) -> None:
-        """Shows the current step of the start; "" at its end."""
+        """An empty text ends it."""
         self._text = text
         if not text and not self._over.is_set():
             self._over.set()
@@ -51,19 +51,17 @@ class Progress:
                 self._erase()
 
     def say(self, text: str) -> None:
-        """Prints a line to standard output."""
         with self._lock:
             self._erase()
             announce(text)
 
     def note(self, text: str, *, level: str = "info", prefix: str = "") -> None:
-        """Prints a line to standard error without waiting for its reader."""
+        """To standard error, without waiting for its reader."""
         with self._lock:
             is_drawn, self._is_drawn = self._is_drawn, False
         logs.print_line(text, _ERASE * is_drawn, level=level, prefix=prefix)
 
     def warn(self, text: str) -> None:
-        """Prints a warning to standard error without waiting for its reader."""
         self.note(text, level="warning", prefix="Warning: ")
 
     def _run(self) -> None:

@@ -35,14 +35,14 @@ class ZoneAddress:
     token: Token | None = field(default=None, compare=False, repr=False)
 
     def port_or_default(self, dns_port: int = DEFAULT_PORTS["dns"]) -> int:
-        """Returns the port; `dns_port` is the default of the scheme dns (--dns.port)."""
+        """`dns_port` is the default of the scheme dns (--dns.port)."""
         if self.port is not None:
             return self.port
         return dns_port if self.scheme == "dns" else DEFAULT_PORTS[self.scheme]
 
 
 def is_reverse(zone: str) -> bool:
-    """Returns whether a normalized zone is in-addr.arpa or ip6.arpa, or below one of them."""
+    """Whether a normalized zone is in-addr.arpa or ip6.arpa, or below one of them."""
     return any(zone == apex or zone.endswith(f".{apex}") for apex in REVERSE_APEXES)
 
 
@@ -64,7 +64,7 @@ def _reverse_zone(network: Network, bits: int) -> str:
 
 
 def zones(token: Token) -> tuple[str, ...]:
-    """Returns the zones of a word; raises CorefileError for a word that is neither a name nor a network."""
+    """Raises CorefileError for a word that is neither a name nor a network."""
     text = token.text
     if not text or (text == "." and token.is_blank):
         raise token.expected("a zone")
@@ -101,14 +101,14 @@ def _label_reason(label: str) -> str:
 
 
 def name(token: Token) -> str:
-    """Returns a name as a zone is written; raises CorefileError for other words and for networks."""
+    """A name as a zone is written; raises CorefileError for other words and for networks."""
     if not token.text or "/" in token.text:
         raise token.expected("a name")
     return zones(token)[0]
 
 
 def filled(tokens: Sequence[Token], what: str) -> tuple[Token, ...]:
-    """Returns the words of a list without empty ones; raises CorefileError where none is left of several."""
+    """The words that are not empty; raises CorefileError where none is left of several."""
     words = tuple(token for token in tokens if token.text)
     if tokens and not words:
         raise tokens[0].expected(what)
@@ -116,15 +116,12 @@ def filled(tokens: Sequence[Token], what: str) -> tuple[Token, ...]:
 
 
 def all_zones(tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Returns the zones of several words, each once, in the order they are written."""
+    """The zones of several words, each once, in the order they are written."""
     return tuple(dict.fromkeys(zone for token in filled(tokens, "a zone") for zone in zones(token)))
 
 
 def zone_addresses(words: Iterable[Token], mistakes: list[CorefileError] | None = None) -> Iterator[ZoneAddress]:
-    """Yields the addresses of a server block: `words` hold zones separated by white space or commas.
-
-    Adds the mistakes of other words to the list; raises the first one without a list.
-    """
+    """From words with white space or commas between; adds mistakes to the list, or raises the first."""
     words, found = tuple(words), [] if mistakes is None else mistakes
     pieces = [replace(word, text=text) for word in words for text in re.split(r"[,\s]+", word.text) if text]
     if not pieces:
@@ -160,7 +157,6 @@ def _zone_address(token: Token) -> Iterator[ZoneAddress]:
 
 
 def port_number(token: Token, text: str) -> int:
-    """Returns a port from 0 (any free one) to 65535."""
     port = parse_port(text)
     if port is None:
         raise token.error(
@@ -170,10 +166,7 @@ def port_number(token: Token, text: str) -> int:
 
 
 def host_port(token: Token) -> HostPort:
-    """Parses HOST:PORT, [IPV6]:PORT or :PORT.
-
-    Differs: CoreDNS accepts any word as a port and fails when it listens.
-    """
+    """Differs: CoreDNS accepts any word as a port and fails when it listens."""
     parts = split_host_port(token.text)
     if not parts or re.search(r"[/\s]", parts[0]):
         raise token.expected("HOST:PORT, [IPV6]:PORT or :PORT")

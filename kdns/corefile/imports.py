@@ -25,7 +25,6 @@ MAX_NESTING = 50
 
 
 def no_files(pattern: str) -> Sequence[tuple[str, str]]:
-    """Returns a Reader without files."""
     del pattern
     return ()
 
@@ -77,7 +76,7 @@ class Importer:
             yield from self.resolved(body(), (*chain, name), outermost=outermost)
 
     def _sources(self, source: Token) -> Iterator[tuple[str, Callable[[], tuple[Line, ...]]]]:
-        """Returns name and lines of the import's target; a file is parsed when the function is called."""
+        """Name and lines of the import's target; a file is parsed when the function is called."""
         if snippet := self.snippets.get(source.text):
             yield f"({source.text})", partial(_block, snippet)
             return

@@ -52,26 +52,22 @@ class Token:
     is_blank: bool = False
 
     def is_sign(self, sign: str) -> bool:
-        """Returns whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
+        """Whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
         return self.text == sign and not self.quoted and not self.written
 
     def error(self, reason: str) -> CorefileError:
-        """Returns the error at this token, with the value of its variables."""
+        """With the value of the token's variables."""
         if self.written:
             meaning = f"stands for {self.text!r} here" if self.text else "is empty or not set"
             reason = f"{reason}; {self.written} {meaning}"
         return CorefileError(self.path, self.line, self.text, reason)
 
     def expected(self, what: str) -> CorefileError:
-        """Returns the error that says what should be in place of this token."""
         return self.error(f"expected {what}, got {self.text[:MAX_TOKEN_LENGTH]!r}")
 
 
 def tokens(text: str, path: str) -> Iterator[Token]:
-    """Yields the words of `text` in order; `path` is only for messages.
-
-    Raises CorefileError for an open quote and a NUL.
-    """
+    """Raises CorefileError for an open quote and a NUL; `path` is only for messages."""
     if "\0" in text:  # it would cut off names of files and hosts in C libraries
         raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "expected text, got a NUL byte")
     line, starts_line = 1, True
@@ -92,7 +88,6 @@ def tokens(text: str, path: str) -> Iterator[Token]:
 
 
 def expanded(tokens: Iterable[Token], environ: Mapping[str, str]) -> Iterator[Token]:
-    """Yields the tokens with their variables replaced by the values in `environ`."""
     for token in tokens:
         text = _REFERENCE.sub(lambda match: environ.get(match["percent"] or match["dollar"], ""), token.text)
         is_blank = text == _REFERENCE.sub("", token.text)

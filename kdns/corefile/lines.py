@@ -29,31 +29,26 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The first word: a directive's or an option's name."""
         return self.words[0].text
 
     @property
     def args(self) -> tuple[Token, ...]:
-        """The words after the name."""
         return self.words[1:]
 
     @property
     def path(self) -> str:
-        """The file of the line."""
         return self.words[0].path
 
     @property
     def line(self) -> int:
-        """The number of its first line, from 1."""
+        """From 1."""
         return self.words[0].line
 
     @property
     def is_import(self) -> bool:
-        """Whether it is an import."""
         return self.words[0].is_sign("import")
 
     def error(self, reason: str) -> CorefileError:
-        """Returns the error at the name."""
         return self.words[0].error(reason)
 
 
@@ -74,7 +69,7 @@ class _Blocks:
 
     @property
     def expects_zones(self) -> bool:
-        """Whether a zone is expected: outside all blocks, and not in a server block without braces."""
+        """Outside all blocks, and not in a server block without braces."""
         return not self.open and self.unbraced is None
 
     def end_line(self) -> None:
@@ -113,7 +108,7 @@ def _is_snippet_name(words: Sequence[Token]) -> bool:
 
 
 def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
-    """Returns the outermost lines with their blocks; raises CorefileError for unbalanced braces."""
+    """Raises CorefileError for unbalanced braces."""
     blocks = _Blocks()
     for token in tokens:
         continues = blocks.expects_zones and bool(blocks.words) and blocks.words[-1].text.endswith(",")

@@ -26,7 +26,7 @@ QUESTION_POINTER: Final = pack("!H", POINTER | HEADER_BYTES)
 
 
 def encode_opt(edns: Edns, extended_rcode: int = 0, options: tuple[tuple[int, bytes], ...] = ()) -> bytes:
-    """Returns kdns's OPT record in answer to a client's (RFC 6891 §6.1.2)."""
+    """kdns's OPT record in answer to a client's (RFC 6891 §6.1.2)."""
     if not (extended_rcode or options):
         return _OPT_DO if edns.do else _OPT
     rdata = encode_options(options)
@@ -58,10 +58,7 @@ class Names:
         return names
 
     def encode(self, name: str, at: int) -> bytes:
-        """Returns the name, ending in a pointer if part of it was written before; `at` is its own position.
-
-        Raises ValueError for a name that cannot be written.
-        """
+        """The name, compressed; `at` is its own position. ValueError for a name that cannot be written."""
         if name == self._text and self._question:
             return QUESTION_POINTER
         labels = labels_of(name)
@@ -82,7 +79,6 @@ class Names:
 
     @property
     def offsets(self) -> dict[Labels, int]:
-        """The names that a pointer can refer to, and their positions."""
         if self._offsets is None:
             question, zone = self._question, self._zone
             self._offsets = {question: HEADER_BYTES} if question else {}
@@ -148,7 +144,7 @@ def _rdata(rdata: Rdata, names: Names, at: int) -> bytes:
 
 
 def encode_section(rrsets: Iterable[RRset], names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
-    """Returns all records of a section, in order, up to the first that reaches beyond `end`."""
+    """All records of a section, in order, up to the first that reaches beyond `end`."""
     records: list[bytes] = []
     for rrset in rrsets:
         encoded = encode_rrset(rrset, names, at, end)

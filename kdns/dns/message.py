@@ -25,7 +25,7 @@ class Decoded:
 
 
 def decode(packet: bytes) -> Decoded:
-    """Returns a response's parts; ValueError if the bytes are not a DNS message."""
+    """Raises ValueError if the bytes are not a DNS message."""
     try:
         record = dnslib.DNSRecord.parse(packet)
     except (dnslib.DNSError, dnslib.buffer.BufferError) as error:
@@ -39,10 +39,7 @@ def decode(packet: bytes) -> Decoded:
 
 
 def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0, rd: bool = True) -> bytes:
-    """Returns a query packet; with an OPT that offers `payload_bytes` unless that is 0.
-
-    ValueError if the name is not a domain name.
-    """
+    """With an OPT that offers `payload_bytes` unless that is 0; ValueError if the name is not a domain name."""
     message = dnslib.DNSRecord(dnslib.DNSHeader(id=message_id), q=dnslib.DNSQuestion(name, rtype))
     message.header.rd = rd
     if payload_bytes:

@@ -84,7 +84,7 @@ def folded(name: str) -> str:
 
 
 def is_below(labels: Labels, zone: Labels) -> bool:
-    """Returns whether the name is the zone's or lies below it; both folded."""
+    """Whether the name is the zone's or lies below it; both folded."""
     return not zone or labels[-len(zone) :] == zone
 
 
@@ -115,7 +115,7 @@ class ZoneSet:
         return None
 
     def overlaps(self, zone: Labels) -> bool:
-        """Returns whether a name at or below `zone` may be in the set."""
+        """Whether a name at or below `zone` may be in the set."""
         return zone in self or any(is_below(one, zone) for one in self._zones)
 
 
@@ -161,7 +161,7 @@ def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
 
 
 def skip_name(packet: bytes, position: int) -> int:
-    """Returns the position after a name that may end in a pointer; ValueError if it runs out of the packet."""
+    """The position after a name that may end in a pointer; ValueError if it runs out of the packet."""
     try:
         while length := packet[position]:
             if length > MAX_LABEL_BYTES:

@@ -86,12 +86,10 @@ class Query(Value, frozen=True):
 
     @property
     def name(self) -> str:
-        """The folded name in text form."""
         return text_of(self.labels)
 
     @property
     def spelled_name(self) -> str:
-        """The name in text form as the client spelled it."""
         return text_of(read_name(self.packet, HEADER_BYTES)[0])
 
     @property
@@ -118,10 +116,7 @@ class Query(Value, frozen=True):
         flags: int | None = None,
         edns: Edns | EllipsisType | None = ...,
     ) -> Query:
-        """Returns the same query with the given changes.
-
-        Its packet says so too, and holds nothing but question and OPT. Raises ValueError for a name that is too long.
-        """
+        """The packet says so too, and holds nothing but question and OPT; ValueError for a name that is too long."""
         name = self.packet[HEADER_BYTES : self.question_end - 4] if labels is None else encode_name(labels)
         qtype = self.qtype if qtype is None else qtype
         qclass = self.qclass if qclass is None else qclass
@@ -163,7 +158,7 @@ class Malformed(NamedTuple):
 
 
 def read_query(packet: bytes) -> Query | Malformed:
-    """Returns the query in a packet; Malformed for any other packet."""
+    """The query in a packet; Malformed for any other packet."""
     if len(packet) < HEADER_BYTES:
         return Malformed(None)
     flags, questions, answers, authorities, additionals = _HEADER.unpack_from(packet, 2)
@@ -228,7 +223,7 @@ def _read_records(packet: bytes, position: int, others: int, additionals: int) -
 
 
 def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Returns the options of an OPT; an incomplete last option is ignored."""
+    """An incomplete last option is ignored."""
     options = []
     position = 0
     while position + 4 <= len(rdata):
@@ -242,15 +237,14 @@ def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
 
 
 def extended_error(code: int, text: str = "") -> tuple[int, bytes]:
-    """Returns the option that gives the reason for an error or a stale answer (RFC 8914 §2)."""
+    """The option that gives the reason for an error or a stale answer (RFC 8914 §2)."""
     return EXTENDED_ERROR, code.to_bytes(2, "big") + text.encode("utf-8")
 
 
 def stale_mark(rcode: int, text: str = "") -> tuple[int, bytes]:
-    """Returns the option that says that an answer with this code is out of date."""
+    """The option that says that an answer with this code is out of date."""
     return extended_error(STALE_NXDOMAIN_ANSWER if rcode == NXDOMAIN else STALE_ANSWER, text)
 
 
 def encode_options(options: tuple[tuple[int, bytes], ...]) -> bytes:
-    """Returns the rdata of an OPT with these options."""
     return b"".join(pack("!HH", code, len(data)) + data for code, data in options)

@@ -119,16 +119,13 @@ class NamesAt:
 
 
 def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:
-    """Returns the rdata between two positions of a message, without compression; ValueError if it is invalid."""
+    """The rdata between two positions, without compression; ValueError if it is invalid."""
     layout = LAYOUTS.get(rtype)
     return packet[start:end] if layout is None else _with_names(layout, packet, start, end, lambda labels: labels)
 
 
 def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt) -> None:
-    """Raises ValueError for invalid rdata between two positions of a message, as `rdata_of` does.
-
-    `names` are those of the message: names with the same end are read once.
-    """
+    """As `rdata_of` raises ValueError; `names` are those of the message: equal ends are read once."""
     if rtype in ADDRESS_BYTES and end - start != ADDRESS_BYTES[rtype]:
         raise ValueError("an address of the wrong length")
     position = start
@@ -145,7 +142,7 @@ def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt)
 
 
 def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rdata:
-    """Returns the rdata with each of its names changed; ValueError for a name that becomes too long."""
+    """The rdata with each of its names changed; ValueError for a name that becomes too long."""
     layout = LAYOUTS.get(rtype)
     if layout is None:
         return rdata
@@ -176,7 +173,7 @@ def rdata_of(rtype: int, wire: bytes) -> Rdata:
 
 
 def wire_of(rtype: int, rdata: Rdata) -> bytes:
-    """Returns the bytes of a value, names written out; ValueError for a name that cannot be written."""
+    """The bytes of a value, names written out; ValueError for a name that cannot be written."""
     del rtype
     match rdata:
         case bytes():
@@ -193,7 +190,7 @@ def wire_of(rtype: int, rdata: Rdata) -> bytes:
 
 
 def character_strings(wire: bytes) -> tuple[bytes, ...]:
-    """Returns the strings of TXT or HINFO rdata; ValueError where they run out of it."""
+    """The strings of TXT or HINFO rdata; ValueError where they run out of it."""
     strings: list[bytes] = []
     position = 0
     while position < len(wire):
@@ -206,7 +203,7 @@ def character_strings(wire: bytes) -> tuple[bytes, ...]:
 
 
 def text_rdata(*strings: bytes) -> bytes:
-    """Returns TXT rdata of these strings; ValueError for one of more than 255 bytes."""
+    """Raises ValueError for a string of more than 255 bytes."""
     return b"".join(bytes((len(string),)) + string for string in strings)
 
 

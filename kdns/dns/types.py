@@ -93,13 +93,13 @@ def type_name(qtype: int) -> str:
 
 
 def type_number(name: str) -> int:
-    """Returns the number of a mnemonic in upper case, or of TYPE1234; KeyError for any other text."""
+    """Of a mnemonic in upper case, or of TYPE1234; KeyError for any other text."""
     number = name.removeprefix("TYPE")
     return int(number) if number != name and number.isdecimal() else _NUMBERS[name]
 
 
 def type_label(qtype: int) -> str:
-    """Returns the type as a label of metrics: its mnemonic if it is in METRIC_TYPES, else `other`."""
+    """The mnemonic if it is in METRIC_TYPES, else `other`."""
     return type_name(qtype) if qtype in METRIC_TYPES else "other"
 
 
@@ -109,7 +109,7 @@ def class_name(qclass: int) -> str:
 
 
 def class_number(name: str) -> int:
-    """Returns the number of a mnemonic in upper case; KeyError for any other text."""
+    """Of a mnemonic in upper case; KeyError for any other text."""
     return _CLASS_NUMBERS[name]
 
 
@@ -119,11 +119,10 @@ def rcode_name(rcode: int) -> str:
 
 
 def rcode_number(name: str) -> int:
-    """Returns the number of a mnemonic, or of RCODE12; KeyError for any other text."""
+    """Of a mnemonic, or of RCODE12; KeyError for any other text."""
     number = name.removeprefix("RCODE")
     return int(number) if number != name and number.isdecimal() else _RCODE_NUMBERS[name]
 
 
 def address_type(packed: bytes) -> int:
-    """Returns the type A for 4 bytes, AAAA for 16."""
     return A if len(packed) == 4 else AAAA

@@ -83,10 +83,7 @@ _known: Final[dict[bytes, tuple[Record, ...]]] = {}
 
 
 def records(packet: bytes) -> tuple[Record, ...]:
-    """Returns all records behind the questions, OPT included.
-
-    ValueError for a message that is shorter than it says.
-    """
+    """All records behind the questions, with OPT; ValueError for a message that is shorter than it says."""
     found = _known.get(packet)
     if found is None:
         found = _scanned(packet)
@@ -97,10 +94,7 @@ def records(packet: bytes) -> tuple[Record, ...]:
 
 
 def shape_of(packet: bytes, question_end: int) -> Shape | None:
-    """Returns the shape of a message whose question ends there; None for any message that is not of the usual forms.
-
-    Most messages are, and one match is cheaper than a loop over records.
-    """
+    """None for any message that is not of the usual forms; a match is cheaper than a loop over records."""
     is_denial = packet[6:8] == _NO_ANSWER
     found = (_DENIAL if is_denial else _ADDRESSES).match(packet, question_end)
     if found is None:
@@ -118,7 +112,7 @@ def shape_of(packet: bytes, question_end: int) -> Shape | None:
 
 
 def _is_sound(packet: bytes, question_end: int, found: re.Match[bytes]) -> bool:
-    """Returns whether the pointers of a denial lead to labels of the question, and its names are not too long."""
+    """Whether the pointers of a denial lead to labels of the question, and its names are not too long."""
     label_starts = set()
     name_end = question_end - 5
     at = HEADER_BYTES
@@ -190,7 +184,7 @@ def cut(packet: bytes, size_bytes: int) -> bytes:
 
 
 def owner_of(packet: bytes, record: Record) -> Labels:
-    """Returns the labels of a record's owner, their case unchanged; ValueError if the name is not a domain name."""
+    """The labels of a record's owner, their case unchanged; ValueError if the name is not a domain name."""
     return name_at(packet, record.owner_at)[0]
 
 

@@ -45,7 +45,6 @@ SHOWN_CHARS: Final = 200
 
 
 def no_includes(path: str, name: str) -> NoReturn:
-    """Raises ValueError: no file may be included."""
     raise ValueError(f"{path}: $INCLUDE {name} is not allowed here")
 
 
@@ -78,18 +77,17 @@ def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
 
 @lru_cache(16)
 def _typed(rclass: dns.rdataclass.RdataClass, rtype: str, text: str, origin: dns.name.Name) -> tuple[int, Rdata]:
-    """Returns type and rdata of the text of a record. A template has the same long text for name after name."""
+    """A template has the same long text for name after name."""
     found = dns.rdata.from_text(rclass, rtype, text, origin=origin, relativize=False)
     return int(found.rdtype), _rdata(found)
 
 
 def _shortened(text: str) -> str:
-    """Returns the beginning of a text, for a line of a log."""
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def has_type(text: str) -> bool:
-    """Returns whether the text of a record names a type, whatever its data is."""
+    """Whether the text of a record names a type, whatever its data is."""
     try:
         *_, (rtype, *_) = _parts(text)
         dns.rdatatype.from_text(rtype)
@@ -159,7 +157,6 @@ class _Records:
         """Does nothing: only the reader uses $ORIGIN."""
 
     def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
-        """Adds a record."""
         if len(self.records) >= MAX_RECORDS:
             raise dns.exception.SyntaxError(f"more than {MAX_RECORDS:,} records")
         if name is not self._last[0]:
@@ -254,7 +251,6 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
     """That of the last word: dnspython's own is the next one when it has read a line's end."""
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
-        """See dnspython."""
         self.last = token = super().get(want_leading, want_comment)
         if not token.is_eol_or_eof():
             self.line = self.line_number - (self.ungotten_char == "\n")
@@ -277,7 +273,6 @@ _WANTED: Final = {
 
 
 def _reason(message: str, last: dns.tokenizer.Token | None) -> str:
-    """Returns a message of dnspython with the word that it is about."""
     wanted = next((text for start, text in _WANTED.items() if message.startswith(start)), "")
     if not wanted or last is None:
         return message.replace("unknown rdatatype", "unknown record type") or "not what can stand here"

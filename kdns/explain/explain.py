@@ -72,27 +72,24 @@ class Explanation:
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether upstreams would be asked; `upstreams` may be empty: names of upstreams are not resolved here."""
+        """`upstreams` may be empty all the same: names of upstreams are not resolved here."""
         return self.verdict == FORWARDED
 
     @property
     def meant(self) -> str:
-        """The full name of the object that is asked about, also if the name has a typing error; "" for none."""
+        """The object that is asked about, also if the name has a typing error; "" for none."""
         return next((cause.meant for cause in self.causes if cause.meant), "")
 
     @property
     def command(self) -> str:
-        """The command of the last cause that has one: it is the nearest to what can be mended."""
+        """Of the last cause that has one: it is the nearest to what can be mended."""
         return next((cause.command for cause in reversed(self.causes) if cause.command), "")
 
 
 async def explained(
     server: Server, name: str, qtype: int, client: str = LOOPBACK, now: Now = START, *, is_brief: bool = False
 ) -> Explanation:
-    """Returns the explanation of a full name for a client's address; raises InputError for text that is no name.
-
-    The answer is the chain's own in a dry run. `is_brief` is of ClusterCauses.
-    """
+    """The answer of the chain in a dry run; `is_brief` is of ClusterCauses. InputError for no domain name."""
     try:
         labels = labels_of(name)
         query = query_for(labels, qtype)
@@ -138,7 +135,7 @@ async def explained(
 
 
 def _causes(server: Server, query: Query, now: Now, *, is_brief: bool) -> Iterator[Cause]:
-    """Yields the causes among the objects: those of the `kubernetes` that has the zone, or why none has it."""
+    """Those of the `kubernetes` that has the zone, or why none has it."""
     plugins = [plugin for block in server.blocks for plugin in block.chain.plugins if isinstance(plugin, Kubernetes)]
     for plugin in plugins:
         zones = plugin.zones

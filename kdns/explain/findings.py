@@ -107,7 +107,7 @@ class Ranking:
         return best
 
     def _rank(self, one: Explanation) -> tuple[int, float]:
-        """Returns how far a name is from what exists, the nearest first; of two mistakes the smaller one."""
+        """How far a name is from what exists, the nearest first; of two mistakes the smaller one."""
         if one.meant == one.name or (one.verdict == "NODATA" and one.directive != KUBERNETES):
             return 0, 0.0
         if one.meant and _is_like(one.name, one.meant):
@@ -126,7 +126,7 @@ class Ranking:
 
 
 def _is_like(name: str, meant: str) -> bool:
-    """Returns whether labels of a name are missing or misspelt, and no others are in their places."""
+    """Whether labels of a name are missing or misspelt, and no others are in their places."""
     labels, others = name.split("."), meant.split(".")
     changes = SequenceMatcher(a=labels, b=others, autojunk=False).get_opcodes()
     return all(

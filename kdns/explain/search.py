@@ -24,7 +24,7 @@ class Resolver:
     is_of_cluster: bool = True
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Returns the full names that are tried, in order, until one has an answer."""
+        """The full names that are tried, in order, until one has an answer."""
         if name.endswith("."):
             return (name,)
         searched = tuple(f"{name}.{search.strip('.')}." for search in self.searches)
@@ -33,13 +33,13 @@ class Resolver:
 
 
 def cluster_resolver(namespace: str, domain: str) -> Resolver:
-    """Returns the resolver of Pods with policy ClusterFirst in a namespace."""
+    """That of policy ClusterFirst."""
     domain = domain.strip(".")
     return Resolver((f"{namespace}.svc.{domain}", f"svc.{domain}", domain), CLUSTER_NDOTS)
 
 
 def pod_resolver(pod: ObservedPod, domain: str) -> Resolver:
-    """Returns the resolver of a Pod, by its dnsPolicy and dnsConfig, without what it inherits from its node."""
+    """By the Pod's dnsPolicy and dnsConfig, without what it inherits from its node."""
     spec, namespace = pod.spec, pod.key[0]
     policy = spec.dns_policy
     resolver = cluster_resolver(namespace, domain)

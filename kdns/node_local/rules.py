@@ -18,7 +18,7 @@ RAW: Final = -300
 
 
 def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | None) -> str:
-    """Returns the table as text of nft, to be loaded in one transaction in place of the one before."""
+    """Text of nft, to be loaded in one transaction in place of the table before."""
     listed = {family: [each for each in addresses if is_ipv6(each) == family] for family in (False, True)}
     udp = ", ".join(map(str, sorted(set(ports))))
     tcp = ", ".join(map(str, sorted({*ports, *([health_port] if health_port else ())})))
@@ -48,5 +48,5 @@ def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | N
 
 
 def removal() -> str:
-    """Returns the commands that remove the table, whether it exists or not."""
+    """Works whether the table exists or not."""
     return f"table inet {TABLE}\n{DELETION}"

@@ -33,10 +33,7 @@ class NodeLocal:
     upstream_service: str = "kube-dns"
 
     def with_variables(self, text: str) -> str:
-        """The text of a Corefile with the variables that NodeLocal DNSCache fills in; InputError for one without value.
-
-        The upstream servers are those of the node's /etc/resolv.conf.
-        """
+        """Fills in NodeLocal DNSCache's variables; InputError for one without a value."""
         if CLUSTER_DNS in text and not self.cluster_dns:
             service, variable = self.upstream_service, _variable(self.upstream_service)
             found = f"the Corefile has {CLUSTER_DNS}, and the environment no {variable}"
@@ -47,10 +44,7 @@ class NodeLocal:
 
 
 def service_host(service: str, environ: Mapping[str, str]) -> str:
-    """Returns the cluster IP of a Service of the Pod's own namespace, from the kubelet's variables.
-
-    Returns "" if there is none.
-    """
+    """The cluster IP of a Service of the Pod's own namespace, from the kubelet's variables; "" without."""
     return environ.get(_variable(service), "")
 
 

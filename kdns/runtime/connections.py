@@ -79,10 +79,7 @@ _kinds: Final = set(ConnectionKind)
 
 
 def raise_open_files_limit() -> int:
-    """Returns the limit of open files, after the soft limit was raised to the hard one: usual is 1024.
-
-    Go programs such as CoreDNS do the same when they start. On Windows the limit is that of select(2).
-    """
+    """Raises the soft limit to the hard one, as Go programs do, and returns it."""
     if sys.platform == "win32":
         return WINDOWS_SOCKETS
     import resource  # noqa: PLC0415 - Windows does not have it
@@ -115,7 +112,6 @@ def share_out(*kinds: ConnectionKind) -> None:
 
 
 def maximum(kind: ConnectionKind) -> int:
-    """Returns the share of a kind."""
     return shares(raise_open_files_limit(), _kinds | {kind})[kind]
 
 
@@ -164,7 +160,6 @@ class Connections:
         return True
 
     def touch(self, connection: Hashable) -> None:
-        """Marks the connection as idle."""
         entry = self._entries.get(connection)
         if entry is None:
             return
@@ -228,7 +223,6 @@ class PartOfConnections(Connections):
         self._all = all_connections
 
     def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
-        """See Connections."""
         if not super().add(connection, address, abort):
             return False
         if self._all.add(connection, address, abort):
@@ -237,17 +231,14 @@ class PartOfConnections(Connections):
         return False
 
     def touch(self, connection: Hashable) -> None:
-        """See Connections."""
         self._all.touch(connection)
         super().touch(connection)
 
     def occupy(self, connection: Hashable) -> None:
-        """See Connections."""
         self._all.occupy(connection)
         super().occupy(connection)
 
     def remove(self, connection: Hashable) -> None:
-        """See Connections."""
         self._all.remove(connection)
         super().remove(connection)
 
@@ -279,12 +270,11 @@ class Listener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound address and port."""
         host, port = self.socket.getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Stops accepting, and ends handshakes. Connections stay."""
+        """Ends handshakes; connections stay."""
         if self._paused:
             self._paused.cancel()
         self._loop.remove_reader(self.socket)
@@ -366,12 +356,12 @@ def limit_buffers(transport: asyncio.Transport) -> None:
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
-    """Returns the number of received bytes that TLS keeps, because its protocol is paused or a record is incomplete."""
+    """Received bytes that TLS keeps, because its protocol is paused or a record is incomplete."""
     return transport.get_read_buffer_size() if _below(transport) else 0  # type: ignore[attr-defined] # of TLS
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """Returns the number of written bytes that the kernel has not taken yet."""
+    """Written bytes that the kernel has not taken yet."""
     below = _below(transport)
     return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below else 0)
 
@@ -386,16 +376,13 @@ def is_lost(transport: asyncio.Transport) -> bool:
 
 
 def _below(transport: asyncio.Transport) -> asyncio.Transport | None:
-    """Returns the transport that a TLS transport writes to. asyncio has no public name for it."""
+    """The transport that a TLS transport writes to; asyncio has no public name for it."""
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     return below if isinstance(below, asyncio.Transport) else None
 
 
 def bind_failure(error: OSError, port: int = 0) -> str:
-    """Returns why an address could not be bound, with ways to get it.
-
-    They are those of a missing capability, and of a port that another program has.
-    """
+    """Why an address could not be bound, with ways to get it."""
     if error.errno == errno.EADDRINUSE and port:
         holder = port_holder(port)
         return f"{os_reason(error)}{holder and f' by {holder}'}; take another port, or 0 for any that is free"

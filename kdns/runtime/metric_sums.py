@@ -61,7 +61,7 @@ class MetricSums(Collector):
 
 
 def summed(running: Iterable[str], ended: str = "") -> MetricSums:
-    """Returns the sums of running processes, with what ended ones had counted."""
+    """With what ended processes had counted."""
     sums = MetricSums()
     for exposition in running:
         sums.add(exposition)
@@ -70,7 +70,7 @@ def summed(running: Iterable[str], ended: str = "") -> MetricSums:
 
 
 def with_ended(ended: str, exposition: str) -> str:
-    """Returns one exposition of what all ended processes had counted, with that of one more."""
+    """One exposition of what all ended processes had counted, with that of one more."""
     sums = MetricSums()
     sums.add(ended, has_ended=True)
     sums.add(exposition, has_ended=True)

@@ -28,17 +28,15 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, value: float, count: int = 1) -> None:
-        """Counts `value`, `count` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
     def merge(self, other: Histogram) -> None:
-        """Adds another histogram with the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Returns cumulative counts in the exposition format."""
+        """Cumulative counts, as in the exposition format."""
         total = 0
         rows = []
         for bound, count in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
@@ -82,14 +80,12 @@ class Counters:
         self._tallies: dict[tuple[str, ...], Tally] = {}
 
     def tally(self, *values: str) -> Tally:
-        """Returns the counter with these label values."""
         tally = self._tallies.get(values)
         if tally is None:
             tally = self._tallies[values] = Tally()
         return tally
 
     def samples(self) -> list[Sample]:
-        """Returns all counters, as they are now."""
         return [Sample(values, tally.count) for values, tally in self._tallies.items()]
 
 
@@ -102,14 +98,12 @@ class Histograms:
         self._histograms: dict[tuple[str, ...], Histogram] = {}
 
     def histogram(self, *values: str) -> Histogram:
-        """Returns the histogram with these label values."""
         histogram = self._histograms.get(values)
         if histogram is None:
             histogram = self._histograms[values] = Histogram(self._bounds)
         return histogram
 
     def samples(self) -> list[Distribution]:
-        """Returns all histograms, as they are now."""
         return list(self._histograms.items())
 
 
@@ -124,11 +118,9 @@ class MetricFamilies(Collector):
         self._sources = (lambda: self._added, *sources)
 
     def add(self, metric: Metric) -> None:
-        """Exports a metric."""
         self._added.append(metric)
 
     def collect(self) -> Iterator[Family]:
-        """Yields all families, read now."""
         families: dict[str, Any] = {}
         for metric in chain.from_iterable(source() for source in self._sources):
             if metric.name not in families:

@@ -41,12 +41,10 @@ class Poller:
         self.loop.add_reader(self._epoll.fileno(), self._poll)
 
     def add(self, sock: socket.socket, events: int, handler: Handler) -> None:
-        """Calls `handler` with the socket's events from now on."""
         self._handlers[sock.fileno()] = handler
         self._epoll.register(sock.fileno(), events)
 
     def set_handler(self, sock: socket.socket, handler: Handler) -> None:
-        """Replaces the handler of a socket."""
         self._handlers[sock.fileno()] = handler
 
     def set_events(self, sock: socket.socket, events: int) -> None:
@@ -64,13 +62,11 @@ class Poller:
             sock.close()
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Calls in the next iteration of the event loop."""
         if not self._calls:
             self.loop.call_soon(self._continue)
         self._calls[call] = None
 
     def close(self) -> None:
-        """Closes the epoll instance."""
         self.loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
         self._calls.clear()

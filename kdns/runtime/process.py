@@ -80,7 +80,7 @@ def reload_event(stop: asyncio.Event) -> asyncio.Event:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, callback: Callable[[], None]) -> None:
-    """Has a signal call back in the loop. On Windows the loop learns of it when it wakes up for something else."""
+    """On Windows the loop learns of a signal when it wakes up for something else."""
     try:
         loop.add_signal_handler(number, callback)
     except NotImplementedError:
@@ -88,7 +88,6 @@ def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, callback: C
 
 
 def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-    """Gives a signal its default action."""
     try:
         loop.remove_signal_handler(number)
     except NotImplementedError:
@@ -96,7 +95,6 @@ def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
 
 
 def _unblock(signals: Iterable[signal.Signals]) -> None:
-    """Unblocks signals. Windows blocks none."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
@@ -114,7 +112,7 @@ def start_again() -> NoReturn:
 
 
 def platform() -> tuple[str, str]:
-    """Returns this machine's operating system and architecture in Go's names (GOOS and GOARCH)."""
+    """In Go's names (GOOS and GOARCH)."""
     machine, system = uname().machine, sys.platform
     return {"win32": "windows"}.get(system, system.rstrip("0123456789")), _ARCHITECTURES.get(machine, machine)
 
@@ -148,7 +146,7 @@ def die_with(parent: int) -> None:
 
 
 def processors() -> int:
-    """Returns the number of processors that this process may use: its affinity, and the quota of its cgroup (v2)."""
+    """Within the affinity of this process, and the quota of its cgroup (v2)."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = _CPU_MAX.read_text(encoding="ascii").split()
@@ -179,13 +177,12 @@ def pid_file(path: str) -> Iterator[None]:
 
 
 def trim_memory() -> None:
-    """Returns freed memory to the system. glibc keeps it otherwise; with other C libraries this does nothing."""
+    """Returns freed memory to the system; glibc keeps it otherwise, other C libraries have no such call."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def exempt_from_gc() -> None:
-    """Exempts existing objects from garbage collection, and collects less often."""
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 

@@ -20,7 +20,7 @@ def version_in(text: str) -> Version:
 
 
 def version_problem(what: str, found: str, expected: Version, hint: str = "") -> str:
-    """Returns why a version of a program or kernel is too old; "" if it is not, or cannot be parsed."""
+    """Why a version is too old; "" if it is not, or cannot be parsed."""
     version = version_in(found)
     if not version or version >= expected:
         return ""
@@ -28,7 +28,6 @@ def version_problem(what: str, found: str, expected: Version, hint: str = "") ->
 
 
 def kernel_version_problem(expected: Version, hint: str = "") -> str:
-    """Returns why this kernel is too old, "" if it is not."""
     return version_problem("the kernel", os.uname().release, expected, hint)
 
 

@@ -23,7 +23,7 @@ class BoundSocket(NamedTuple):
 
 
 def bound_sockets(*tables: str) -> Iterator[BoundSocket]:
-    """Yields those of these tables (tcp, tcp6, udp, udp6), of every PID namespace."""
+    """From these tables (tcp, tcp6, udp, udp6), of every PID namespace."""
     for name in tables:
         with suppress(OSError), (_PROC / "self/net" / name).open(encoding="ascii") as lines:
             for line in lines:
@@ -33,7 +33,7 @@ def bound_sockets(*tables: str) -> Iterator[BoundSocket]:
 
 
 def socket_inodes(process: str = "self") -> Iterator[str]:
-    """Yields the inodes of a process's sockets; OSError if it may not be looked at."""
+    """Raises OSError for a process that may not be looked at."""
     for entry in (_PROC / process / "fd").iterdir():
         with suppress(OSError):
             if match := _SOCKET.fullmatch(str(entry.readlink())):
@@ -41,7 +41,7 @@ def socket_inodes(process: str = "self") -> Iterator[str]:
 
 
 def port_holder(port: int) -> str:
-    """Returns who has the port, such as "dnsmasq (process 7)"; "" if it is nobody that this process may look at."""
+    """Such as "dnsmasq (process 7)"; "" if it is nobody that this process may look at."""
     inodes = {each.inode for each in bound_sockets(*_WAITING) if each.port == port}
     for folder in _PROC.iterdir() if inodes else ():
         with suppress(OSError):

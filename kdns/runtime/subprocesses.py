@@ -109,10 +109,7 @@ async def _beginning(stream: asyncio.StreamReader | None, most_bytes: int) -> by
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kills a program's process group, and waits until the program has ended, for _KILLED_S at most.
-
-    Its pipes are closed then: what it wrote is not read to the end.
-    """
+    """Its pipes are closed then: what it wrote is not read to the end."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):

@@ -61,7 +61,7 @@ async def _restarting(
 
 
 def time_slice() -> Callable[[], bool]:
-    """Returns whether a slice of time that begins now is over: then others get the loop."""
+    """Whether a slice of time that begins now is over: then others get the loop."""
     time_s = asyncio.get_running_loop().time
     end_s = time_s() + SLICE_S
     return lambda: time_s() >= end_s
@@ -150,15 +150,13 @@ class LightTask(ABC, Generic[T]):
         self._coroutine: Coroutine[Any, Any, T] | None = coroutine
 
     @abstractmethod
-    def finished(self, result: T) -> None:
-        """Called with its result."""
+    def finished(self, result: T) -> None: ...
 
     @abstractmethod
     def failed(self, error: BaseException) -> None:
         """Called with an Exception, or with CancelledError if what it awaits is cancelled."""
 
     def step(self, _awaited: object = None) -> None:
-        """Runs until the coroutine waits again, or ends."""
         if self._coroutine is None:
             return
         try:
@@ -200,10 +198,7 @@ class _Timed(LightTask[T]):
 
 
 async def with_timeout(timeout_s: float, work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of the work, which begins at once; TimeoutError when the time is over.
-
-    Unlike asyncio.timeout, it needs no task.
-    """
+    """Raises TimeoutError when the time is over; needs no task, unlike asyncio.timeout."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     timed = _Timed(work, future)

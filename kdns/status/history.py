@@ -33,7 +33,6 @@ class Line:
 
     @property
     def last(self) -> float:
-        """The newest rate."""
         return self.rates[-1] if self.rates else 0.0
 
 
@@ -44,17 +43,15 @@ class History:
         self._readings: deque[Reading] = deque(maxlen=READINGS)
 
     def add(self, at_s: float, counts: Mapping[Series, float]) -> None:
-        """Keeps a reading."""
         largest = sorted(counts.items(), key=lambda pair: -pair[1])[:MAX_SERIES]
         self._readings.append(Reading(at_s, dict(largest)))
 
     @property
     def covered_s(self) -> float:
-        """The time between the first reading and the last."""
         return self._readings[-1].at_s - self._readings[0].at_s if self._readings else 0.0
 
     def lines(self, counted: str) -> list[Line]:
-        """Returns the rates of what is counted so, the most frequent first; a counter that began again has rate 0."""
+        """The most frequent first; a counter that began again has rate 0."""
         pairs = list(zip(self._readings, list(self._readings)[1:], strict=False))
         names = {series for reading in self._readings for series in reading.counts if series[0] == counted}
         lines = []

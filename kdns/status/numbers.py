@@ -56,25 +56,20 @@ class Numbers:
         return cls(by_name)
 
     def sum(self, name: str) -> float:
-        """Returns the sum of all samples of a name."""
         return sum(value for _, value in self.by_name.get(name, ()))
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """Returns the sums by the value of one label."""
+        """The sums by the value of one label."""
         totals: dict[str, float] = defaultdict(float)
         for labels, value in self.by_name.get(name, ()):
             totals[labels.get(label, "")] += value
         return totals
 
     def only(self, name: str, label: str, value: str) -> Numbers:
-        """Returns the samples of one name that have this value of a label."""
         return Numbers({name: [row for row in self.by_name.get(name, ()) if row[0].get(label) == value]})
 
     def quantile(self, histogram: str, part: float, before: Numbers | None = None) -> float:
-        """Returns the upper bound of the bucket in which a part (0 to 1) of the values ends, since `before`.
-
-        It is 0 without values, infinite beyond the last bound.
-        """
+        """The upper bound of the bucket that has this part (0 to 1); 0 without values, infinite in the last."""
         counts = self.by(f"{histogram}_bucket", "le")
         for bound, count in before.by(f"{histogram}_bucket", "le").items() if before else ():
             counts[bound] -= count
@@ -93,7 +88,6 @@ COUNTED: dict[str, tuple[str, str]] = {
 
 
 def counted(numbers: Numbers) -> Iterator[tuple[Series, float]]:
-    """Yields the counters that the history keeps."""
     for what, (name, label) in COUNTED.items():
         for value, count in numbers.by(name, label).items():
             yield (what, value or "none"), count

@@ -47,7 +47,6 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Its name in links."""
         return self.heading.lower().replace(" ", "-")
 
 
@@ -75,17 +74,15 @@ class View:
 
 
 def rate(value: float) -> str:
-    """Returns a rate in words."""
     return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
 
 
 def percent(part: float, whole: float) -> str:
-    """Returns a part in percent."""
     return f"{part / whole:.0%}" if whole else "0%"
 
 
 def age(seconds: float) -> str:
-    """Returns a time in the largest unit that it fills."""
+    """In the largest unit that it fills."""
     for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size_s:
             return f"{seconds / size_s:.0f} {unit}"

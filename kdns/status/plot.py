@@ -26,14 +26,14 @@ class Plot:
 
 
 def plot(title: str, lines: Sequence[Line]) -> Plot:
-    """Returns the plot of the first lines, with zero at its bottom."""
+    """Of the first lines, with zero at its bottom."""
     shown = [line for line in lines if any(line.rates)][:LINES]
     top = round_up(max((max(line.rates) for line in shown), default=0.0))
     return Plot(title, top, tuple((line.name, line.last, _points(line.rates, top)) for line in shown))
 
 
 def round_up(value: float) -> float:
-    """Returns the smallest of …, 1, 2, 5, 10, 20, … that is not below; 1 for 0."""
+    """The smallest of …, 1, 2, 5, 10, 20, … that is not below; 1 for 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** floor(log10(value))

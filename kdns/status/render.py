@@ -11,12 +11,10 @@ from kdns.status.plot import HEIGHT, WIDTH
 
 
 def html(view: View) -> str:
-    """Returns the page."""
     return _template().render(view=view, width=WIDTH, height=HEIGHT)
 
 
 def asset(name: str) -> str:
-    """Returns the page's style or script."""
     source, _, _ = _loader().get_source(_environment(), name)
     return source
 

@@ -35,7 +35,7 @@ class Storm(NamedTuple):
 
 
 def sample_of(packet: bytes, client: str, wire: bytes) -> Sample | None:
-    """Returns the sample of a query and its response; None for a packet that is no query."""
+    """None for a packet that is no query."""
     query = read_query(packet)
     if not isinstance(query, Query):
         return None
@@ -71,7 +71,7 @@ class Samples:
     def add(
         self, samples: Iterable[Sample], weight: float, zones: Collection[str], is_namespace: Callable[[str], bool]
     ) -> None:
-        """Counts samples, each for so many queries."""
+        """Counts samples, each for `weight` queries."""
         for sample in samples:
             self.names.add((sample.name, sample.qtype, sample.rcode), weight)
             self.clients.add(sample.client, weight)
@@ -79,12 +79,11 @@ class Samples:
                 self.searches.add((written, sample.client), weight)
 
     def fade(self, factor: float) -> None:
-        """Lets older queries count less."""
         for counted in (self.names, self.clients, self.searches):
             counted.fade(factor)
 
     def storms(self) -> Iterator[Storm]:
-        """Yields the names whose search lists make a notable part of all queries, the largest part first."""
+        """The names whose search lists make a notable part of all queries, the largest part first."""
         parts: dict[str, float] = {}
         busiest: dict[str, str] = {}
         for entry in self.searches.most(len(self.searches)):

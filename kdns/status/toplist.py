@@ -36,7 +36,6 @@ class TopList(Generic[T]):
         return len(self._weights)
 
     def add(self, value: T, weight: float = 1.0) -> None:
-        """Counts a value."""
         self.total += weight
         known = self._weights.get(value)
         if known is None and len(self._weights) >= self._places:
@@ -46,7 +45,7 @@ class TopList(Generic[T]):
         self._weights[value] = (known or 0.0) + weight
 
     def fade(self, factor: float) -> None:
-        """Multiplies all weights, so that what is recent counts more. See FORGOTTEN."""
+        """So that what is recent counts more; see FORGOTTEN."""
         self.total *= factor
         self._weights = {
             value: weight * factor for value, weight in self._weights.items() if weight * factor >= FORGOTTEN
@@ -54,6 +53,5 @@ class TopList(Generic[T]):
         self._errors = {value: error * factor for value, error in self._errors.items() if value in self._weights}
 
     def most(self, count: int) -> list[Entry[T]]:
-        """Returns the most frequent values, the first the most frequent."""
         known = (Entry(value, weight - self._errors.get(value, 0.0)) for value, weight in self._weights.items())
         return sorted(known, key=lambda entry: -entry.weight)[:count]

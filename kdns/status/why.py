@@ -23,10 +23,7 @@ class Why(NamedTuple):
 
 
 async def why(servers: Iterable[Server], name: str, qtype: str, namespace: str, now: tuple[float, float]) -> Why:
-    """Returns the explanation by the first server with `kubernetes`, at times as of `Now`.
-
-    Raises InputError as of `findings`, and for an empty name.
-    """
+    """By the first server with `kubernetes`; raises InputError as `findings` does, and for an empty name."""
     if not name:
         raise InputError("the name is missing")
     for server in servers:

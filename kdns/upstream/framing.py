@@ -22,15 +22,15 @@ class Framing(Protocol):
     max_pending: int
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
-        """Returns an unused key, and the bytes to send for a query whose packet is `body` after the id."""
+        """An unused key, and the bytes to send for a query whose packet is `body` after the id."""
         ...
 
     def received(self, data: bytes) -> list[Arrived]:
-        """Returns the messages that are complete with these bytes; UpstreamError ends the connection."""
+        """The messages that are complete with these bytes; UpstreamError ends the connection."""
         ...
 
     def unsent(self) -> bytes:
-        """Returns bytes to send besides queries, once."""
+        """Bytes to send besides queries, once."""
         ...
 
 
@@ -43,14 +43,12 @@ class Lengths:
         self._buffer = b""
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
-        """See Framing."""
         message_id = self._random_bytes(2)
         while message_id in taken:
             message_id = self._random_bytes(2)
         return message_id, (len(body) + 2).to_bytes(2, "big") + message_id + body
 
     def received(self, data: bytes) -> list[Arrived]:
-        """See Framing."""
         arrived: list[Arrived] = []
         received = self._buffer + data if self._buffer else data
         position = 0
@@ -65,5 +63,4 @@ class Lengths:
         return arrived
 
     def unsent(self) -> bytes:
-        """See Framing."""
         return b""

@@ -26,7 +26,6 @@ def body_of(query: Query) -> bytes:
 
 
 def question_of(query: Query) -> bytes:
-    """Returns the question as the client spelled it: name, type and class."""
     return query.packet[HEADER_BYTES : query.question_end]
 
 
@@ -56,17 +55,17 @@ def response_to(query: Query, message: bytes) -> bytes:
 
 
 def is_response(message: bytes) -> bool:
-    """Returns whether a message is a response to a query, with one question or none."""
+    """Whether a message is a response to a query, with one question or none."""
     return len(message) >= HEADER_BYTES and message[2] & 0xF8 == 0x80 and message[4:6] <= _ONE_QUESTION
 
 
 def has_question(message: bytes) -> bool:
-    """Returns whether a response repeats its question. Few errors of few servers do not."""
+    """Few errors of few servers do not repeat their question."""
     return message[4:6] == _ONE_QUESTION
 
 
 def repeats_question(message: bytes, question: bytes) -> bool:
-    """Returns whether a response has this question, whatever the case of the name's letters."""
+    """Whether a response has this question, whatever the case of the name's letters."""
     name_end = HEADER_BYTES + len(question) - _TYPE_AND_CLASS_BYTES
     return (
         has_question(message)

@@ -64,9 +64,7 @@ class Upstream(Protocol):
     """One server, with the sockets and connections that are kept for it."""
 
     @property
-    def spec(self) -> UpstreamSpec:
-        """The specification of the upstream."""
-        ...
+    def spec(self) -> UpstreamSpec: ...
 
     def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> Awaitable[bytes]:
         """Sends a query; awaited, the whole message that answers it, or UpstreamError.
@@ -80,6 +78,4 @@ class Upstream(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Closes the sockets; exchanges under way fail."""
-        ...
+    def close(self) -> None: ...

@@ -71,7 +71,7 @@ async def services_from_server(server: str, kubeconfig: str, namespace: str) -> 
 
 
 async def _check_namespace(connection: Connection, name: str) -> None:
-    """Raises InputError for a namespace that does not exist; a namespace that may not be read passes."""
+    """Raises InputError for a namespace that does not exist; one that may not be read passes."""
     try:
         await connection.get(f"/api/v1/namespaces/{name}", {})
     except ApiServerError as error:

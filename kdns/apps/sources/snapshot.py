@@ -162,10 +162,7 @@ async def _listed(
 
 
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
-    """Returns the node of --node, else the only Node or the one named like this machine.
-
-    Raises InputError otherwise.
-    """
+    """That of --node, else the only one or the one named like this machine. InputError otherwise."""
     names = snapshot.node_names
     if ("", name) in snapshot.state.nodes or (not name and len(names) == 1):
         return name or names[0]

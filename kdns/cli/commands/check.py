@@ -68,6 +68,6 @@ def _as_json(found: Findings) -> str:
 
 
 def _row(mistake: Mistake) -> dict[str, object]:
-    """Returns a mistake as an object: `field` of a manifest or word of a Corefile; line 0 is the whole file."""
+    """`field` of a manifest or word of a Corefile; line 0 is the whole file."""
     field = getattr(mistake, "field", "") or getattr(mistake, "token", "")
     return {"path": mistake.path, "line": mistake.line, "field": field, "reason": mistake.reason}

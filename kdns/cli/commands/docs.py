@@ -36,7 +36,7 @@ class Page(NamedTuple):
     file: Path
 
     def summary(self) -> str:
-        """Returns the title, or the first sentence if the title is only the name of a command or directive."""
+        """The title, or the first sentence if the title is only the name of a command or directive."""
         title, line = _TITLE.search(self.file.read_text(encoding="utf-8")).groups()  # type: ignore[union-attr]
         if title.removeprefix("kdns ") != self.file.stem:
             return title
@@ -45,10 +45,7 @@ class Page(NamedTuple):
 
 
 def pages() -> dict[str, Page]:
-    """Returns the pages by name, in the order of SECTIONS.
-
-    The wheel has them in kdns/pages; a checkout has them beside the package.
-    """
+    """In the order of SECTIONS. The wheel has them in kdns/pages; a checkout has them beside the package."""
     packaged = _PACKAGE / "pages"
     root = packaged if packaged.is_dir() else _PACKAGE.parent
     return {

@@ -37,7 +37,7 @@ ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
 
 
 def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds kube-proxy's flags to a command as options; the values are texts, or None: see `flag_texts`."""
+    """Values of the options are texts, or None: see `flag_texts`."""
     for flag in reversed(FLAGS):
         names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
         more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
@@ -57,7 +57,6 @@ def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns the flags that were given, by kube-proxy's names, for `flag_values`."""
     return {name.replace("_", "-"): text for name, text in given.items() if text is not None}
 
 
@@ -127,5 +126,5 @@ def configure_logs(settings: Settings) -> None:
 
 
 def log_level(settings: Settings, level: str) -> str:
-    """Returns the log level: `level`, or a lower one if the settings request it."""
+    """`level`, or a lower one if the settings request it."""
     return "debug" if settings.logging.verbosity >= DEBUG_VERBOSITY else level

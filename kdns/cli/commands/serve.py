@@ -140,10 +140,9 @@ def serve(  # noqa: PLR0913 - one for each option
 
 
 def _version() -> tuple[str, str]:
-    """Returns the lines of CoreDNS's -version: program, and machine."""
+    """The lines of CoreDNS's -version: program, and machine."""
     machine = f"{platform.system().lower()}/{platform.machine()}"
     return f"kdns-{kdns.__version__}", f"{machine}, python{platform.python_version()}"
 
 
-def _silent(_text: str) -> None:
-    """Prints nothing."""
+def _silent(_text: str) -> None: ...

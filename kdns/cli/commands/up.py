@@ -146,7 +146,6 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
 
 
 async def _up(options: UpOptions) -> None:
-    """Runs the cluster, and shows the progress of its start."""
     from kdns.apps import up as app  # noqa: PLC0415 - imported above
 
     with Progress() as progress:
@@ -154,7 +153,7 @@ async def _up(options: UpOptions) -> None:
 
 
 def own_texts(given: Mapping[str, Any]) -> dict[Path, str]:
-    """Returns the manifests of the servers that --add and --compose name, by what stands for their file."""
+    """By what stands for the file of --add and --compose."""
     if not (given["add"] or given["compose"]):
         return {}
     from kdns.apps.additions import ADDED, added, composed, manifests  # noqa: PLC0415 - only with these options
@@ -168,7 +167,7 @@ def own_texts(given: Mapping[str, Any]) -> dict[Path, str]:
 
 
 def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
-    """Returns the cluster that the options describe. Raises InputError for ranges that overlap or lack a family."""
+    """Raises InputError for ranges that overlap or lack a family."""
     service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
     mode = given["proxy_mode"]
     if mode and not MODES[mode].relays and any(network.is_loopback for network in service_cidrs):

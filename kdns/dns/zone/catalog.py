@@ -31,7 +31,7 @@ class Member:
 
 
 def parse_catalog(name: str, rrsets: Iterable[RRset]) -> dict[str, Member]:
-    """Returns the members of a catalog by the names of their zones; CatalogError for a broken catalog."""
+    """The members by the names of their zones; CatalogError for a broken catalog."""
     origin = labels_of(folded(name))
     members: dict[str, Member] = {}
     apex: set[int] = set()

@@ -17,7 +17,7 @@ WILDCARD = b"*"
 
 
 def no_type(zone: Zone, labels: Labels) -> Iterable[ZoneNode | None]:
-    """Returns the proof that the name exists without the type, or is an empty non-terminal."""
+    """The name exists without the type, or is an empty non-terminal."""
     if zone.nsec3:
         match = zone.nsec3.match(labels)
         return (match,) if match else _closest(zone, _encloser(zone, labels[1:]), labels)
@@ -25,10 +25,7 @@ def no_type(zone: Zone, labels: Labels) -> Iterable[ZoneNode | None]:
 
 
 def no_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode | None]:
-    """Returns the proof that neither the name nor a wildcard for it exists.
-
-    `encloser` is the closest name above it that does.
-    """
+    """Neither the name nor a wildcard exists; `encloser` is the closest name above it that does."""
     wildcard = (WILDCARD, *encloser)
     if zone.nsec3:
         return (*_closest(zone, encloser, labels), zone.nsec3.cover(wildcard))
@@ -36,14 +33,14 @@ def no_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode |
 
 
 def no_closer_name(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode | None]:
-    """Returns the proof for a wildcard answer: no name is closer to the question's."""
+    """For a wildcard answer: no name is closer to the question's."""
     if zone.nsec3:
         return (zone.nsec3.cover(_next_closer(encloser, labels)),)
     return (zone.nsec_cover(labels),)
 
 
 def no_type_at_wildcard(zone: Zone, labels: Labels, encloser: Labels) -> Iterable[ZoneNode | None]:
-    """Returns the proof that a wildcard matches the name and does not have the type."""
+    """A wildcard matches the name and does not have the type."""
     wildcard = (WILDCARD, *encloser)
     if zone.nsec3:
         return (*_closest(zone, encloser, labels), zone.nsec3.match(wildcard))
@@ -51,7 +48,7 @@ def no_type_at_wildcard(zone: Zone, labels: Labels, encloser: Labels) -> Iterabl
 
 
 def records(nodes: Iterable[ZoneNode | None]) -> tuple[RRset, ...]:
-    """Returns the NSEC or NSEC3 records of these names with their signatures, each once."""
+    """The NSEC or NSEC3 records of these names with their signatures, each once."""
     rrsets: dict[str, tuple[RRset, ...]] = {}
     for node in nodes:
         if node:
@@ -61,7 +58,6 @@ def records(nodes: Iterable[ZoneNode | None]) -> tuple[RRset, ...]:
 
 
 def _closest(zone: Zone, encloser: Labels, labels: Labels) -> tuple[ZoneNode | None, ...]:
-    """Returns the proof that the closest encloser exists, and the next closer name does not (RFC 5155 §7.2.1)."""
     assert zone.nsec3  # noqa: S101 - callers have looked
     return zone.nsec3.match(encloser), zone.nsec3.cover(_next_closer(encloser, labels))
 
@@ -71,7 +67,7 @@ def _next_closer(encloser: Labels, labels: Labels) -> Labels:
 
 
 def _encloser(zone: Zone, labels: Labels) -> Labels:
-    """Returns the closest name with an NSEC3 record; an unsigned delegation has none if the zone opts out (§7.2.4)."""
+    """The closest name with NSEC3; an unsigned delegation has none if the zone opts out (§7.2.4)."""
     assert zone.nsec3  # noqa: S101 - callers have looked
     while len(labels) > len(zone.labels) and not zone.nsec3.match(labels):
         labels = labels[1:]

@@ -25,11 +25,10 @@ class Difference:
 
     @property
     def size(self) -> int:
-        """The number of records."""
         return 2 + sum(len(rrset.rdata) for rrset in (*self.removed, *self.added))
 
     def records(self) -> Iterator[RRset]:
-        """Returns the records of an incremental transfer, in order."""
+        """In the order of an incremental transfer."""
         yield self.old_soa
         yield from self.removed
         yield self.new_soa
@@ -37,12 +36,12 @@ class Difference:
 
 
 def is_newer(serial: int, than: int) -> bool:
-    """Returns whether a serial number is later than another one (RFC 1982 §3.2)."""
+    """RFC 1982 §3.2."""
     return 0 < (serial - than) % (1 << 32) < HALF
 
 
 def difference(old: Zone, new: Zone) -> Difference:
-    """Returns the changes that turn the old version into the new one."""
+    """The changes that turn the old version into the new one."""
     before, after = _by_key(old), _by_key(new)
     removed: list[RRset] = []
     added: list[RRset] = []

@@ -90,10 +90,7 @@ def position_of(zone: Zone, labels: Labels, qtype: int) -> TreePosition:
 
 
 def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
-    """Returns the name below `owner` moved below `target` (RFC 6672 §2.2).
-
-    None for one that is not below, or gets too long.
-    """
+    """The name moved (RFC 6672 §2.2); None for one that is not below `owner`, or gets too long."""
     if len(labels) <= len(owner) or not is_below(labels, owner):
         return None
     moved = labels[: len(labels) - len(owner)] + target
@@ -101,7 +98,7 @@ def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
 
 
 def lookup(zone: Zone, labels: Labels, qtype: int, *, do: bool = False) -> Lookup:
-    """Returns the zone's answer to a question about a name at or below its apex; `labels` are folded."""
+    """Of a name at or below the apex; `labels` are folded."""
     answer = _Answer(zone, qtype, do=do)
     found = answer.about(labels)
     return found._replace(wildcard=answer.wildcard) if answer.wildcard else found
@@ -181,7 +178,6 @@ class _Answer:
             self._proofs += denial.no_closer_name(self._zone, labels, place.at)
 
     def _add(self, node: ZoneNode, rrset: RRset, owner: str) -> None:
-        """Puts an RRset into the answer, with its signatures if DO is set."""
         for each in self._signed(node, rrset):
             self._answer.append(each if each.owner == owner else replace(each, owner=owner))
 
@@ -219,7 +215,7 @@ class _Answer:
         return Lookup(rcode, tuple(self._answer), soa + self._proof(), is_bare=is_bare)
 
     def _name_error(self, labels: Labels, encloser: Labels) -> Lookup:
-        """Returns NXDOMAIN; behind a CNAME the end of the chain does not exist (RFC 6604 §3)."""
+        """Behind a CNAME the end of the chain does not exist (RFC 6604 §3)."""
         if self._do:
             self._proofs += denial.no_name(self._zone, labels, encloser)
         return self._negative(NXDOMAIN, is_bare=not self._answer)
@@ -237,7 +233,7 @@ class _Answer:
         return Lookup(NOERROR, answer, authority + self._proof(), glue, is_authoritative=bool(answer))
 
     def _targets(self, rrsets: Iterable[RRset]) -> tuple[RRset, ...]:
-        """Returns the addresses in the zone of the targets of these records, each name once."""
+        """The addresses in the zone of the targets of these records, each name once."""
         names = dict.fromkeys(
             target
             for rrset in rrsets

@@ -51,7 +51,7 @@ class Nsec3Chain:
     nodes: tuple[ZoneNode, ...]
 
     def match(self, labels: Labels) -> ZoneNode | None:
-        """Returns the record whose owner is the hash of this name."""
+        """The record whose owner is the hash of this name."""
         digest = self.hash(labels)
         place = bisect_right(self.hashes, digest) - 1
         return self.nodes[place] if place >= 0 and self.hashes[place] == digest else None
@@ -61,7 +61,7 @@ class Nsec3Chain:
         return self.nodes[bisect_right(self.hashes, self.hash(labels)) - 1] if self.nodes else None
 
     def hash(self, labels: Labels) -> bytes:
-        """Returns the hash of a name, in the letters of owner names."""
+        """In the letters of owner names."""
         digest = sha1(encode_name(labels) + self.salt, usedforsecurity=False).digest()
         for _ in range(self.iterations):
             digest = sha1(digest + self.salt, usedforsecurity=False).digest()
@@ -94,19 +94,16 @@ class Zone:
 
     @property
     def soa(self) -> RRset:
-        """The SOA record as it is in the zone."""
         return self.apex.rrsets[SOA]
 
     @property
     def soa_rdata(self) -> Soa:
-        """The fields of the SOA."""
         (rdata,) = self.soa.rdata
         assert isinstance(rdata, Soa)  # noqa: S101 - `_check` has seen to it
         return rdata
 
     @property
     def serial(self) -> int:
-        """The serial number (RFC 1982)."""
         return self.soa_rdata.serial
 
     @property
@@ -115,7 +112,6 @@ class Zone:
         return replace(self.soa, ttl=min(self.soa.ttl, self.soa_rdata.minimum))
 
     def nsec_match(self, labels: Labels) -> ZoneNode | None:
-        """Returns the name, if it has an NSEC record."""
         node = self.nodes.get(labels)
         return node if node and NSEC in node.rrsets else None
 
@@ -125,7 +121,7 @@ class Zone:
         return self._nsec_nodes[place] if self._nsec_nodes else None
 
     def parts(self) -> list[object]:
-        """Returns the large values of a zone, so that a caller can free them piece by piece."""
+        """The large values of a zone, so that a caller can free them piece by piece."""
         hashed = self.nsec3.nodes if self.nsec3 else ()
         return [*self.nodes, *self.nodes.values(), *self._nsec_names, *hashed]
 
@@ -194,7 +190,7 @@ def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
 
 
 def _nsec3_chain(hashed: dict[bytes, ZoneNode]) -> Nsec3Chain | None:
-    """Returns the chain of these records, which must be hashed alike."""
+    """Raises ZoneError for records that are not hashed alike, or too often."""
     rows = sorted((label.lower(), node) for label, node in hashed.items() if NSEC3 in node.rrsets)
     if not rows:
         return None

@@ -16,7 +16,7 @@ KINDS = ("dummy", "bridge")
 
 
 def establish(name: str, addresses: Iterable[str]) -> bool:
-    """Makes sure that the link is up and has these addresses; whether anything was missing. Raises ApplyError."""
+    """Whether anything was missing. Raises ApplyError."""
     try:
         link, was_missing = _link(name)
         held = link_addresses(link.index)
@@ -30,7 +30,7 @@ def establish(name: str, addresses: Iterable[str]) -> bool:
 
 
 def remove(name: str) -> None:
-    """Removes the link with its addresses; a missing link is ignored. Raises ApplyError."""
+    """A missing link is ignored. Raises ApplyError."""
     try:
         if link := find_link(name):
             remove_link(link.index)
@@ -39,7 +39,7 @@ def remove(name: str) -> None:
 
 
 def _link(name: str) -> tuple[Link, bool]:
-    """Returns the link, which is up then, and whether it was made."""
+    """The link, which is up then, and whether it was made."""
     found = find_link(name)
     if was_missing := found is None:
         _add(name)

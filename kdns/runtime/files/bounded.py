@@ -37,7 +37,7 @@ def bounded_text(
 
 
 def text_of(path: Path) -> str:
-    """Returns the text of a file. Raises ManifestError if it cannot be read, is too large or is not UTF-8."""
+    """Raises ManifestError for a file that cannot be read, is too large or is not UTF-8."""
     try:
         with path.open("rb") as file:
             return decoded(path, file)
@@ -46,7 +46,7 @@ def text_of(path: Path) -> str:
 
 
 def decoded(path: Path, file: BinaryIO) -> str:
-    """Returns the text of an open file. Raises ManifestError if it is too large or not UTF-8."""
+    """Raises ManifestError for a file that is too large or not UTF-8."""
     content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:
         raise ManifestError(str(path), 0, "", f"too large, expected at most {BYTES_MAX >> 20} MiB")
@@ -58,5 +58,4 @@ def decoded(path: Path, file: BinaryIO) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> ManifestError:
-    """Returns the error of a file that cannot be read."""
     return ManifestError(str(path), 0, "", f"cannot be read: {error.strerror}")

@@ -40,13 +40,13 @@ class WatchedFile:
             self.read(self._load_first())
 
     async def begin(self) -> None:
-        """Reads and parses a file that is parsed. Raises CorefileError for one that cannot be read or used."""
+        """Raises CorefileError for a file that cannot be read or used."""
         if self.parse is not None:
             text = await in_daemon_thread(self._load_first)
             self.read(await in_daemon_thread(partial(self.parse, text)))
 
     async def renew(self) -> None:
-        """Gives a changed text to `read`. Raises CorefileError for one that cannot be read or used."""
+        """Raises CorefileError for a file that cannot be read or used."""
         text = await in_daemon_thread(self._load)
         if text != self._text:
             self.read(await in_daemon_thread(partial(self.parse, text)) if self.parse else text)
@@ -54,7 +54,6 @@ class WatchedFile:
             log.info("watched file read", kind=self.kind, path=self.path)
 
     def report(self, errors: list[CorefileError]) -> None:
-        """Logs that the last content stays in use."""
         log.warning("watched file unusable", kind=self.kind, error=str(errors[0]), answers="as before")
 
     def _load_first(self) -> str:

@@ -18,7 +18,7 @@ class HttpLog(logging.Logger):
         super().__init__(__name__, logging.ERROR)
 
     def exception(self, msg: object, *args: object, exc_info: object = True, **_: object) -> None:
-        """Logs errors by cause: malformed requests and disconnects are the client's, everything else is a defect."""
+        """Malformed requests and disconnects are the client's, everything else is a defect."""
         message = str(msg) % args
         if isinstance(exc_info, (ConnectionResetError, BrokenPipeError)):
             log.debug("client disconnected", message=message, reason=str(exc_info))

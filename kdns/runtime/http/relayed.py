@@ -78,7 +78,6 @@ class RelayedPage(NamedTuple):
     body: bytes
 
     def response(self) -> web.Response:
-        """Returns it as the parent's own."""
         headers = {name: value for name, value in self.headers.items() if name not in _NOT_PASSED_ON}
         return web.Response(status=self.status, headers=headers, body=self.body)
 
@@ -99,10 +98,7 @@ class Relay:
     async def get(
         self, path: str, page: HostPort | None = None, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> RelayedPage | None:
-        """Returns the response of the child, None if there is none within `timeout_s`.
-
-        Requests wait while a new child starts.
-        """
+        """None without a response within `timeout_s`; requests wait while a new child starts."""
         named = {PAGE: f"{page.host}:{page.port}"} if page else {}
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:

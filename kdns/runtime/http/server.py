@@ -49,7 +49,6 @@ class HttpConnection(web.RequestHandler):
         self.is_admitted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Counts the connection and waits for its first request."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream servers no other kind
         super().connection_made(transport)
         self._transport = transport
@@ -60,13 +59,11 @@ class HttpConnection(web.RequestHandler):
             transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forgets the connection."""
         self._pool.remove(self)
         self._end_wait()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Receives data of the client, up to the limit of a new connection."""
         if not self.is_admitted:
             self._bytes_left -= len(data)
             if self._bytes_left < 0:
@@ -75,7 +72,7 @@ class HttpConnection(web.RequestHandler):
         super().data_received(data)
 
     def admit(self, connections: Connections) -> bool:
-        """Counts it among others from now on, with any number of requests; False if these are taken and at work."""
+        """Counts it among others from now on, with any number of requests; False if these are all busy."""
         if not self.is_admitted:
             if not connections.add(self, self._address, self._transport.abort):
                 return False
@@ -85,16 +82,14 @@ class HttpConnection(web.RequestHandler):
         return True
 
     def occupy(self) -> None:
-        """Marks the connection as busy: a request is handled."""
         self._end_wait()
         self._pool.occupy(self)
 
     def release(self) -> None:
-        """Marks the connection as idle: the request was handled."""
         self._pool.touch(self)
 
     def end(self, response: web.StreamResponse) -> None:
-        """Accepts no further request: this is the last response."""
+        """Sends the last response."""
         response.force_close()
         self.close()
 
@@ -104,7 +99,6 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def _address(self) -> str:
-        """The client's address, "" if it has disconnected."""
         peer = self._transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 
@@ -124,7 +118,6 @@ class HttpServer(web.Server):
         self._listeners: list[Listener] = []
 
     def __call__(self) -> HttpConnection:
-        """Returns a new connection."""
         return HttpConnection(
             self,
             self._pool,
@@ -139,12 +132,10 @@ class HttpServer(web.Server):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound address and port."""
         return self._listeners[0].address
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """The bound sockets."""
         return [listener.socket for listener in self._listeners]
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, is_shared: bool = False) -> None:
@@ -168,11 +159,10 @@ class HttpServer(web.Server):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     def listen_on(self, sock: socket.socket) -> None:
-        """Accepts the connections of a bound socket."""
         self._listeners.append(Listener(sock, self))
 
     async def close(self) -> None:
-        """Stops listening, and finishes the requests in flight."""
+        """Finishes the requests in flight."""
         while self._listeners:
             self._listeners.pop().close()
         await asyncio.sleep(0)
@@ -211,7 +201,6 @@ class HttpServer(web.Server):
 
 
 def connection_of(request: web.BaseRequest) -> HttpConnection:
-    """Returns the connection of a request to an HttpServer."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection)  # noqa: S101 - the server makes no others
     return connection

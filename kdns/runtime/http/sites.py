@@ -27,8 +27,6 @@ ANY_PATH: Final = "*"
 
 
 def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
-    """Returns the handler of a page that is made of a status and a text."""
-
     async def answer(_request: web.BaseRequest) -> web.Response:
         status, text = page()
         return web.Response(text=text, status=status)
@@ -37,7 +35,7 @@ def plain_page(page: Callable[[], tuple[int, str]]) -> Handler:
 
 
 def exposition(registry: CollectorRegistry) -> Handler:
-    """Returns the handler of /metrics: all metrics in the format that the scraper accepts."""
+    """The handler of /metrics, in the format that the scraper accepts."""
     turns = asyncio.Lock()
 
     async def metrics(request: web.BaseRequest) -> web.Response:
@@ -49,20 +47,18 @@ def exposition(registry: CollectorRegistry) -> Handler:
 
 
 def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
-    """Returns a response with the current metrics."""
     encode, content_type = choose_encoder(accept)
     return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
 
 def slis(checks: HealthChecks) -> Handler:
-    """Returns the handler of /metrics/slis."""
     registry = CollectorRegistry()
     registry.register(sli_metrics(checks))
     return exposition(registry)
 
 
 def sli_metrics(checks: HealthChecks) -> MetricFamilies:
-    """Returns the results of health checks as metrics, in the form of k8s.io/component-base."""
+    """In the form of k8s.io/component-base."""
     rows = MetricFamilies()
     text, labels = "1 if the health check passed the last time.", ("name", "type")
     rows.add(
@@ -94,7 +90,6 @@ class HealthProbe:
         self.failures = 0
 
     async def run(self, own: HostPort, path: str) -> None:
-        """Sends requests until cancelled."""
         timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
@@ -122,7 +117,7 @@ async def start_site(
 
 
 async def answer_from(paths: Mapping[str, Handler], request: web.BaseRequest) -> web.StreamResponse:
-    """Returns the response of a page; 404 for an unknown path, 405 for any method but METHODS."""
+    """Raises 404 for an unknown path, 405 for any method but METHODS."""
     handler = paths.get(request.path) or paths.get(ANY_PATH)
     if handler is None:
         raise web.HTTPNotFound
@@ -167,13 +162,12 @@ class Sites:
         return bound
 
     async def unbind(self, bound: Mapping[HostPort, HttpServer]) -> None:
-        """Closes bound listeners that will not be used."""
         for address, site in bound.items():
             del self._pages[address]
             await site.close()
 
     def use(self, pages: Pages, bound: Mapping[HostPort, HttpServer]) -> list[HttpServer]:
-        """Serves these pages from now on; the listeners that have none any more are returned, and are to be closed."""
+        """Serves these pages from now on; returns the listeners without any, which are to be closed."""
         self._sites |= bound
         for address, handlers in pages.items():
             self._pages[address].clear()
@@ -185,15 +179,13 @@ class Sites:
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
-        """The address of each page, by its path."""
         return {path: site.address for address, site in self._sites.items() for path in self._pages[address]}
 
     def address(self, of: HostPort) -> tuple[str, int] | None:
-        """Returns the bound address of an address of a Corefile, whose port may be 0; None if it is not bound here."""
+        """The bound address of one in a Corefile, whose port may be 0; None if it is not bound here."""
         site = self._sites.get(of)
         return site.address if site else None
 
     async def close(self) -> None:
-        """Finishes the requests in flight, then closes."""
         for site in self._sites.values():
             await site.close()

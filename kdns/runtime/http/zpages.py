@@ -41,12 +41,10 @@ class HealthChecks:
     """Whether a check passed the last time, by check and type."""
 
     def add(self, name: str, of: str, *, passes: bool) -> None:
-        """Counts a result."""
         self.results[name, "success" if passes else "error", of] += 1
         self.passes[name, of] = passes
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
-        """Returns the response: `ping` always passes."""
         self.add("ping", "healthz", passes=True)
         text = "[+]ping ok\nhealthz check passed\n" if "verbose" in request.query else "ok"
         return web.Response(text=text, headers={"X-Content-Type-Options": "nosniff"})
@@ -55,7 +53,7 @@ class HealthChecks:
 def zpages(
     flags: Mapping[str, str], paths: Callable[[], Iterable[str]], now_s: Callable[[], float] = time.time
 ) -> dict[str, Handler]:
-    """Returns the handlers by path. The process started now; `paths` are its other paths."""
+    """The handlers by path; the process started now, and `paths` are its other paths."""
     started_s = now_s()
 
     def status() -> tuple[Mapping[str, Any], Iterator[str]]:
@@ -104,7 +102,7 @@ async def _answer(
 
 
 def wanted(accept: str, kind: str) -> str | None:
-    """Returns the requested version of the JSON, "" for text, None if nothing acceptable is served."""
+    """The requested version of the JSON, "" for text, None if nothing acceptable is served."""
     for each in accept.split(",") if accept.strip() else ["*/*"]:
         media, *rest = (part.strip() for part in each.split(";"))
         if media in {"*/*", "text/*", "text/plain"}:

@@ -32,7 +32,7 @@ HEADERS: Final = {
 
 
 def site(pages: Mapping[str, Handler]) -> dict[str, Handler]:
-    """Returns the handlers of a site by path: these pages, their style and their script."""
+    """The handlers by path: these pages, their style and their script."""
     assets: Mapping[str, Handler] = {
         STYLE: partial(_asset, content_type="text/css"),
         SCRIPT: partial(_asset, content_type="text/javascript"),
@@ -41,12 +41,11 @@ def site(pages: Mapping[str, Handler]) -> dict[str, Handler]:
 
 
 def asked(request: web.BaseRequest, *names: str) -> list[str]:
-    """Returns the fields of a form, "" for absent ones."""
     return [request.query.get(name, "").strip()[:TEXT_MAX] for name in names]
 
 
 async def page(view: View, status: int = 200) -> web.Response:
-    """Returns a page. It is made in a thread, where the first one imports and compiles the template."""
+    """Made in a thread, where the first one imports and compiles the template."""
 
     def made() -> str:
         from kdns.status.render import html  # noqa: PLC0415 - the template library takes memory, and few servers need it
@@ -66,7 +65,7 @@ async def _asset(request: web.BaseRequest, *, content_type: str) -> web.Response
 
 
 def _guarded(answer: Handler) -> Handler:
-    """Returns a handler that refuses requests of other sites, and forbids its response to them."""
+    """Refuses requests of other sites, and forbids the response to them."""
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         if why := _refusal(request):
@@ -79,7 +78,7 @@ def _guarded(answer: Handler) -> Handler:
 
 
 def _refusal(request: web.BaseRequest) -> str:
-    """Returns why a request is refused, "" if it is not."""
+    """Why a request is refused, "" if it is not."""
     if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
         return "this page is not for other sites; open its address in a tab of its own"
     host = (split_host_port(request.host) or (request.host, ""))[0].strip("[]")

@@ -47,11 +47,9 @@ class DnsStatus:
         self._explaining = asyncio.Lock()
 
     def pages(self, server: DnsServer) -> Mapping[str, Handler]:
-        """Returns the handlers by path."""
         return site({STATUS: partial(self._status, server), EXPLAIN: partial(self._explain, server)})
 
     async def run(self, server: DnsServer) -> None:
-        """Gathers until cancelled."""
         read_s, fade_s = -EVERY_S, time.monotonic() + FADE_S
         server.sampling.most = MOST
         try:
@@ -98,7 +96,7 @@ class DnsStatus:
         return await page(view)
 
     async def _explain(self, server: DnsServer, request: web.BaseRequest) -> web.Response:
-        """Returns a page with the answer, or with `output` text or JSON alone."""
+        """A page with the answer, or with `output` text or JSON alone."""
         name, qtype, namespace, output = asked(request, "name", "type", "namespace", "output")
         qtype, namespace = qtype or "A", namespace or "default"
         if output not in {"", "text", "json"}:
@@ -123,7 +121,6 @@ class DnsStatus:
 
 
 def form(name: str = "", qtype: str = "A", namespace: str = "default", *, answer: str = "", error: str = "") -> Form:
-    """Returns the form that explains a name, filled in."""
     fields = (
         ("name", "Name or address", "cart.shop", name),
         ("type", "Type", "A", qtype),

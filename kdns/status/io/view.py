@@ -35,7 +35,7 @@ def view_of(
     before: Numbers | None,
     forms: Sequence[Form],
 ) -> View:
-    """Returns the page; `before` are the numbers of some seconds ago."""
+    """`before` are the numbers of some seconds ago."""
     now_s = time.time()
     sections = (
         _served(server, numbers),

@@ -26,12 +26,10 @@ class Watched(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the API is called."""
         return self.source.kubeconfig or self.source.endpoint or "of the own cluster"
 
 
 def watch_table(clusters: Iterable[Watched]) -> Table:
-    """Returns the objects of each cluster, by kind."""
     rows = [
         (
             RESOURCES[kind].plural,
@@ -50,7 +48,7 @@ def watch_table(clusters: Iterable[Watched]) -> Table:
 
 
 def watch_problems(clusters: Iterable[Watched]) -> Iterator[str]:
-    """Yields APIs that do not answer, or have said nothing for a while."""
+    """APIs that do not answer, or have said nothing for a while."""
     for cluster in clusters:
         if cluster.state.stale:
             at = utc(cluster.state.as_of_s)
@@ -62,5 +60,4 @@ def watch_problems(clusters: Iterable[Watched]) -> Iterator[str]:
 
 
 def utc(at_s: float) -> str:
-    """Returns a Unix time as text."""
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -37,7 +37,6 @@ class Endpoint:
         return sock
 
     async def connected(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
-        """Returns a connected TCP socket; raises OSError."""
         sock = self._bound(socket.SOCK_STREAM)
         try:
             await loop.sock_connect(sock, self._address)

@@ -90,7 +90,6 @@ class Pending(msgspec.Struct, eq=False):
             self.set_result(error)
 
     def cancel(self, msg: object = None) -> bool:
-        """Called for a cancelled task."""
         del msg
         if self.reply is not None:
             return False
@@ -98,7 +97,6 @@ class Pending(msgspec.Struct, eq=False):
         return True
 
     def result(self) -> bytes:
-        """Returns the response; raises the error."""
         if isinstance(self.reply, bytes):
             return self.reply
         raise self.reply or asyncio.InvalidStateError("the query is in flight")
@@ -166,11 +164,7 @@ class Exchanges:
         return len(self._under_way)
 
     def begin(self, timeout_s: float, question: bytes, client: str, deadline_s: float | None = None) -> Pending:
-        """Starts one more exchange: it ends with the response, an UpstreamError or its deadline.
-
-        UpstreamError if the client has no place left. `deadline_s` is that of an exchange which is continued, on the
-        clock of the loop.
-        """
+        """Raises UpstreamError if the client has no place left. `deadline_s` is that of a continued exchange."""
         if not self._shares.take(client):
             self.rejected += 1
             limit = f"all clients together may have {self.max_exchanges}"
@@ -184,7 +178,6 @@ class Exchanges:
         return pending
 
     def end(self, pending: Pending) -> None:
-        """Removes a query that has ended from its socket."""
         if pending in self._under_way:
             self._under_way.discard(pending)
             self._shares.give_back(pending.client)
@@ -199,11 +192,9 @@ class Exchanges:
         return True
 
     def give_descriptor(self) -> None:
-        """Releases a descriptor that was closed."""
         self.descriptors -= 1
 
     def close(self) -> None:
-        """Fails the queries in flight, and stops."""
         for pending in tuple(self._under_way):
             pending.fail(UpstreamError("the server stops"))
         if self._timer is not None:
@@ -219,7 +210,6 @@ class Exchanges:
 
 
 def timed_out(pending: Pending) -> UpstreamError:
-    """Returns the error of an exchange whose deadline has passed."""
     if pending.is_sent:
         return UpstreamTimeoutError(f"timed out after {pending.timeout_s:g} s")
     return UpstreamUnreachableError(f"no connection after {pending.timeout_s:g} s")

@@ -36,7 +36,6 @@ class Incoming:
     body: bytearray = field(default_factory=bytearray)
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Reads the headers."""
         self.status = status
         for name, value in headers:
             if name.lower() == b"content-type":
@@ -49,7 +48,6 @@ class Incoming:
             raise UpstreamError(f"a response of more than {MAX_MESSAGE_BYTES} bytes")
 
     def outcome(self) -> bytes | UpstreamError:
-        """Returns the message or the error."""
         if self.status != HTTPStatus.OK:
             try:
                 phrase = f" {HTTPStatus(self.status).phrase}"
@@ -85,7 +83,6 @@ class Request:
         return f"{self._path}{separator}dns={urlsafe_b64encode(message).rstrip(b'=').decode()}"
 
     def body(self, message: bytes) -> tuple[list[tuple[str, str]], bytes]:
-        """Returns the body, and its headers."""
         if self.method == "GET":
             return [], b""
         return [("content-type", MEDIA_TYPE), ("content-length", str(len(message)))], message
@@ -102,7 +99,6 @@ class Http1:
         self._number = 0
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
-        """See Framing."""
         del taken
         message = ID + body
         headers, content = self._request.body(message)
@@ -114,7 +110,6 @@ class Http1:
         return self._number, b"".join(self._http.send(event) or b"" for event in events)
 
     def received(self, data: bytes) -> list[Arrived]:
-        """See Framing."""
         arrived: list[Arrived] = []
         try:
             self._http.receive_data(data)
@@ -134,7 +129,6 @@ class Http1:
         return arrived
 
     def unsent(self) -> bytes:
-        """See Framing."""
         return b""
 
 
@@ -150,7 +144,6 @@ class Http2:
         self._http.initiate_connection()
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
-        """See Framing."""
         del taken
         message, request, http = ID + body, self._request, self._http
         headers, content = request.body(message)
@@ -172,7 +165,6 @@ class Http2:
         return number, http.data_to_send()
 
     def received(self, data: bytes) -> list[Arrived]:
-        """See Framing."""
         try:
             return self._arrived(self._http.receive_data(data))
         except (h2.exceptions.ProtocolError, ValueError) as error:  # h2 does not look at the number of :status
@@ -199,5 +191,4 @@ class Http2:
         return arrived
 
     def unsent(self) -> bytes:
-        """See Framing."""
         return self._http.data_to_send()

@@ -13,7 +13,6 @@ PROXY_NAME: Final = "forward"
 
 
 def gauges(upstreams: Upstreams) -> MetricFamilies:
-    """Returns the families, read at each scrape."""
     rows = MetricFamilies()
     labels = ("proxy_name", "to", "proto")
     name, text = "coredns_proxy_conn_cache_hits", "Queries sent over an existing socket or connection."

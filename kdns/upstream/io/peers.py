@@ -32,13 +32,11 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Accepts a packet with the same id and question."""
         del addr
         if not self.response.done() and _answers(self._packet, data):
             self.response.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
-        """Fails the query: the port is unreachable."""
         if not self.response.done():
             self.response.set_exception(UpstreamUnreachableError(str(exc)))
 
@@ -70,10 +68,7 @@ async def _datagram(address: HostPort, packet: bytes, timeout_s: float, source: 
 
 
 async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:
-    """Yields the messages that answer one over TCP, until the caller has enough.
-
-    UpstreamError where none comes in time.
-    """
+    """Yields the messages that answer one over TCP; UpstreamError where none comes in time."""
     async with _transfers[address], aclosing(_messages(address, packet, timeout_s, source)) as received:
         async for message in received:
             yield message
@@ -109,7 +104,7 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
 
 
 def _answers(packet: bytes, response: bytes) -> bool:
-    """Returns whether a packet is a response with the id, opcode and question of the other one."""
+    """Whether a packet is a response with the id, opcode and question of the other one."""
     if len(response) < HEADER_BYTES or response[:2] != packet[:2] or not int.from_bytes(response[2:4], "big") & QR:
         return False
     if (response[2] ^ packet[2]) & 0x78:

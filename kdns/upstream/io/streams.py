@@ -66,7 +66,6 @@ class Streams:
 
     @property
     def idle(self) -> int:
-        """The number of idle connections."""
         return len(self._idle)
 
     async def exchange(
@@ -99,19 +98,16 @@ class Streams:
             self.exchanges.end(again)
 
     def tidy(self, now_s: float) -> None:
-        """Closes the connections that were idle for too long."""
         for one in [one for one in self._idle if not self._is_usable(one, now_s)]:
             one.close()
         for one in [*self._busy]:
             one.check_late(now_s)
 
     def close(self) -> None:
-        """Closes all connections; their queries fail."""
         for one in (*self._idle, *self._busy):
             one.fail(UpstreamError("the upstream is no longer used"))
 
     def framing(self, transport: asyncio.Transport) -> Framing:
-        """Returns the framing of an open connection."""
         if self._framing is None:
             return Lengths(self.exchanges.entropy.take)
         framing = self._framing(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
@@ -120,11 +116,10 @@ class Streams:
         return framing
 
     def mark_busy(self, one: UpstreamConnection) -> None:
-        """Marks a connection as busy: it waits for a response."""
         self._busy[one] = None
 
     def mark_idle(self, one: UpstreamConnection) -> None:
-        """Marks a connection as idle: it is kept, or closed if enough are kept."""
+        """Keeps the connection, or closes the one that is idle longest if enough are kept."""
         self._busy.pop(one, None)
         one.idle_since_s = self.exchanges.loop.time()
         self._idle.append(one)
@@ -132,7 +127,6 @@ class Streams:
             self._idle[0].close()
 
     def remove(self, one: UpstreamConnection) -> None:
-        """Removes a connection that has ended."""
         if self._busy.pop(one, self) is self and one in self._idle:
             self._idle.remove(one)
 
@@ -193,7 +187,7 @@ class Streams:
 
 
 def _framing_of(scheme: Scheme) -> Callable[[str | None, UpstreamSpec], Framing] | None:
-    """Returns the maker of a framing for HTTPS; None for messages behind their lengths."""
+    """The maker of a framing for HTTPS; None for messages behind their lengths."""
     if scheme != "https":
         return None
     from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
@@ -222,12 +216,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     @property
     def load(self) -> int:
-        """The number of pending queries."""
         return len(self._pending) + len(self._unsent) + len(self._late)
 
     @property
     def max_pending(self) -> int:
-        """The most pending queries."""
         return self._framing.max_pending if self._framing else PIPELINED
 
     def send(self, pending: Pending, body: bytes) -> None:
@@ -244,7 +236,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             transport.write(wire)
 
     def drop(self, pending: Pending) -> None:
-        """See Holder. A connection on which a query timed out gets no more queries; one that was cancelled is late."""
+        """A connection on which a query timed out gets no more queries; a cancelled one is late."""
         pending.holder = None
         if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:
             self._late[pending.key] = pending.deadline_s
@@ -252,7 +244,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._retire()
 
     def check_late(self, now_s: float) -> None:
-        """Retires the connection if the response to a cancelled query is overdue."""
         if any(deadline_s <= now_s for deadline_s in self._late.values()):
             self._retire()
 
@@ -266,11 +257,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return len(self._pending) + len(self._late) >= framing.max_pending
 
     def close(self) -> None:
-        """Ends a connection that nothing waits for."""
         self.fail(UpstreamError("the connection is no longer used"))
 
     def fail(self, error: UpstreamError) -> None:
-        """Ends the connection; its queries have no response."""
         if self._is_ended:
             return
         self._is_ended = self.is_retired = True
@@ -287,7 +276,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Sends the queries that wait for the connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives stream clients no other kind
         self._transport = transport
         if self._is_ended:
@@ -300,7 +288,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._pool.mark_idle(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fails the waiting queries, unless this side ended the connection."""
         if self._answered and self.load > 1 and self._pool.spec.scheme != "https":
             self._pool.pipelined = 1
         reason = (
@@ -309,12 +296,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.fail(ClosedError(f"{reason} before the response came", was_used=self._answered > 0))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns the buffer for the next bytes."""
         del sizehint
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Processes every complete message."""
         if self._framing is None or self._transport is None:
             return
         try:
@@ -335,7 +320,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._pool.mark_idle(self)
 
     def _send_unsent(self) -> None:
-        """Sends waiting queries while the connection accepts them."""
         if self._framing is not None and not self._framing.max_pending:
             self.is_retired = True
             unsent, self._unsent = self._unsent, {}

@@ -40,14 +40,13 @@ class Tls:
             _load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), spec.tls)
 
     async def context(self) -> ssl.SSLContext:
-        """Returns the TLS context of connections; TLS 1.2 or later, and the certificate is always checked."""
+        """TLS 1.2 or later; the certificate is always checked."""
         if self._context is None:
             self._context = await asyncio.to_thread(_context, self._spec, self._alpn, self._stamps)
         return self._context
 
 
 def refusal(error: ssl.SSLError | ssl.CertificateError, name: str) -> UpstreamError:
-    """Returns the error of a handshake in words; nothing was sent."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         reason = getattr(error, "reason", None) or str(error)
         return UpstreamUnreachableError(f"TLS failed: {reason.replace('_', ' ').lower()}")
@@ -61,7 +60,7 @@ def refusal(error: ssl.SSLError | ssl.CertificateError, name: str) -> UpstreamEr
 
 
 def _stamps(spec: TlsSpec) -> tuple[int, ...]:
-    """Returns when the files were written: another certificate of the same name makes another context."""
+    """When the files were written: another certificate of the same name makes another context."""
     try:
         return tuple(Path(path).stat().st_mtime_ns for path in (spec.ca_path, spec.cert_path, spec.key_path) if path)
     except OSError as error:

@@ -84,12 +84,12 @@ class UdpSockets:
         return pending
 
     def _spelled(self, question: bytes) -> tuple[bytes, bytes]:
-        """Returns the question as it is sent, and the random bytes that choose the socket and the id."""
+        """The question as it is sent, and the random bytes that choose the socket and the id."""
         drawn = self._exchanges.entropy.take(_DRAWN_BYTES + len(question))
         return in_random_case(question, drawn[_DRAWN_BYTES:]) if self.keeps_case else question, drawn
 
     def _send(self, pending: Pending, body: bytes, drawn: bytes, now_s: float) -> None:
-        """Sends a query, given by the bytes behind its id; UpstreamError where it cannot be sent."""
+        """`body` is all behind the id; UpstreamError where it cannot be sent."""
         question = pending.question
         one = self._chosen(drawn[0] % SOCKETS, now_s)
         message_id = drawn[1:_DRAWN_BYTES]
@@ -98,13 +98,11 @@ class UdpSockets:
         one.send(message_id, pending, b"".join((body[:_FLAGS_BYTES], question, body[_FLAGS_BYTES + len(question) :])))
 
     def tidy(self, now_s: float) -> None:
-        """Retires the sockets that have reached their maximum age."""
         for one in self._slots:
             if one is not None and now_s >= one.end_s:
                 one.retire()
 
     def close(self) -> None:
-        """Closes all sockets; their queries fail."""
         for one in [one for one in self._slots if one] + [*self._retired]:
             one.fail(UpstreamError("the upstream is no longer used"))
 
@@ -117,7 +115,6 @@ class UdpSockets:
             self._exchanges.give_descriptor()
 
     def retire(self, one: UdpSocket) -> None:
-        """Retires a socket: it gets no more queries."""
         if self._slots[one.slot] is one:
             self._slots[one.slot] = None
             self._retired.add(one)
@@ -146,7 +143,7 @@ class UdpSockets:
         return fresh
 
     async def _repeated(self, pending: Pending) -> bytes:
-        """Returns the response over TCP, which cannot be forged without seeing the connection."""
+        """Over TCP, which cannot be forged without seeing the connection."""
         assert pending.query is not None  # noqa: S101 - `exchange` sets both
         timeout_s, client, deadline_s = pending.timeout_s, pending.client, pending.deadline_s
         response = await self._tcp.exchange(pending.query, timeout_s, client, pending.question, deadline_s)
@@ -201,7 +198,6 @@ class UdpSocket:
             self._reject(message, pending)
 
     def drop(self, pending: Pending) -> None:
-        """See Holder."""
         pending.holder = None
         if self.pending.pop(pending.key, None) is not None:
             self.late.add(pending.key)
@@ -217,7 +213,6 @@ class UdpSocket:
                 self._pool.remove(self)
 
     def fail(self, error: UpstreamError) -> None:
-        """Closes the socket; its queries have no response."""
         self._end(lambda pending: pending.fail(error))
 
     def _accept(self, pending: Pending, message: bytes) -> None:
@@ -266,6 +261,5 @@ class UdpSocket:
 
 
 def _repeat(pending: Pending) -> None:
-    """Repeats the query over TCP."""
     if pending.reply is None:
         pending.set_result(b"")

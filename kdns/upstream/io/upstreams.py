@@ -42,12 +42,10 @@ class SocketUpstream:
         return self.streams.exchange(query, timeout_s, client)
 
     def tidy(self, now_s: float) -> None:
-        """Closes sockets and connections that were idle for too long."""
         self.udp.tidy(now_s)
         self.streams.tidy(now_s)
 
     def close(self) -> None:
-        """See Upstream."""
         self.udp.close()
         self.streams.close()
 
@@ -68,7 +66,6 @@ class Lease:
         self._upstreams = upstreams
 
     def close(self) -> None:
-        """See Upstream."""
         if not self.is_closed:
             self.is_closed = True
             self.exchange = _closed
@@ -95,24 +92,19 @@ class Upstreams:
 
     @property
     def under_way(self) -> int:
-        """The number of pending queries."""
         return len(self._exchanges) if self._exchanges else 0
 
     @property
     def descriptors(self) -> int:
-        """The number of open sockets."""
         return self._exchanges.descriptors if self._exchanges else 0
 
     @property
     def rejected(self) -> int:
-        """The number of queries that failed because too many were pending."""
+        """Queries that failed because too many were pending."""
         return self._exchanges.rejected if self._exchanges else 0
 
     def of(self, spec: UpstreamSpec) -> Lease:
-        """Returns the upstream of a specification, until it is closed.
-
-        InputError for an address or file that is of no use.
-        """
+        """Leases the upstream until it is closed; InputError for an address or file that is of no use."""
         if self._exchanges is None:
             self._exchanges = Exchanges()
         shared = self._shared.get(spec)
@@ -124,7 +116,6 @@ class Upstreams:
         return Lease(spec, shared, self)
 
     def give_back(self, shared: SocketUpstream) -> None:
-        """Releases one use; the last one closes the sockets."""
         if self._shared.get(shared.spec) is not shared:
             return  # all were closed before
         self._users[shared.spec] -= 1
@@ -133,7 +124,6 @@ class Upstreams:
             shared.close()
 
     def close(self) -> None:
-        """Closes everything; exchanges under way fail."""
         for shared in self._shared.values():
             shared.close()
         self._shared.clear()
