@@ -34,7 +34,7 @@ class UpstreamSpec:
     """One server. `host` is an IP address, with an IPv6 zone if need be; times in seconds.
 
     Connections that were idle for `expire_s`, or that are older than `max_age_s`, are not used again; at most
-    `max_idle` of them are kept, None for the default bound. `path` and `doh_method` are those of DNS over HTTPS.
+    `max_idle` of them are kept, None for the default bound. `doh_method` is that of DNS over HTTPS.
     """
 
     address: HostPort
@@ -44,7 +44,6 @@ class UpstreamSpec:
     max_age_s: float | None = None
     max_idle: int | None = None
     source_address: str = ""
-    path: str = "/dns-query"
     doh_method: Literal["GET", "POST"] = "POST"
 
 

@@ -205,14 +205,10 @@ class Exchanges:
     def _expire(self) -> None:
         now_s = self.loop.time()
         for pending in [pending for pending in self._under_way if pending.deadline_s <= now_s]:
-            pending.fail(timed_out(pending))
+            took = f"after {pending.timeout_s:g} s"
+            late = UpstreamTimeoutError(f"timed out {took}")
+            pending.fail(late if pending.is_sent else UpstreamUnreachableError(f"no connection {took}"))
         self._timer = self.loop.call_later(TICK_S, self._expire) if self._under_way else None
-
-
-def timed_out(pending: Pending) -> UpstreamError:
-    if pending.is_sent:
-        return UpstreamTimeoutError(f"timed out after {pending.timeout_s:g} s")
-    return UpstreamUnreachableError(f"no connection after {pending.timeout_s:g} s")
 
 
 def unreachable(error: OSError) -> UpstreamUnreachableError:

@@ -22,6 +22,7 @@ from kdns.upstream.framing import PIPELINED, Arrived, Key
 from kdns.upstream.upstream import UpstreamError, UpstreamSpec
 
 MEDIA_TYPE: Final = "application/dns-message"
+PATH: Final = "/dns-query"
 HTTPS_PORT: Final = 443
 ID: Final = b"\x00\x00"
 """The id of every query, so that equal queries are equal requests for HTTP's caches (RFC 8484 §4.1)."""
@@ -64,28 +65,22 @@ def framing_of(protocol: str | None, spec: UpstreamSpec) -> Http1 | Http2:
     return Http2(spec) if protocol == "h2" else Http1(spec)
 
 
-class Request:
-    """The parts of a request that do not depend on the query."""
+class Requests:
+    """The requests of a connection: all their parts but the query's message are the same."""
 
     def __init__(self, spec: UpstreamSpec) -> None:
         host = spec.tls.server_name.rstrip(".") or spec.address.host
         port = spec.address.port
         self.authority = bracketed(host) if port == HTTPS_PORT else join_host_port(host, port)
         self.method = spec.doh_method
-        self.headers = [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
-        self._path = spec.path
+        self._headers = [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
 
-    def target(self, message: bytes) -> str:
-        """Returns the path; for GET with the message in it (RFC 8484 §4.1.1)."""
-        if self.method == "POST":
-            return self._path
-        separator = "&" if "?" in self._path else "?"
-        return f"{self._path}{separator}dns={urlsafe_b64encode(message).rstrip(b'=').decode()}"
-
-    def body(self, message: bytes) -> tuple[list[tuple[str, str]], bytes]:
+    def parts(self, message: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
+        """Path, headers and body; GET has the message in the path (RFC 8484 §4.1.1)."""
         if self.method == "GET":
-            return [], b""
-        return [("content-type", MEDIA_TYPE), ("content-length", str(len(message)))], message
+            return f"{PATH}?dns={urlsafe_b64encode(message).rstrip(b'=').decode()}", self._headers, b""
+        length = ("content-length", str(len(message)))
+        return PATH, [*self._headers, ("content-type", MEDIA_TYPE), length], message
 
 
 class Http1:
@@ -93,17 +88,16 @@ class Http1:
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.max_pending = 1
-        self._request = Request(spec)
+        self._requests = Requests(spec)
         self._http = h11.Connection(h11.CLIENT)
         self._incoming = Incoming()
         self._number = 0
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
         del taken
-        message = ID + body
-        headers, content = self._request.body(message)
-        headers = [("host", self._request.authority), *self._request.headers, *headers]
-        request = h11.Request(method=self._request.method, target=self._request.target(message), headers=headers)
+        target, headers, content = self._requests.parts(ID + body)
+        headers = [("host", self._requests.authority), *headers]
+        request = h11.Request(method=self._requests.method, target=target, headers=headers)
         events = (request, *([h11.Data(data=content)] if content else []), h11.EndOfMessage())
         self._number += 1
         self._incoming = Incoming()
@@ -137,7 +131,7 @@ class Http2:
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.max_pending = PIPELINED
-        self._request = Request(spec)
+        self._requests = Requests(spec)
         self._http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
         self._http.local_settings = h2.settings.Settings(initial_values={h2.settings.SettingCodes.ENABLE_PUSH: 0})
         self._streams: dict[int, Incoming] = {}
@@ -145,17 +139,17 @@ class Http2:
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
         del taken
-        message, request, http = ID + body, self._request, self._http
-        headers, content = request.body(message)
+        http = self._http
+        path, headers, content = self._requests.parts(ID + body)
         pseudo = [
-            (":method", request.method),
+            (":method", self._requests.method),
             (":scheme", "https"),
-            (":authority", request.authority),
-            (":path", request.target(message)),
+            (":authority", self._requests.authority),
+            (":path", path),
         ]
         try:
             number = http.get_next_available_stream_id()
-            http.send_headers(number, [*pseudo, *request.headers, *headers], end_stream=not content)
+            http.send_headers(number, [*pseudo, *headers], end_stream=not content)
             if content:
                 http.send_data(number, content, end_stream=True)
         except h2.exceptions.ProtocolError as error:

@@ -22,7 +22,7 @@ def gauges(upstreams: Upstreams) -> MetricFamilies:
     name, text = "kdns_upstream_ignored_messages", "Messages of upstreams that match no query."
     rows.add(Metric(name, text, ("to", "proto", "reason"), lambda: _ignored(upstreams), COUNTER))
     name, text = "kdns_upstream_exchanges", "Queries that wait for upstreams."
-    rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.under_way)]))
+    rows.add(Metric(name, text, (), lambda: [Sample((), len(upstreams.exchanges or ()))]))
     name, text = "kdns_upstream_rejected_exchanges", "Queries that failed because too many waited for upstreams."
     rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.rejected)], COUNTER))
     return rows

@@ -43,28 +43,24 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
     """Returns the response to a message over UDP, from a port of its own; UpstreamError if there is none in time."""
-    async with _datagrams[address]:
-        return await _datagram(address, packet, timeout_s, source)
-
-
-async def _datagram(address: HostPort, packet: bytes, timeout_s: float, source: str) -> bytes:
     loop = asyncio.get_running_loop()
     local = (source, 0) if source else None
-    try:
-        transport, protocol = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(packet), local_addr=local, remote_addr=(address.host, address.port)
-        )
-    except OSError as error:
-        raise UpstreamUnreachableError(os_reason(error)) from error
-    try:
-        transport.sendto(packet)
-        async with asyncio.timeout(timeout_s):
-            return await protocol.response
-    except TimeoutError as error:
-        raise UpstreamTimeoutError(f"no response within {timeout_s:g} s") from error
-    finally:
-        protocol.response.cancel()
-        transport.close()
+    async with _datagrams[address]:
+        try:
+            transport, protocol = await loop.create_datagram_endpoint(
+                lambda: _Datagrams(packet), local_addr=local, remote_addr=(address.host, address.port)
+            )
+        except OSError as error:
+            raise UpstreamUnreachableError(os_reason(error)) from error
+        try:
+            transport.sendto(packet)
+            async with asyncio.timeout(timeout_s):
+                return await protocol.response
+        except TimeoutError as error:
+            raise UpstreamTimeoutError(f"no response within {timeout_s:g} s") from error
+        finally:
+            protocol.response.cancel()
+            transport.close()
 
 
 async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:

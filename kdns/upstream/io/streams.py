@@ -18,7 +18,7 @@ from kdns.upstream.io.endpoint import Endpoint
 from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
 from kdns.upstream.io.tls import Tls, refusal
 from kdns.upstream.message import body_of, is_response, question_of, repeats_question
-from kdns.upstream.upstream import Scheme, UpstreamError, UpstreamSpec, UpstreamUnreachableError
+from kdns.upstream.upstream import UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 CONNECTIONS: Final = 16
 """Connections of an upstream; a query that finds no idle one is sent on one of them behind others (RFC 7766 §6.2.1.1).
@@ -56,17 +56,18 @@ class Streams:
     def __init__(self, spec: UpstreamSpec, place: Endpoint, exchanges: Exchanges, counts: Counts) -> None:
         self.spec, self.place, self.exchanges = spec, place, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
-        self._framing = _framing_of(spec.scheme)
+        self._framing_of: Callable[[str | None, UpstreamSpec], Framing] | None = None
+        """The framing of HTTPS, by the protocol that ALPN chose."""
+        if spec.scheme == "https":
+            from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
+
+            self._framing_of = framing_of
         self.counts = counts
         self.pipelined = PIPELINED
-        self._idle: list[UpstreamConnection] = []
+        self.idle: list[UpstreamConnection] = []
         """The idle connections; the last one became idle last."""
         self._busy: dict[UpstreamConnection, None] = {}
         self._max_idle = IDLE_CONNECTIONS if spec.max_idle is None else spec.max_idle
-
-    @property
-    def idle(self) -> int:
-        return len(self._idle)
 
     async def exchange(
         self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
@@ -98,19 +99,19 @@ class Streams:
             self.exchanges.end(again)
 
     def tidy(self, now_s: float) -> None:
-        for one in [one for one in self._idle if not self._is_usable(one, now_s)]:
+        for one in [one for one in self.idle if not self._is_usable(one, now_s)]:
             one.close()
         for one in [*self._busy]:
             one.check_late(now_s)
 
     def close(self) -> None:
-        for one in (*self._idle, *self._busy):
+        for one in (*self.idle, *self._busy):
             one.fail(UpstreamError("the upstream is no longer used"))
 
     def framing(self, transport: asyncio.Transport) -> Framing:
-        if self._framing is None:
+        if self._framing_of is None:
             return Lengths(self.exchanges.entropy.take)
-        framing = self._framing(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
+        framing = self._framing_of(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
         if framing.max_pending == 1:
             self.pipelined = 1
         return framing
@@ -122,13 +123,13 @@ class Streams:
         """Keeps the connection, or closes the one that is idle longest if enough are kept."""
         self._busy.pop(one, None)
         one.idle_since_s = self.exchanges.loop.time()
-        self._idle.append(one)
-        if len(self._idle) > self._max_idle:
-            self._idle[0].close()
+        self.idle.append(one)
+        if len(self.idle) > self._max_idle:
+            self.idle[0].close()
 
     def remove(self, one: UpstreamConnection) -> None:
-        if self._busy.pop(one, self) is self and one in self._idle:
-            self._idle.remove(one)
+        if self._busy.pop(one, self) is self and one in self.idle:
+            self.idle.remove(one)
 
     def _chosen(self, client: str) -> UpstreamConnection:
         """Returns the connection that became idle last, a new one, or that with the fewest queries of the client."""
@@ -152,8 +153,8 @@ class Streams:
     def _unused(self) -> UpstreamConnection | None:
         """Returns the connection that became idle last, or a new one; None if all descriptors are in use."""
         now_s = self.exchanges.loop.time()
-        while self._idle:
-            one = self._idle.pop()
+        while self.idle:
+            one = self.idle.pop()
             if self._is_usable(one, now_s):
                 self.counts.reused += 1
                 return one
@@ -165,7 +166,7 @@ class Streams:
 
         Those that are idle are closed: their peer has probably done the same, as in a restart.
         """
-        for one in [*self._idle]:
+        for one in [*self.idle]:
             one.close()
         if not self.exchanges.take_descriptor():
             raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
@@ -184,15 +185,6 @@ class Streams:
             and now_s - one.idle_since_s < self.spec.expire_s
             and (max_age_s is None or now_s - one.opened_s < max_age_s)
         )
-
-
-def _framing_of(scheme: Scheme) -> Callable[[str | None, UpstreamSpec], Framing] | None:
-    """The maker of a framing for HTTPS; None for messages behind their lengths."""
-    if scheme != "https":
-        return None
-    from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
-
-    return framing_of
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.dns.query import HEADER_BYTES, Query
 from kdns.runtime.poller import WHILE_READABLE
 from kdns.upstream.framing import Key
 from kdns.upstream.io.endpoint import Endpoint
 from kdns.upstream.io.exchanges import Counts, Exchanges, Pending, unreachable
+from kdns.upstream.io.streams import Streams
 from kdns.upstream.message import (
     body_of,
     has_question,
@@ -43,26 +44,13 @@ _FLAGS_BYTES: Final = HEADER_BYTES - _ID_BYTES
 """The bytes between the id and the question."""
 
 
-class Repeat(Protocol):
-    """Sends a query over TCP."""
-
-    async def exchange(
-        self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
-    ) -> bytes:
-        """Returns the response to a query, which is sent with this spelling of its question.
-
-        The deadline has been set.
-        """
-        ...
-
-
 class UdpSockets:
     """The sockets of one upstream. `keeps_case`: names are sent in random case.
 
     It is set to False once a server changed the case of a name over UDP and TCP.
     """
 
-    def __init__(self, place: Endpoint, exchanges: Exchanges, tcp: Repeat, counts: Counts) -> None:
+    def __init__(self, place: Endpoint, exchanges: Exchanges, tcp: Streams, counts: Counts) -> None:
         self.keeps_case = True
         self.counts = counts
         self._place, self._exchanges, self._tcp = place, exchanges, tcp

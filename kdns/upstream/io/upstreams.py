@@ -25,12 +25,12 @@ PROTO: Final[Mapping[Scheme, str]] = MappingProxyType({"dns": "tcp", "tls": "tcp
 
 
 class SocketUpstream:
-    """One server: its sockets for UDP, and its connections."""
+    """One server: its sockets for UDP, and its connections; `users` are the leases of it."""
 
     def __init__(
         self, spec: UpstreamSpec, exchanges: Exchanges, counts: Callable[[Label], Counts] = lambda _: Counts()
     ) -> None:
-        self.spec = spec
+        self.spec, self.users = spec, 0
         place, to = Endpoint(spec), str(spec.address)
         self.streams = Streams(spec, place, exchanges, counts((to, PROTO[spec.scheme])))
         self._is_dns = spec.scheme == "dns"
@@ -78,69 +78,59 @@ def _closed(query: Query, transport: Transport, timeout_s: float, client: str = 
 
 
 class Upstreams:
-    """All upstreams of a process by what they were made of, each with the number of its users.
+    """All upstreams of a process by what they were made of.
 
     `counts` are by address and protocol, and go on when an upstream is made again.
     """
 
     def __init__(self) -> None:
         self.counts: dict[Label, Counts] = {}
-        self._exchanges: Exchanges | None = None
+        self.exchanges: Exchanges | None = None
         self._shared: dict[UpstreamSpec, SocketUpstream] = {}
-        self._users: dict[UpstreamSpec, int] = {}
         self._tidying: asyncio.TimerHandle | None = None
-
-    @property
-    def under_way(self) -> int:
-        return len(self._exchanges) if self._exchanges else 0
-
-    @property
-    def descriptors(self) -> int:
-        return self._exchanges.descriptors if self._exchanges else 0
 
     @property
     def rejected(self) -> int:
         """Queries that failed because too many were pending."""
-        return self._exchanges.rejected if self._exchanges else 0
+        return self.exchanges.rejected if self.exchanges else 0
 
     def of(self, spec: UpstreamSpec) -> Lease:
         """Leases the upstream until it is closed; InputError for an address or file that is of no use."""
-        if self._exchanges is None:
-            self._exchanges = Exchanges()
+        if self.exchanges is None:
+            self.exchanges = Exchanges()
         shared = self._shared.get(spec)
         if shared is None:
-            shared = self._shared[spec] = SocketUpstream(spec, self._exchanges, self._counts_of)
-        self._users[spec] = self._users.get(spec, 0) + 1
+            shared = self._shared[spec] = SocketUpstream(spec, self.exchanges, self._counts_of)
+        shared.users += 1
         if self._tidying is None:
-            self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy)
+            self._tidying = self.exchanges.loop.call_later(TIDY_S, self._tidy)
         return Lease(spec, shared, self)
 
     def give_back(self, shared: SocketUpstream) -> None:
         if self._shared.get(shared.spec) is not shared:
             return  # all were closed before
-        self._users[shared.spec] -= 1
-        if not self._users[shared.spec]:
-            del self._users[shared.spec], self._shared[shared.spec]
+        shared.users -= 1
+        if not shared.users:
+            del self._shared[shared.spec]
             shared.close()
 
     def close(self) -> None:
         for shared in self._shared.values():
             shared.close()
         self._shared.clear()
-        self._users.clear()
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None
-        if self._exchanges is not None:
-            self._exchanges.close()
-            self._exchanges = None
+        if self.exchanges is not None:
+            self.exchanges.close()
+            self.exchanges = None
 
     def _counts_of(self, label: Label) -> Counts:
         return self.counts.setdefault(label, Counts())
 
     def _tidy(self) -> None:
-        assert self._exchanges is not None  # noqa: S101 - set before the timer is
-        now_s = self._exchanges.loop.time()
+        assert self.exchanges is not None  # noqa: S101 - set before the timer is
+        now_s = self.exchanges.loop.time()
         for shared in self._shared.values():
             shared.tidy(now_s)
-        self._tidying = self._exchanges.loop.call_later(TIDY_S, self._tidy) if self._shared else None
+        self._tidying = self.exchanges.loop.call_later(TIDY_S, self._tidy) if self._shared else None

@@ -77,7 +77,7 @@ async def test_idle_sockets_are_closed_in_time(shared: Upstreams, monkeypatch: p
         upstream = shared.of(server.spec)
         for exchange in [upstream.exchange(QUERY, "udp", 5.0) for _ in range(20)]:
             await exchange
-        await until(lambda: not shared.descriptors)
+        await until(lambda: shared.exchanges is not None and not shared.exchanges.descriptors)
 
 
 def test_nothing_is_exposed_of_no_upstream() -> None:
