@@ -13,8 +13,9 @@ from typing import Final
 
 from kdns.dns.names import MAX_NAME_BYTES, POINTER, Labels, encode_labels, encode_name, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, Edns, encode_options
+from kdns.dns.rdata import wire_of
 from kdns.dns.rrset import Mx, Rdata, RRset, Soa, Srv
-from kdns.dns.types import AAAA, DNAME, A
+from kdns.dns.types import AAAA, DNAME, SRV, A
 
 OWN_PAYLOAD_BYTES: Final = 1232
 """The size in kdns's OPT: the UDP payload that it can receive without fragments (DNS flag day 2020)."""
@@ -106,12 +107,10 @@ def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> lis
     for rdata in rrset.rdata:
         try:
             owner = names.encode(rrset.owner, at)
-            if rrset.rtype in _ADDRESSES and isinstance(rdata, bytes):
-                body = rdata
-            elif rrset.rtype == DNAME and isinstance(rdata, str):
-                body = encode_name(labels_of(rdata))
+            if rrset.rtype in _WRITTEN_OUT:
+                body = rdata if isinstance(rdata, bytes) else wire_of(rdata)
             else:
-                body = _rdata(rdata, names, at + len(owner) + 10)
+                body = _compressed(rdata, names, at + len(owner) + 10)
         except (ValueError, UnicodeEncodeError):
             names.forget_from(at)
             continue
@@ -123,15 +122,14 @@ def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> lis
     return records
 
 
-_ADDRESSES: Final = frozenset((A, AAAA))
+_WRITTEN_OUT: Final = frozenset((A, AAAA, SRV, DNAME))
+"""Types without names, or whose names are never compressed."""
 
 
-def _rdata(rdata: Rdata, names: Names, at: int) -> bytes:
+def _compressed(rdata: Rdata, names: Names, at: int) -> bytes:
     match rdata:
-        case bytes():
-            return rdata
-        case Srv():
-            return pack("!HHH", rdata.priority, rdata.weight, rdata.port) + encode_name(labels_of(rdata.target))
+        case bytes() | Srv():
+            return wire_of(rdata)
         case Soa():
             mname = names.encode(rdata.mname, at)
             rname = names.encode(rdata.rname, at + len(mname))

@@ -146,7 +146,7 @@ def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rda
     layout = LAYOUTS.get(rtype)
     if layout is None:
         return rdata
-    wire = wire_of(rtype, rdata)
+    wire = wire_of(rdata)
     return rdata_of(rtype, _with_names(layout, wire, 0, len(wire), change))
 
 
@@ -172,9 +172,8 @@ def rdata_of(rtype: int, wire: bytes) -> Rdata:
     return wire
 
 
-def wire_of(rtype: int, rdata: Rdata) -> bytes:
+def wire_of(rdata: Rdata) -> bytes:
     """The bytes of a value, names written out; ValueError for a name that cannot be written."""
-    del rtype
     match rdata:
         case bytes():
             return rdata
@@ -187,6 +186,11 @@ def wire_of(rtype: int, rdata: Rdata) -> bytes:
             return encode_name(labels_of(rdata.mname)) + encode_name(labels_of(rdata.rname)) + pack("!IIIII", *times)
         case str():
             return encode_name(labels_of(rdata))
+
+
+def type_covered(rtype: int, rdata: Rdata) -> int:
+    """The type that a signature signs (RFC 4034 §3.1.1), 0 for a record of another type."""
+    return int.from_bytes(rdata[:2]) if rtype == RRSIG and isinstance(rdata, bytes) else 0
 
 
 def character_strings(wire: bytes) -> tuple[bytes, ...]:

@@ -58,28 +58,26 @@ def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_i
     return tuple(reader.records)
 
 
-def parse_record(text: str, origin: str = ".", default_ttl_s: int = 0) -> RRset:
-    """Returns one record in the text form of zone files, such as `web 60 IN A 192.0.2.1`; ValueError for anything else.
+def parse_record(text: str, default_ttl_s: int = 0) -> RRset:
+    """Returns one record in the text form of zone files, such as `web. 60 IN A 192.0.2.1`; ValueError for others.
 
-    TTL and class may be left out or change places. Owner and names keep their case; those without a dot at the end
-    lie below `origin`.
+    TTL and class may be left out or change places. Owner and names keep their case.
     """
     try:
         owner, ttl, rclass, (rtype, *rdata) = _parts(text)
         ttl_s = dns.ttl.from_text(ttl) if ttl else default_ttl_s
-        at = dns.name.from_text(origin)
-        number, data = _typed(rclass, rtype, rdata[0] if rdata else "", at)
-        name = dns.name.from_text(owner, at)
+        number, data = _typed(rclass, rtype, rdata[0] if rdata else "")
+        name = dns.name.from_text(owner)
     except (dns.exception.DNSException, ValueError) as error:
         raise ValueError(f"{_shortened(text)!r} is not a record: {_shortened(str(error))}") from error
     return RRset(_text(name), number, ttl_s, (data,), int(rclass))
 
 
 @lru_cache(16)
-def _typed(rclass: dns.rdataclass.RdataClass, rtype: str, text: str, origin: dns.name.Name) -> tuple[int, Rdata]:
+def _typed(rclass: dns.rdataclass.RdataClass, rtype: str, text: str) -> tuple[int, Rdata]:
     """A template has the same long text for name after name."""
-    found = dns.rdata.from_text(rclass, rtype, text, origin=origin, relativize=False)
-    return int(found.rdtype), _rdata(found)
+    rdata = dns.rdata.from_text(rclass, rtype, text, origin=dns.name.root, relativize=False)
+    return int(rdata.rdtype), _rdata(rdata)
 
 
 def _shortened(text: str) -> str:
@@ -119,7 +117,7 @@ _CLASSES = frozenset(("IN", "CH", "HS", "ANY", "NONE"))
 
 def rdata_text(rtype: int, rdata: Rdata, rclass: int = 1) -> str:
     """Returns rdata in text form with absolute names; unreadable rdata in the form of RFC 3597 §5."""
-    wire = wire_of(rtype, rdata)
+    wire = wire_of(rdata)
     try:
         return str(dns.rdata.from_wire(_class(rclass), _type(rtype), wire, 0, len(wire)).to_text())
     except (dns.exception.DNSException, ValueError):
@@ -176,7 +174,7 @@ class _Reader(dns.zonefile.Reader):
         self._read_file = read
         self._includes = 0
         super().__init__(
-            _tokenizer(text, path),
+            _Tokenizer(text, filename=path),
             dns.rdataclass.IN,
             self._transaction,  # type: ignore[arg-type] # it uses these methods only
         )
@@ -238,7 +236,7 @@ class _Reader(dns.zonefile.Reader):
         except ValueError as error:
             raise ZoneFileError(str(including), line, str(error)) from error
         saved = self.current_origin, self.last_name
-        self.tok, self.current_origin = _tokenizer(text, included), origin
+        self.tok, self.current_origin = _Tokenizer(text, filename=included), origin
         self._read_lines(self.tok, depth + 1)
         self.tok, (self.current_origin, self.last_name) = tokens, saved
 
@@ -255,10 +253,6 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
         if not token.is_eol_or_eof():
             self.line = self.line_number - (self.ungotten_char == "\n")
         return token
-
-
-def _tokenizer(text: str, path: str) -> _Tokenizer:
-    return _Tokenizer(text, filename=path)
 
 
 _WANTED: Final = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kdns.dns.rdata import type_covered
 from kdns.dns.rrset import Rdata, RRset
-from kdns.dns.types import RRSIG
 from kdns.dns.zone.zone import Zone
 
 HALF: Final = 1 << 31
@@ -59,12 +59,7 @@ def difference(old: Zone, new: Zone) -> Difference:
 
 
 def _by_key(zone: Zone) -> dict[tuple[str, int, int], RRset]:
-    return {(rrset.owner, rrset.rtype, _covered(rrset)): rrset for rrset in zone.records()}
-
-
-def _covered(rrset: RRset) -> int:
-    rdata = rrset.rdata[0]
-    return int.from_bytes(rdata[:2], "big") if rrset.rtype == RRSIG and isinstance(rdata, bytes) else 0
+    return {(rrset.owner, rrset.rtype, type_covered(rrset.rtype, rrset.rdata[0])): rrset for rrset in zone.records()}
 
 
 def _without(rrset: RRset, others: tuple[Rdata, ...]) -> list[RRset]:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final
 
 from kdns.dns.names import Labels, encode_name, folded, is_below, labels_of, text_of
-from kdns.dns.rdata import wire_of
+from kdns.dns.rdata import type_covered, wire_of
 from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, DNAME, IN, NSEC, NSEC3, RRSIG, SOA
 
@@ -180,8 +180,7 @@ def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
     for rrset in rrsets:
         owner, rtype = folded(rrset.owner), rrset.rtype
         for rdata in rrset.rdata:
-            covered = int.from_bytes(rdata[:2], "big") if rtype == RRSIG and isinstance(rdata, bytes) else 0
-            key = (owner, rtype, covered, rrset.rclass)
+            key = (owner, rtype, type_covered(rtype, rdata), rrset.rclass)
             ttl, known = groups.get(key) or (rrset.ttl, {})
             known[rdata] = None
             groups[key] = min(ttl, rrset.ttl), known
@@ -194,7 +193,7 @@ def _nsec3_chain(hashed: dict[bytes, ZoneNode]) -> Nsec3Chain | None:
     rows = sorted((label.lower(), node) for label, node in hashed.items() if NSEC3 in node.rrsets)
     if not rows:
         return None
-    first = wire_of(NSEC3, rows[0][1].rrsets[NSEC3].rdata[0])
+    first = wire_of(rows[0][1].rrsets[NSEC3].rdata[0])
     iterations = int.from_bytes(first[2:4], "big")
     if first[0] != SHA1 or iterations > MAX_ITERATIONS:
         raise ZoneError(

@@ -234,7 +234,7 @@ class Transfers(Plugin):
 def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
     """Returns a NOTIFY for a zone with its SOA as a hint (RFC 1996 §3.7)."""
     name = encode_name(labels_of(zone))
-    rdata = wire_of(SOA, soa.rdata[0])
+    rdata = wire_of(soa.rdata[0])
     answer = b"\xc0\x0c" + pack("!HHIH", SOA, IN, soa.ttl, len(rdata)) + rdata
     return pack("!HHHHHH", message_id, NOTIFY | AA, 1, 1, 0, 0) + name + pack("!HH", SOA, IN) + answer
 
@@ -299,7 +299,7 @@ def _pieces(rrsets: Iterable[RRset]) -> Iterator[RRset]:
 def _weight(rrset: RRset) -> int:
     """Returns an upper estimate of an RRset's size in bytes."""
     owner = len(rrset.owner) + 12
-    return sum(owner + len(wire_of(rrset.rtype, rdata)) for rdata in rrset.rdata)
+    return sum(owner + len(wire_of(rdata)) for rdata in rrset.rdata)
 
 
 DIRECTIVE: Final = Directive("transfer [ZONES...]", TransferConfig, Transfers, OPTIONS, Repeat.ADD, parse=parse)

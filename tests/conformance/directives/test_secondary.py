@@ -33,7 +33,7 @@ def message(packet: bytes, lines: Iterable[str]) -> bytes:
     rows = list(map(parse_record, lines))
     body = b""
     for rrset in rows:
-        rdata = wire_of(rrset.rtype, rrset.rdata[0])
+        rdata = wire_of(rrset.rdata[0])
         body += encode_name(labels_of(rrset.owner)) + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
     return packet[:2] + pack("!HHHHH", QR, 1, len(rows), 0, 0) + packet[12:end] + body
 

@@ -40,7 +40,7 @@ def packet_with_authority(query: Case) -> bytes:
     packet = bytearray(packet_of(query))
     for line in query.get("authority", ()):
         rrset = parse_record(line)
-        rdata = wire_of(rrset.rtype, rrset.rdata[0])
+        rdata = wire_of(rrset.rdata[0])
         packet += encode_name(labels_of(rrset.owner)) + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
         packet[9] += 1
     return bytes(packet)

@@ -254,7 +254,7 @@ async def test_a_primary_that_sends_little_by_little_is_given_up(expire_s: int, 
 
 def answer(packet: bytes, rrset: RRset) -> bytes:
     end = packet.index(b"\0", 12) + 5
-    rdata = wire_of(rrset.rtype, rrset.rdata[0])
+    rdata = wire_of(rrset.rdata[0])
     record = b"\xc0\x0c" + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
     return packet[:2] + pack("!HHHHH", QR, 1, 1, 0, 0) + packet[12:end] + record
 

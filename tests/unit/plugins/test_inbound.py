@@ -23,7 +23,7 @@ def soa(serial: int) -> str:
 def message(*lines: str, flags: int = QR) -> bytes:
     body = b""
     for rrset in map(parse_record, lines):
-        rdata = wire_of(rrset.rtype, rrset.rdata[0])
+        rdata = wire_of(rrset.rdata[0])
         body += encode_name(labels_of(rrset.owner)) + pack("!HHIH", rrset.rtype, 1, rrset.ttl, len(rdata)) + rdata
     return pack("!HHHHHH", 7, flags, 0, len(lines), 0, 0) + body
 

@@ -42,7 +42,7 @@ def _wires(rrset: RRset) -> Iterable[bytes]:
     keeps_case = rrset.rtype not in LAYOUTS or rrset.rtype in NAMES_AS_THEY_ARE
     for rdata in rrset.rdata:
         value = rdata if keeps_case else renamed(rrset.rtype, rdata, _folded)
-        yield wire_of(rrset.rtype, value)
+        yield wire_of(value)
 
 
 def _folded(labels: Labels) -> Labels:

@@ -41,7 +41,7 @@ def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -
     packet = pack("!HHHHHH", message_id, 0, 1, 0, soa is not None, 0) + name + pack("!HH", qtype, IN)
     if soa is None:
         return packet
-    rdata = wire_of(SOA, soa.rdata[0])
+    rdata = wire_of(soa.rdata[0])
     return packet + b"\xc0\x0c" + pack("!HHIH", SOA, IN, soa.ttl, len(rdata)) + rdata
 
 
