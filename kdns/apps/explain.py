@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from kdns.apps.resolvers import machine_resolv_conf
-from kdns.apps.sources.snapshot import objects_from_manifests, objects_from_server
+from kdns.apps.sources.snapshot import objects_of
+from kdns.apps.sources.source import ObjectSource
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.source import Source
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.corefile import corefile_of, read_corefile
 from kdns.dnsserver.io.server import DnsServer
@@ -56,15 +55,12 @@ class ExplainOptions:
     inquiry: Inquiry
     corefile: str
     domain: str
-    manifests: tuple[Path, ...]
-    server: str
-    kubeconfig: str
-    cluster: ClusterConfig
+    source: ObjectSource
 
 
 async def explain(options: ExplainOptions, warn: Callable[[str], None]) -> Findings:
     """Raises InputError, KubeconfigError and ApiServerError."""
-    objects = await _objects(options, warn)
+    objects = await objects_of(options.source, TYPES, warn)
     dns = DnsServer((), dns_port=DNS_PORT, default_source=NOWHERE)
     setups, places = await dns.build(_configs(options))
     try:
@@ -93,9 +89,3 @@ def _configs(options: ExplainOptions) -> tuple[ServerConfig, ...]:
         return read_corefile(options.corefile, BY_NAME, dns_port=DNS_PORT).checked()
     text = COREFILE.format(domain=options.domain, upstreams=machine_resolv_conf() or OF_A_NODE)
     return corefile_of(text, "Corefile", BY_NAME, dns_port=DNS_PORT).checked()
-
-
-async def _objects(options: ExplainOptions, warn: Callable[[str], None]) -> list[Object]:
-    if options.manifests:
-        return await objects_from_manifests(options.manifests, options.cluster, TYPES, warn)
-    return await objects_from_server(options.server, options.kubeconfig, TYPES, warn)

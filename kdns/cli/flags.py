@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from ipaddress import ip_address, ip_network
 from itertools import combinations
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from kdns.apps.sources.source import ObjectSource
+from kdns.cli.console import reported_errors
 from kdns.cluster.io.kubeconfig import server_url
 from kdns.controlplane.meta.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.resources.service.cluster_ips import SHORTEST_IPV6_PREFIX
@@ -86,27 +89,25 @@ def complete_mode(_context: click.Context, _option: click.Parameter, incomplete:
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options for the source of objects to a command that reads a cluster once."""
+    """Adds the options of a command that reads a cluster once, which gets them as one ObjectSource `source`."""
+
+    @wraps(command)
+    def with_source(
+        *, manifests: tuple[Path, ...], server: str, kubeconfig: str, service_cidr: str, pod_cidr: str, **others: Any
+    ) -> None:
+        with reported_errors():
+            if sum(map(bool, (kubeconfig, server, manifests))) > 1:
+                raise click.UsageError("give only one of --kubeconfig, --server and --manifests")
+            if server:
+                server_url("--server", server)
+            service_cidrs, pod_cidrs = service_and_pod_networks(service_cidr, pod_cidr)
+        cluster = ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs)
+        command(source=ObjectSource(manifests, server, kubeconfig, cluster), **others)
+
+    options: Callable[..., None] = with_source
     for option in reversed(_SOURCES):
-        command = option(command)
-    return command
-
-
-def manifest_cluster(service_cidr: str, pod_cidr: str) -> ClusterConfig:
-    """Returns the cluster that --manifests are applied to; InputError for a wrong --service-cidr or --pod-cidr."""
-    service_cidrs, pod_cidrs = service_and_pod_networks(service_cidr, pod_cidr)
-    return ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs)
-
-
-def check_one_source(manifests: tuple[Path, ...], server: str, kubeconfig: str) -> None:
-    """Raises UsageError for more than one source, InputError for a --server that is not a URL.
-
-    Without any, it is the kubeconfig that kubectl uses.
-    """
-    if sum(map(bool, (kubeconfig, server, manifests))) > 1:
-        raise click.UsageError("give only one of --kubeconfig, --server and --manifests")
-    if server:
-        server_url("--server", server)
+        options = option(options)
+    return options
 
 
 def host_port(flag: str, text: str) -> HostPort:
@@ -138,20 +139,20 @@ def networks(flag: str, text: str) -> tuple[Network, ...]:
     return found
 
 
-def service_networks(flag: str, text: str) -> tuple[Network, ...]:
-    """An IPv6 network is /64 or smaller, as with kube-apiserver."""
-    found = networks(flag, text)
-    if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in found):
-        raise InputError(f"{flag} {text!r}: too large; expected an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
-    for network in found:
+def service_networks(text: str) -> tuple[Network, ...]:
+    """Of --service-cidr; an IPv6 network is /64 or smaller, as with kube-apiserver."""
+    cidrs, given = networks("--service-cidr", text), f"--service-cidr {text!r}"
+    if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in cidrs):
+        raise InputError(f"{given}: too large; expected an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
+    for network in cidrs:
         if what := unusable_addresses(network):
-            raise InputError(f"{flag} {text!r}: has {what}; expected a range without, such as 10.96.0.0/16")
-    return found
+            raise InputError(f"{given}: has {what}; expected a range without, such as 10.96.0.0/16")
+    return cidrs
 
 
 def service_and_pod_networks(service_text: str, pod_text: str) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
     """Of --pod-cidr those of the same families; no two networks overlap."""
-    service_cidrs, given = service_networks("--service-cidr", service_text), networks("--pod-cidr", pod_text)
+    service_cidrs, given = service_networks(service_text), networks("--pod-cidr", pod_text)
     families = {network.version for network in service_cidrs}
     pod_cidrs = tuple(network for network in given if network.version in families)
     if missing := families - {network.version for network in pod_cidrs}:
@@ -199,16 +200,16 @@ def _as_range(given: Network | AddressRange) -> AddressRange:
     return AddressRange(given.version, int(given[0]), int(given[-1]), str(given))
 
 
-def port_range(flag: str, text: str) -> range:
+def node_port_range(text: str) -> range:
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     if not match or not 0 < int(match[1]) <= int(match[2]) <= 65535:
-        raise InputError(f"{flag} {text!r}: expected FROM-TO within 1-65535, such as 30000-32767")
+        raise InputError(f"--node-port-range {text!r}: expected FROM-TO within 1-65535, such as 30000-32767")
     return range(int(match[1]), int(match[2]) + 1)
 
 
-def domain(flag: str, text: str) -> str:
+def cluster_domain(text: str) -> str:
     """Without its trailing dot, in lower case."""
     name = text.lower().removesuffix(".")
     if len(name) > 200 or not _DOMAIN.match(name):
-        raise InputError(f"{flag} {text!r}: expected a domain name, such as cluster.local")
+        raise InputError(f"--cluster-domain {text!r}: expected a domain name, such as cluster.local")
     return name

@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from kdns.apps.sources.services import default_kubeconfig
-from kdns.apps.sources.snapshot import Snapshot, add_pods, chosen_node, snapshot_from_manifests, snapshot_from_server
+from kdns.apps.sources.snapshot import Snapshot, chosen_node, snapshot_of
+from kdns.apps.sources.source import ObjectSource
 from kdns.cli import flags
 from kdns.cli.console import warn
 from kdns.cluster.state import State
@@ -27,15 +27,11 @@ from kdns.proxy.settings.settings import DEFAULT_MODE, Settings
 class NodePlanOptions:
     """The values of the options."""
 
-    manifests: tuple[Path, ...]
-    server: str
-    kubeconfig: str
+    source: ObjectSource
     config: Path | None
     mode: str | None
     enable_dsr: bool
     node: str
-    service_cidr: str
-    pod_cidr: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +73,13 @@ _OPTIONS: Final = (
 
 
 def node_plan(options: NodePlanOptions) -> NodePlan:
-    flags.check_one_source(options.manifests, options.server, options.kubeconfig)
     settings = load_settings(options.config, warn) if options.config else Settings()
     settings = replace(settings, mode=options.mode) if options.mode else settings
     if options.enable_dsr:
         if settings.mode != "kernelspace":
             raise click.UsageError(f"--enable-dsr is for mode kernelspace, not {settings.mode}")
         settings = replace(settings, winkernel=replace(settings.winkernel, enable_dsr=True))
-    snapshot = asyncio.run(_snapshot(options))
+    snapshot = asyncio.run(snapshot_of(options.source, warn))
     name = chosen_node(snapshot, options.node or settings.node_name, warn)
     node = snapshot.state.nodes.get(("", name))
     config = proxy_config(settings, node, snapshot.service_cidrs, snapshot.api_servers)
@@ -92,19 +87,3 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
         warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be recognized")
     view = node_view(node, name, bind_address=settings.bind_address)
     return NodePlan(snapshot, settings, plan(snapshot.state, view, config), name)
-
-
-def learn_pods(options: NodePlanOptions, snapshot: Snapshot, namespace: str) -> None:
-    asyncio.run(add_pods(snapshot, namespace, options.server, _kubeconfig(options), warn))
-
-
-def _kubeconfig(options: NodePlanOptions) -> str:
-    return options.kubeconfig or ("" if options.server else default_kubeconfig())
-
-
-async def _snapshot(options: NodePlanOptions) -> Snapshot:
-    if not options.manifests:
-        return await snapshot_from_server(options.server, _kubeconfig(options), warn)
-    return await snapshot_from_manifests(
-        options.manifests, flags.manifest_cluster(options.service_cidr, options.pod_cidr), warn
-    )

@@ -16,7 +16,9 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from kdns.apps.explain import ExplainOptions, explain
-from kdns.cli.flags import POD_CIDR, SERVICE_CIDR, manifest_cluster
+from kdns.apps.sources.source import ObjectSource
+from kdns.cli.flags import POD_CIDR, SERVICE_CIDR, service_and_pod_networks
+from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.explain.findings import Findings, Inquiry
 
 Json: TypeAlias = dict[str, Any]
@@ -287,14 +289,12 @@ def said(found: Findings) -> str:
 async def explained(folder: Path, cluster: Cluster, asked: Asked) -> str:
     path = folder / "cluster.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster.objects}))
+    service_cidrs, pod_cidrs = service_and_pod_networks(SERVICE_CIDR, POD_CIDR)
     options = ExplainOptions(
         Inquiry(asked.name, asked.qtype, "default", asked.pod),
         "",
         "cluster.local",
-        (path,),
-        "",
-        "",
-        manifest_cluster(SERVICE_CIDR, POD_CIDR),
+        ObjectSource((path,), cluster=ClusterConfig(service_cidrs, pod_cidrs=pod_cidrs)),
     )
     remarks: list[str] = []
     found = await explain(options, remarks.append)

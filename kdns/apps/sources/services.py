@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import msgspec
 
-from kdns.apps.sources.snapshot import snapshot_from_manifests
-from kdns.cluster.io.kubeconfig import paths_of
+from kdns.apps.sources.snapshot import api_connection, snapshot_of
+from kdns.apps.sources.source import ObjectSource
 from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import Service
-from kdns.cluster.watch import RESOURCES, DecodeFailure, Timing, check_object
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.cluster.watch import RESOURCES, DecodeFailure, check_object
 from kdns.env import MASTER_SERVICE
 from kdns.errors import ApiServerError, InputError
 
@@ -22,32 +19,25 @@ if TYPE_CHECKING:
     from kdns.cluster.io.connection import Connection
 
 
-async def services_from_manifests(
-    paths: Sequence[Path], config: ClusterConfig, namespace: str, warn: Callable[[str], None]
-) -> list[Service]:
-    """Returns the Services that `kdns up` would create from files and folders, with Service kubernetes as in a new
-    cluster.
+async def services_of(source: ObjectSource, namespace: str, warn: Callable[[str], None]) -> list[Service]:
+    """The Services that become variables in `namespace`; manifests also have Service kubernetes of a new cluster.
 
-    Raises ManifestError, and InputError for manifests that the API refuses and a namespace that does not exist.
+    Raises ManifestError, KubeconfigError and ApiServerError, and InputError for manifests that the API refuses and a
+    namespace that does not exist.
     """
+    if not source.manifests:
+        return await _services_from_server(source, namespace)
     from kdns.controlplane.bootstrap import api_service  # noqa: PLC0415 - late, as the control plane
 
-    snapshot = await snapshot_from_manifests(paths, config, warn)
+    snapshot = await snapshot_of(source, warn)
     snapshot.check_namespace(namespace)
     services = snapshot.state.services
-    services.setdefault(MASTER_SERVICE, msgspec.convert(api_service(config), Service))
+    services.setdefault(MASTER_SERVICE, msgspec.convert(api_service(source.cluster), Service))
     return list(services.values())
 
 
-async def services_from_server(server: str, kubeconfig: str, namespace: str) -> list[Service]:
-    """Returns the Services that become variables in `namespace`, from the server at this URL or of a kubeconfig.
-
-    Raises KubeconfigError and ApiServerError, and InputError for a namespace that does not exist.
-    """
-    from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
-    from kdns.cluster.source import Source  # noqa: PLC0415
-
-    async with Connection(Source(kubeconfig=kubeconfig, endpoint=server), RestStats(), Timing()) as connection:
+async def _services_from_server(source: ObjectSource, namespace: str) -> list[Service]:
+    async with api_connection(source) as connection:
 
         def refuse(failure: DecodeFailure) -> NoReturn:
             raise ApiServerError(connection.server, f"not the answer of a Kubernetes API: {failure.reason}")
@@ -79,14 +69,3 @@ async def _check_namespace(connection: Connection, name: str) -> None:
             raise InputError(f"--namespace {name}: {connection.server} has no such namespace") from error
         if error.status not in {401, 403}:
             raise
-
-
-def default_kubeconfig() -> str:
-    """Returns the kubeconfig of kubectl: the files of $KUBECONFIG, else ~/.kube/config.
-
-    Raises InputError if none exists.
-    """
-    paths = os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"
-    if any(map(os.path.isfile, paths_of(paths))):
-        return paths
-    raise InputError(f"no kubeconfig at {paths}: give --kubeconfig FILE, --server URL or --manifests PATH")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kdns.apps.sources.source import ObjectSource
 from kdns.cluster.io.api_servers import api_servers
 from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Pod, Service, ServiceCIDR
 from kdns.cluster.observed import ObservedPod, SelectingService
-from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing, resource_as
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
@@ -61,35 +59,34 @@ class Snapshot:
             raise InputError(f"--namespace {name}: no such namespace; there is {', '.join(self.namespaces)}")
 
 
-async def snapshot_from_manifests(
-    paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]
-) -> Snapshot:
-    """Returns the cluster that `kdns up` makes of these files and folders.
+async def snapshot_of(source: ObjectSource, warn: Callable[[str], None]) -> Snapshot:
+    """Raises ManifestError and InputError, KubeconfigError and ApiServerError.
 
-    A Service with EndpointSlices in the files has no others. Raises ManifestError and InputError.
+    A Service with EndpointSlices in manifests has no others.
     """
+    return await (_snapshot_from_manifests if source.manifests else _snapshot_from_server)(source, warn)
+
+
+async def _snapshot_from_manifests(source: ObjectSource, warn: Callable[[str], None]) -> Snapshot:
     # Late: importing the control plane takes long, and listing from a server does not need it.
     from kdns.controlplane.io.in_memory import has_manifest, in_memory_cluster, stored  # noqa: PLC0415
 
-    api = await in_memory_cluster(paths, config, warn)
+    api = await in_memory_cluster(source.manifests, source.cluster, warn)
     snapshot = Snapshot(service_cidrs=_cidrs(stored(api, SERVICE_CIDR)))
     for obj in _decoded(api, {**_OF_A_NODE, Pod: ObservedPod}):
         snapshot.state.upsert(obj)
     snapshot.state.synced.add(Pod)
     defined = tuple(node["metadata"]["name"] for node in stored(api, NODE) if has_manifest(node))
-    snapshot.node_names = defined or (config.node_name,)
+    snapshot.node_names = defined or (source.cluster.node_name,)
     snapshot.namespaces = tuple(namespace["metadata"]["name"] for namespace in stored(api, NAMESPACE))
     return snapshot
 
 
-async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str], None]) -> Snapshot:
-    """Returns the cluster of the server at this URL or of a kubeconfig. Raises KubeconfigError and ApiServerError."""
-    source = Source(kubeconfig=kubeconfig, endpoint=server)
-    snapshot = Snapshot(api_servers=await api_servers(source))
-    async with _connection(source) as connection:
-        for kind, known in _OF_A_NODE.items():
-            for obj in await _listed(connection, resource_as(RESOURCES[kind], known), warn):
-                snapshot.state.upsert(obj)
+async def _snapshot_from_server(source: ObjectSource, warn: Callable[[str], None]) -> Snapshot:
+    snapshot = Snapshot(api_servers=await api_servers(source.api))
+    async with api_connection(source) as connection:
+        for obj in await _all_listed(connection, _OF_A_NODE, warn):
+            snapshot.state.upsert(obj)
         try:
             for obj in await _listed(connection, RESOURCES[ServiceCIDR], warn):
                 snapshot.state.upsert(obj)
@@ -97,17 +94,15 @@ async def snapshot_from_server(server: str, kubeconfig: str, warn: Callable[[str
             if error.status != 404:  # before Kubernetes 1.33 they do not exist
                 warn(f"the service ranges are unknown; unused cluster IPs are treated as external addresses: {error}")
     ranges = snapshot.state.service_cidrs.values()
-    snapshot.service_cidrs = tuple(cidr for each in ranges for cidr in each.spec.cidrs or ())
+    snapshot.service_cidrs = tuple(cidr for service_cidr in ranges for cidr in service_cidr.spec.cidrs or ())
     snapshot.node_names = tuple(name for _, name in sorted(snapshot.state.nodes))
     return snapshot
 
 
-async def add_pods(
-    snapshot: Snapshot, namespace: str, server: str, kubeconfig: str, warn: Callable[[str], None]
-) -> None:
-    """Adds the Pods of one namespace to the snapshot of a server. A server that refuses them is warned of."""
+async def add_pods(snapshot: Snapshot, source: ObjectSource, namespace: str, warn: Callable[[str], None]) -> None:
+    """Adds the Pods of one namespace to the snapshot of a server, which may refuse them: a warning."""
     try:
-        async with _connection(Source(kubeconfig=kubeconfig, endpoint=server)) as connection:
+        async with api_connection(source) as connection:
             for pod in await _listed(connection, resource_as(RESOURCES[Pod], ObservedPod), warn, namespace):
                 snapshot.state.upsert(pod)
     except ApiServerError as error:
@@ -116,40 +111,36 @@ async def add_pods(
         snapshot.state.synced.add(Pod)
 
 
-async def objects_from_manifests(
-    paths: Sequence[Path],
-    config: ClusterConfig,
-    types: Mapping[type[Object], type[Object]],
-    warn: Callable[[str], None],
+async def objects_of(
+    source: ObjectSource, types: Mapping[type[Object], type[Object]], warn: Callable[[str], None]
 ) -> list[Object]:
-    """Returns the objects of these kinds, decoded as these types, of the same cluster."""
-    from kdns.controlplane.io.in_memory import in_memory_cluster  # noqa: PLC0415 - see above
+    """The objects of these kinds, decoded as these types. Raises as `snapshot_of`."""
+    if source.manifests:
+        from kdns.controlplane.io.in_memory import in_memory_cluster  # noqa: PLC0415 - see above
 
-    return [*_decoded(await in_memory_cluster(paths, config, warn), types)]
+        return [*_decoded(await in_memory_cluster(source.manifests, source.cluster, warn), types)]
+    async with api_connection(source) as connection:
+        return await _all_listed(connection, types, warn)
 
 
 def _decoded(api: Api, types: Mapping[type[Object], type[Object]]) -> Iterator[Object]:
     from kdns.controlplane.io.in_memory import stored  # noqa: PLC0415 - see above
 
-    return (msgspec.convert(each, known) for kind, known in types.items() for each in stored(api, KINDS[kind]))
+    return (msgspec.convert(obj, known) for kind, known in types.items() for obj in stored(api, KINDS[kind]))
 
 
-async def objects_from_server(
-    server: str, kubeconfig: str, types: Mapping[type[Object], type[Object]], warn: Callable[[str], None]
-) -> list[Object]:
-    """Returns the objects of these kinds, decoded as these types, of a server as in `snapshot_from_server`."""
-    found: list[Object] = []
-    async with _connection(Source(kubeconfig=kubeconfig, endpoint=server)) as connection:
-        for kind, known in types.items():
-            found += await _listed(connection, resource_as(RESOURCES[kind], known), warn)
-    return found
-
-
-def _connection(source: Source) -> Connection:
+def api_connection(source: ObjectSource) -> Connection:
     # Late: importing an HTTP client takes long, and manifests do not need it.
     from kdns.cluster.io.connection import Connection, RestStats  # noqa: PLC0415
 
-    return Connection(source, RestStats(), Timing())
+    return Connection(source.api, RestStats(), Timing())
+
+
+async def _all_listed(
+    connection: Connection, types: Mapping[type[Object], type[Object]], warn: Callable[[str], None]
+) -> list[Object]:
+    lists = [await _listed(connection, resource_as(RESOURCES[kind], known), warn) for kind, known in types.items()]
+    return [obj for listed in lists for obj in listed]
 
 
 async def _listed(

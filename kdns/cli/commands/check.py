@@ -46,8 +46,8 @@ def check(
     """
     with reported_errors():
         cluster = ClusterConfig(
-            flags.service_networks("--service-cidr", service_cidr),
-            flags.port_range("--node-port-range", node_port_range),
+            flags.service_networks(service_cidr),
+            flags.node_port_range(node_port_range),
         )
         texts = texts_read_once(paths)
         found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import click
 
-from kdns.apps.sources.services import default_kubeconfig, services_from_manifests, services_from_server
+from kdns.apps.sources.services import services_of
+from kdns.apps.sources.source import ObjectSource
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, warn
-from kdns.cli.flags import check_one_source, manifest_cluster, source_options
+from kdns.cli.flags import source_options
 from kdns.env import FORMATS, service_variables, size_warning
 
 
@@ -44,25 +44,14 @@ def env(
     output: str,
     *,
     no_service_links: bool,
-    kubeconfig: str,
-    server: str,
-    manifests: tuple[Path, ...],
-    service_cidr: str,
-    pod_cidr: str,
+    source: ObjectSource,
 ) -> None:
     """Print the service variables a container would get, as a kubelet sets them.
 
     Without --kubeconfig, --server or --manifests, the kubeconfig is the one kubectl uses.
     """
     with reported_errors():
-        check_one_source(manifests, server, kubeconfig)
-        if manifests:
-            services = asyncio.run(
-                services_from_manifests(manifests, manifest_cluster(service_cidr, pod_cidr), namespace, warn)
-            )
-        else:
-            kubeconfig = kubeconfig or ("" if server else default_kubeconfig())
-            services = asyncio.run(services_from_server(server, kubeconfig, namespace))
+        services = asyncio.run(services_of(source, namespace, warn))
         variables = service_variables(services, namespace, enable_service_links=not no_service_links)
         text = FORMATS[output](variables)
     if warning := size_warning(variables):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 
 import click
 
 from kdns.apps.explain_running import asked_of
-from kdns.apps.sources.services import default_kubeconfig
+from kdns.apps.sources.source import ObjectSource
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
@@ -54,11 +53,7 @@ def explain(  # noqa: PLR0913 - one for each option
     cluster_domain: str,
     admin: str,
     output: str,
-    manifests: tuple[Path, ...],
-    server: str,
-    kubeconfig: str,
-    service_cidr: str,
-    pod_cidr: str,
+    source: ObjectSource,
 ) -> None:
     """Explain which objects give a DNS name its answer, or why it has none.
 
@@ -67,9 +62,8 @@ def explain(  # noqa: PLR0913 - one for each option
     kubeconfig is the one kubectl uses.
     """
     with reported_errors():
-        flags.check_one_source(manifests, server, kubeconfig)
         if admin:
-            if pod or corefile or manifests or server or kubeconfig:
+            if pod or corefile or not source.is_default:
                 raise click.UsageError(
                     "--admin has a Corefile and objects of its own; give it without theirs and without --pod"
                 )
@@ -81,12 +75,8 @@ def explain(  # noqa: PLR0913 - one for each option
         from kdns.explain.findings import Inquiry  # noqa: PLC0415 - the same
         from kdns.explain.text import as_json, as_text  # noqa: PLC0415 - the same
 
-        if not (manifests or server or kubeconfig):
-            kubeconfig = default_kubeconfig()
-        domain = flags.domain("--cluster-domain", cluster_domain)
-        cluster = flags.manifest_cluster(service_cidr, pod_cidr)
-        inquiry = Inquiry(name, qtype, namespace, pod)
-        options = ExplainOptions(inquiry, corefile, domain, manifests, server, kubeconfig, cluster)
+        domain = flags.cluster_domain(cluster_domain)
+        options = ExplainOptions(Inquiry(name, qtype, namespace, pod), corefile, domain, source)
         found = asyncio.run(app(options, warn))
         if output == "json":
             say(json.dumps(as_json(found.tried, found.chosen, found.remark), indent=2, ensure_ascii=False))

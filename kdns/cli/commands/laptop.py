@@ -25,7 +25,7 @@ def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod
     """
     with reported_errors():
         services, pods = flags.service_and_pod_networks(service_cidr, pod_cidr)
-        domain = flags.domain("--cluster-domain", cluster_domain)
+        domain = flags.cluster_domain(cluster_domain)
         names = ClusterNames(flags.host_port("--dns", dns), domain, (*services, *pods))
     if action == "off":
         removed = run(app.turn_off())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from typing import Any
 
 import click
 
+from kdns.apps.sources.snapshot import add_pods
+from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run, say, warn
-from kdns.cli.flags import cluster_domain_option, domain, output_option
-from kdns.cli.node_plan import NodePlan, NodePlanOptions, learn_pods, node_plan, node_plan_options
+from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.net import family_of
 from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.trace.assumptions import Assumption, assumptions
@@ -29,7 +31,7 @@ from kdns.proxy.trace.text import as_json, as_text
     "kdns trace --manifests examples/ --from 192.0.2.7 --to 10.96.0.11:6379",
 )
 @click.option(
-    "--from", "source", required=True, metavar="IP", help="The packet's source: a Pod, a node, or a machine outside."
+    "--from", "client", required=True, metavar="IP", help="The packet's source: a Pod, a node, or a machine outside."
 )
 @click.option(
     "--to",
@@ -39,7 +41,7 @@ from kdns.proxy.trace.text import as_json, as_text
     "by default.",
 )
 @click.option("--namespace", "-n", default="", metavar="NS", help="The namespace of names in --to.  [default: default]")
-@cluster_domain_option("The zone of names in --to.")
+@flags.cluster_domain_option("The zone of names in --to.")
 @click.option(
     "--interface",
     default="",
@@ -52,10 +54,10 @@ from kdns.proxy.trace.text import as_json, as_text
     metavar="SECONDS",
     help="Then follow real connections of this kind on this machine for so long, 0 for a look; needs root.",
 )
-@output_option
+@flags.output_option
 @node_plan_options
 def trace(
-    source: str,
+    client: str,
     to: str,
     namespace: str,
     cluster_domain: str,
@@ -71,7 +73,7 @@ def trace(
     with reported_errors():
         if live is not None and output == "json":
             raise click.UsageError("--live is for people: give it without -o json")
-        search = Search(namespace or "default", domain("--cluster-domain", cluster_domain), is_given=bool(namespace))
+        search = Search(namespace or "default", flags.cluster_domain(cluster_domain), is_given=bool(namespace))
         given = NodePlanOptions(**options)
         planned = node_plan(given)
         if not interface and planned.settings.detect_local_mode in {"BridgeInterface", "InterfaceNamePrefix"}:
@@ -79,10 +81,10 @@ def trace(
         state = planned.snapshot.state
         if planned.snapshot.namespaces:
             planned.snapshot.check_namespace(search.namespace)
-        wanted = packet(state, source, to, search, interface)
+        wanted = packet(state, client, to, search, interface)
         explanation = explained(state, planned.plan, wanted)
         if explanation.unknown_pods:
-            learn_pods(given, planned.snapshot, explanation.unknown_pods)
+            asyncio.run(add_pods(planned.snapshot, given.source, explanation.unknown_pods, warn))
             explanation = explained(state, planned.plan, wanted)
         assumed = (
             ()

@@ -177,9 +177,9 @@ def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
     flags.check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs, "--lb-pool": lb_pool})
     return ClusterConfig(
         service_cidrs=service_cidrs,
-        node_port_range=flags.port_range("--node-port-range", given["node_port_range"]),
+        node_port_range=flags.node_port_range(given["node_port_range"]),
         pod_cidrs=pod_cidrs,
-        cluster_domain=flags.domain("--cluster-domain", given["cluster_domain"]),
+        cluster_domain=flags.cluster_domain(given["cluster_domain"]),
         simulate_pods=not given["no_simulated_pods"],
         lb_pool=lb_pool,
         platform=platform(),

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from kdns.apps.sources.services import services_from_server
+from kdns.apps.sources.services import services_of
+from kdns.apps.sources.source import ObjectSource
 from kdns.errors import KdnsError
 
 
@@ -82,12 +83,12 @@ async def test_from_a_server(
     await site.start()
     try:
         async with asyncio.timeout(60):
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            source = ObjectSource(server=f"http://127.0.0.1:{runner.addresses[0][1]}")
             if error:
                 with pytest.raises(KdnsError, match=error):
-                    await services_from_server(url, "", "shop")
+                    await services_of(source, "shop", pytest.fail)
             else:
-                services = await services_from_server(url, "", "shop")
+                services = await services_of(source, "shop", pytest.fail)
                 assert [service.metadata.name for service in services] == found
     finally:
         await runner.cleanup()

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import ClientSession, web
 from web_deployment import DEPLOYMENT, cluster_config
 
-from kdns.apps.sources.snapshot import chosen_node, snapshot_from_manifests, snapshot_from_server
+from kdns.apps.sources.snapshot import chosen_node, snapshot_of
+from kdns.apps.sources.source import ObjectSource
 from kdns.cluster.objects import Node, Service
 from kdns.cluster.watch import RESOURCES
 from kdns.controlplane.io.local_cluster import LocalCluster
@@ -51,11 +52,11 @@ async def test_an_export_of_a_cluster_is_the_cluster(tmp_path: Path) -> None:
             for name, path in EXPORTED.items():
                 async with session.get(url + path) as response:
                     (tmp_path / f"{name}.json").write_text(await response.text())
-            asked = await snapshot_from_server(url, "", pytest.fail)
+            asked = await snapshot_of(ObjectSource(server=url), pytest.fail)
     finally:
         await local.stop()
-    files = [tmp_path / f"{name}.json" for name in EXPORTED]
-    read = await snapshot_from_manifests(files, cluster_config(), pytest.fail)
+    files = tuple(tmp_path / f"{name}.json" for name in EXPORTED)
+    read = await snapshot_of(ObjectSource(files, cluster=cluster_config()), pytest.fail)
     assert told(read.state.services) == told(asked.state.services)
     assert read.state.slices.keys() == asked.state.slices.keys()
     assert all(each.endpoints == asked.state.slices[key].endpoints for key, each in read.state.slices.items())
@@ -141,7 +142,8 @@ async def test_from_a_server(
     warnings: list[str] = []
     try:
         async with asyncio.timeout(60):
-            asked = snapshot_from_server(f"http://127.0.0.1:{runner.addresses[0][1]}", "", warnings.append)
+            source = ObjectSource(server=f"http://127.0.0.1:{runner.addresses[0][1]}")
+            asked = snapshot_of(source, warnings.append)
             if error:
                 with pytest.raises(ApiServerError, match=error):
                     await asked

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kdns.apps.sources.services import default_kubeconfig
+from kdns.apps.sources.source import default_kubeconfig
 from kdns.cli.commands.env import env
 from kdns.errors import InputError
 

@@ -66,11 +66,9 @@ def test_host_and_port(text: str, expected: HostPort | None) -> None:
 def test_service_ranges(text: str, problem: str) -> None:
     if problem:
         with pytest.raises(InputError, match=rf"^--service-cidr .*{re.escape(problem)}"):
-            flags.service_networks("--service-cidr", text)
+            flags.service_networks(text)
     else:
-        assert [str(network) for network in flags.service_networks("--service-cidr", text)] == text.split(
-            ", " if ", " in text else ","
-        )
+        assert [str(network) for network in flags.service_networks(text)] == text.split(", " if ", " in text else ",")
 
 
 @pytest.mark.parametrize(
