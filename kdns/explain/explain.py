@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kdns.answers.chain import Request, WouldAskError, awaited
 from kdns.answers.decode import from_wire
 from kdns.cluster.readiness import Cause
-from kdns.dns.names import labels_of, text_of
+from kdns.dns.names import Labels, labels_of, text_of
 from kdns.dns.query import Query, query_for
 from kdns.dns.rrset import RRset
 from kdns.dns.types import ANY, NOERROR, rcode_name, type_name
@@ -134,26 +134,29 @@ async def explained(
     return Explanation(text, label, verdict, records, block.zone, response.plugin, causes=causes)
 
 
+def cluster_plugins(server: Server) -> list[Kubernetes]:
+    return [plugin for block in server.blocks for plugin in block.chain.plugins if isinstance(plugin, Kubernetes)]
+
+
 def _causes(server: Server, query: Query, now: Now, *, is_brief: bool) -> Iterator[Cause]:
     """Those of the `kubernetes` that has the zone, or why none has it."""
-    plugins = [plugin for block in server.blocks for plugin in block.chain.plugins if isinstance(plugin, Kubernetes)]
-    for plugin in plugins:
+    plugins = cluster_plugins(server)
+
+    def causes_of(plugin: Kubernetes, labels: Labels) -> ClusterCauses | None:
         zones = plugin.zones
-        zone = zones.zone_of(query.labels)
-        if zone is not None:
-            causes = ClusterCauses(zones.state, zones.options, zone, is_brief=is_brief, now_s=now.unix_s)
+        zone = zones.zone_of(labels)
+        return zone and ClusterCauses(zones.state, zones.options, zone, is_brief=is_brief, now_s=now.unix_s)
+
+    for plugin in plugins:
+        if causes := causes_of(plugin, query.labels):
             yield from causes.of(query.labels, query.qtype)
             return
     if plugins:
-        zones = plugins[0].zones
-        zone = zones.zone_of(labels_of(zones.options.primary_zone))
         names = dict.fromkeys(name for plugin in plugins for name in plugin.zones.options.zones)
         yield Cause(f"the name is outside of the cluster's zones {' '.join(names)}")
-        if zone is not None:
-            causes = ClusterCauses(zones.state, zones.options, zone, is_brief=is_brief, now_s=now.unix_s)
-            cause = causes.outside(query.labels, query.qtype)
-            if cause is not None:
-                yield cause
+        causes = causes_of(plugins[0], labels_of(plugins[0].zones.options.primary_zone))
+        if causes and (cause := causes.outside(query.labels, query.qtype)):
+            yield cause
 
 
 def _records(rrset: RRset) -> Iterator[Record]:

@@ -12,11 +12,10 @@ from kdns.cluster.state import State
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Server
 from kdns.errors import InputError
-from kdns.explain.explain import LOOPBACK, START, Explanation, Now, explained
+from kdns.explain.explain import LOOPBACK, START, Explanation, Now, cluster_plugins, explained
 from kdns.explain.search import cluster_resolver, pod_resolver
 from kdns.net import parse_address
 from kdns.plugins.sources.kubernetes.plugin import NAME as KUBERNETES
-from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.spelling import closest
 
 
@@ -55,7 +54,7 @@ async def findings(server: Server, inquiry: Inquiry, now: Now = START, *, is_bri
         qtype = type_number(inquiry.qtype.upper())
     except KeyError as error:
         raise InputError(f"expected a type such as A, AAAA, SRV or TYPE65, got {inquiry.qtype!r}") from error
-    plugins = [plugin for block in server.blocks for plugin in block.chain.plugins if isinstance(plugin, Kubernetes)]
+    plugins = cluster_plugins(server)
     if not plugins:
         raise InputError("no `kubernetes` in the Corefile: there is nothing of the cluster to explain")
     zones = plugins[0].zones
@@ -101,7 +100,7 @@ class Ranking:
         if tried[-1].verdict == "NOERROR":
             return tried[-1]
         best = min(tried, key=self._rank)
-        others = [one for one in tried if one.meant and not one.is_forwarded]
+        others = [explanation for explanation in tried if explanation.meant and not explanation.is_forwarded]
         if best.is_forwarded and others:
             return replace(best, causes=(*best.causes, min(others, key=self._rank).causes[-1]))
         return best

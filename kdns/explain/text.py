@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Iterator
 
 from kdns.explain.explain import Explanation
+from kdns.explain.findings import Findings
 from kdns.spelling import listed
 
 
-def as_text(tried: Sequence[Explanation], chosen: Explanation, remark: str = "") -> str:
-    """Returns the names that were tried, if they are several, and one answer with its causes, each on a line."""
-    return "\n".join((*_tried(tried, chosen, remark), *_answer(chosen)))
+def as_text(findings: Findings) -> str:
+    """The names that were tried, if they are several, and one answer with its causes, each on a line."""
+    return "\n".join(_lines(findings))
 
 
-def _tried(tried: Sequence[Explanation], chosen: Explanation, remark: str) -> Iterator[str]:
-    if remark:
-        yield remark
+def _lines(findings: Findings) -> Iterator[str]:
+    tried, chosen = findings.tried, findings.chosen
+    if findings.remark:
+        yield findings.remark
     if len(tried) > 1:
         yield "The resolver tries these names until one has an answer:"
-        width = max(len(one.name) for one in tried)
-        for one in tried:
-            mark = "→" if one.name == chosen.name else " "
-            yield f"{mark} {one.name:{width}}  {_verdict(one)}"
+        width = max(len(explanation.name) for explanation in tried)
+        for explanation in tried:
+            mark = "→" if explanation.name == chosen.name else " "
+            yield f"{mark} {explanation.name:{width}}  {_verdict(explanation)}"
         yield ""
+    yield f"{chosen.name} {chosen.qtype} → {_verdict(chosen)}"
+    yield from (f"  {cause.text}" for cause in chosen.causes)
+    if chosen.block:
+        by = f"`{chosen.directive}` of " if chosen.directive else "no directive of "
+        yield f"  {'passed on' if chosen.is_forwarded else 'answered'} by {by}the server block `{chosen.block}`"
+    if chosen.command:
+        yield f"Try: {chosen.command}"
 
 
-def _verdict(one: Explanation) -> str:
-    if one.is_forwarded:
-        return f"{' or '.join(one.upstreams) or 'an upstream'} would be asked{one.asked and f' for {one.asked}'}"
-    shown = [record.data for record in one.records if record.rtype == one.qtype] or [
-        f"{record.rtype} {record.data}" for record in one.records
-    ]
-    text = listed(shown)
-    return text if one.is_answered else f"{one.verdict}{text and f' behind {text}'}"
+def _verdict(explanation: Explanation) -> str:
+    if explanation.is_forwarded:
+        upstreams, asked = " or ".join(explanation.upstreams) or "an upstream", explanation.asked
+        return f"{upstreams} would be asked{asked and f' for {asked}'}"
+    records = explanation.records
+    of_type = [record.data for record in records if record.rtype == explanation.qtype]
+    text = listed(of_type or [f"{record.rtype} {record.data}" for record in records])
+    return text if explanation.is_answered else f"{explanation.verdict}{text and f' behind {text}'}"
 
 
-def _answer(one: Explanation) -> Iterator[str]:
-    yield f"{one.name} {one.qtype} → {_verdict(one)}"
-    yield from (f"  {cause.text}" for cause in one.causes)
-    if one.block:
-        by = f"`{one.directive}` of " if one.directive else "no directive of "
-        yield f"  {'passed on' if one.is_forwarded else 'answered'} by {by}the server block `{one.block}`"
-    if one.command:
-        yield f"Try: {one.command}"
-
-
-def as_json(tried: Sequence[Explanation], chosen: Explanation, remark: str = "") -> dict[str, Any]:
-    """Returns the same for programs; `tried` are the names in the order in which a resolver tries them."""
-    return {
+def as_json(findings: Findings) -> str:
+    """The same for programs; `tried` are the names in the order in which a resolver tries them."""
+    chosen = findings.chosen
+    fields = {
         "name": chosen.name,
         "type": chosen.qtype,
         "verdict": chosen.verdict,
@@ -59,6 +59,10 @@ def as_json(tried: Sequence[Explanation], chosen: Explanation, remark: str = "")
         "directive": chosen.directive,
         "causes": [{"text": cause.text, "command": cause.command} for cause in chosen.causes],
         "command": chosen.command,
-        "remark": remark,
-        "tried": [{"name": one.name, "verdict": one.verdict, "records": [*map(str, one.records)]} for one in tried],
+        "remark": findings.remark,
+        "tried": [
+            {"name": tried.name, "verdict": tried.verdict, "records": [*map(str, tried.records)]}
+            for tried in findings.tried
+        ],
     }
+    return json.dumps(fields, indent=2, ensure_ascii=False)

@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from kdns.status.history import Series
 
 Labels: TypeAlias = Mapping[str, str]
-
-
-class Sample(Protocol):
-    """One line of an exposition."""
-
-    @property
-    def name(self) -> str:
-        """The metric's name, with a suffix such as _total."""
-        ...
-
-    @property
-    def labels(self) -> Labels:
-        """Its labels."""
-        ...
-
-    @property
-    def value(self) -> float:
-        """Its value."""
-        ...
-
-
-class Family(Protocol):
-    """A metric."""
-
-    @property
-    def samples(self) -> Sequence[Sample]:
-        """Its samples."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +19,8 @@ class Numbers:
     by_name: Mapping[str, list[tuple[Labels, float]]]
 
     @classmethod
-    def of(cls, families: Iterable[Family]) -> Numbers:
-        """Returns the samples of all families."""
+    def of(cls, families: Iterable[Any]) -> Numbers:
+        """From Prometheus's families, whose samples have a name such as dns_total, labels and a value."""
         by_name: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
         for family in families:
             for sample in family.samples:

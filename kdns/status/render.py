@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from kdns.status.page import View, rate
 from kdns.status.plot import HEIGHT, WIDTH
+
+_TEMPLATES: Final = PackageLoader("kdns.status", "templates")
 
 
 def html(view: View) -> str:
@@ -15,24 +18,13 @@ def html(view: View) -> str:
 
 
 def asset(name: str) -> str:
-    source, _, _ = _loader().get_source(_environment(), name)
-    return source
-
-
-@cache
-def _loader() -> PackageLoader:
-    return PackageLoader("kdns.status", "templates")
-
-
-@cache
-def _environment() -> Environment:
-    made = Environment(
-        loader=_loader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    made.filters["rate"] = rate
-    return made
+    return _TEMPLATES.get_source(_template().environment, name)[0]
 
 
 @cache
 def _template() -> Template:
-    return _environment().get_template("status.html")
+    environment = Environment(
+        loader=_TEMPLATES, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["rate"] = rate
+    return environment.get_template("status.html")

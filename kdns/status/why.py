@@ -1,35 +1,23 @@
-"""Explanations for whoever asks a running server, as text and as JSON."""
+"""Explanations for whoever asks a running server."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from kdns.dnsserver.blocks import Server
 from kdns.errors import InputError
-from kdns.explain.explain import Now
+from kdns.explain.explain import Now, cluster_plugins
 from kdns.explain.findings import Inquiry, findings
 from kdns.explain.text import as_json, as_text
-from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 
-class Why(NamedTuple):
-    """An explanation, and whether the name has an answer."""
+async def why(servers: Sequence[Server], inquiry: tuple[str, str, str], now: Now, *, is_json: bool) -> tuple[str, bool]:
+    """The explanation by the first server with `kubernetes`, and whether the name has an answer.
 
-    text: str
-    json: str
-    is_answered: bool
-
-
-async def why(servers: Iterable[Server], name: str, qtype: str, namespace: str, now: tuple[float, float]) -> Why:
-    """By the first server with `kubernetes`; raises InputError as `findings` does, and for an empty name."""
-    if not name:
+    `inquiry` is name, type and namespace. Raises InputError as `findings` does, and for an empty name.
+    """
+    if not inquiry[0]:
         raise InputError("the name is missing")
-    for server in servers:
-        if any(isinstance(plugin, Kubernetes) for block in server.blocks for plugin in block.chain.plugins):
-            found = await findings(server, Inquiry(name, qtype, namespace), Now(*now), is_brief=True)
-            data = as_json(found.tried, found.chosen, found.remark)
-            text = as_text(found.tried, found.chosen, found.remark)
-            return Why(text, json.dumps(data, indent=2, ensure_ascii=False), found.chosen.is_answered)
-    raise InputError("no `kubernetes` in the Corefile: there is nothing of the cluster to explain")
+    server = next(filter(cluster_plugins, servers), servers[0])
+    answer = await findings(server, Inquiry(*inquiry), now, is_brief=True)
+    return as_json(answer) if is_json else as_text(answer), answer.chosen.is_answered

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import click
 
@@ -77,10 +76,7 @@ def explain(  # noqa: PLR0913 - one for each option
 
         domain = flags.cluster_domain(cluster_domain)
         options = ExplainOptions(Inquiry(name, qtype, namespace, pod), corefile, domain, source)
-        found = asyncio.run(app(options, warn))
-        if output == "json":
-            say(json.dumps(as_json(found.tried, found.chosen, found.remark), indent=2, ensure_ascii=False))
-        else:
-            say(as_text(found.tried, found.chosen, found.remark))
-    if not found.chosen.is_answered:
+        findings = asyncio.run(app(options, warn))
+        say(as_json(findings) if output == "json" else as_text(findings))
+    if not findings.chosen.is_answered:
         raise click.exceptions.Exit(1)

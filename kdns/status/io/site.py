@@ -102,22 +102,23 @@ class DnsStatus:
         if output not in {"", "text", "json"}:
             return web.Response(status=400, text=f"output: expected text or json, got {output!r}\n")
         await asyncio.to_thread(import_module, WHY)  # it takes a while, and few ask
-        from kdns.status.why import why  # noqa: PLC0415 - imported above
+        from kdns.explain.explain import Now  # noqa: PLC0415 - imported above
+        from kdns.status.why import why  # noqa: PLC0415 - the same
 
         try:
             async with self._explaining:
                 await asyncio.sleep(0)  # others have their turn between two
-                found = await why(server.servers, name, qtype, namespace, (time.monotonic(), time.time()))
+                now, inquiry = Now(time.monotonic(), time.time()), (name, qtype, namespace)
+                text, is_answered = await why(server.servers, inquiry, now, is_json=output == "json")
         except InputError as error:
             if output:
                 return web.Response(status=400, text=f"{error}\n")
             return await page(_form_page(form(name, qtype, namespace, error=str(error))), status=400)
-        headers = {ANSWERED: str(found.is_answered).lower()}
-        if output == "json":
-            return web.Response(text=f"{found.json}\n", content_type="application/json", headers=headers)
         if output:
-            return web.Response(text=f"{found.text}\n", headers=headers)
-        return await page(_form_page(form(name, qtype, namespace, answer=found.text)))
+            headers = {ANSWERED: str(is_answered).lower()}
+            kind = "application/json" if output == "json" else "text/plain"
+            return web.Response(text=f"{text}\n", content_type=kind, headers=headers)
+        return await page(_form_page(form(name, qtype, namespace, answer=text)))
 
 
 def form(name: str = "", qtype: str = "A", namespace: str = "default", *, answer: str = "", error: str = "") -> Form:
