@@ -30,11 +30,11 @@ class ZoneAddress:
     """One zone on one port. `port` is None if the Corefile does not set it: see `port_or_default`."""
 
     zone: str
-    scheme: str = "dns"
-    port: int | None = None
+    scheme: str
+    port: int | None
     token: Token | None = field(default=None, compare=False, repr=False)
 
-    def port_or_default(self, dns_port: int = DEFAULT_PORTS["dns"]) -> int:
+    def port_or_default(self, dns_port: int) -> int:
         """`dns_port` is the default of the scheme dns (--dns.port)."""
         if self.port is not None:
             return self.port

@@ -78,7 +78,7 @@ class Importer:
     def _sources(self, source: Token) -> Iterator[tuple[str, Callable[[], tuple[Line, ...]]]]:
         """Name and lines of the import's target; a file is parsed when the function is called."""
         if snippet := self.snippets.get(source.text):
-            yield f"({source.text})", partial(_block, snippet)
+            yield f"({source.text})", lambda: snippet.block
             return
         pattern = posixpath.normpath(posixpath.join(posixpath.dirname(source.path), source.text))
         try:
@@ -89,10 +89,6 @@ class Importer:
             raise source.error(f"found no snippet ({source.text}) above this line and no file {pattern}")
         for path, text in files:
             yield path, partial(self.parse, text, path)
-
-
-def _block(snippet: Line) -> tuple[Line, ...]:
-    return snippet.block
 
 
 def _is_snippet(line: Line) -> bool:

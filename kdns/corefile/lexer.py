@@ -51,9 +51,13 @@ class Token:
     written: str = ""
     is_blank: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Unquoted, and not from a variable: it may be a brace or keyword of the grammar."""
+        return not (self.quoted or self.written)
+
     def is_sign(self, sign: str) -> bool:
-        """Whether this is a brace or keyword of the grammar: unquoted, and not from a variable."""
-        return self.text == sign and not self.quoted and not self.written
+        return self.text == sign and self.is_plain
 
     def error(self, reason: str) -> CorefileError:
         """With the value of the token's variables."""

@@ -9,7 +9,7 @@ braces of every file and every snippet must match.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kdns.corefile.lexer import Token
@@ -89,7 +89,7 @@ class _Blocks:
             raise brace.error("expected a server block or directive before `{`, on the same line")
         if len(self.open) == MAX_DEPTH:
             raise brace.error(f"blocks are nested more than {MAX_DEPTH} deep")
-        if len(self.open) == MAX_DEPTH - 1 and not self.deepest and not _is_snippet_name(self.open[0][1]):
+        if len(self.open) == MAX_DEPTH - 1 and not self.deepest and not self.open[0][1][0].text.startswith("("):
             self.deepest = self.words[0], self.open[-1][1][0]
         self.open.append((brace, self.words, self.lines))
         self.words, self.lines = [], []
@@ -103,8 +103,15 @@ class _Blocks:
         self.lines = outer
 
 
-def _is_snippet_name(words: Sequence[Token]) -> bool:
-    return words[0].text.startswith("(")
+def _misplaced_brace(word: str) -> str:
+    """What is wrong with a word of braces, "" if nothing is."""
+    if word == "{{":
+        return 'expected double quotes around words with {{ … }}, as in `answer "{{ .Name }} …"`'
+    if word in {"}}", "}}}"}:
+        return "expected a blank between `}` and `}`"
+    if word == "{}":
+        return "expected a blank between `{` and `}`; an empty block may also be left out"
+    return "expected a blank before the `{` that opens a block" if word.endswith("{") else ""
 
 
 def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
@@ -118,14 +125,8 @@ def lines(tokens: Iterable[Token]) -> tuple[Line, ...]:
             blocks.open_block(token)
         elif token.is_sign("}"):
             blocks.close_block(token)
-        elif token.text == "{{" and not (token.quoted or token.written):
-            raise token.error('expected double quotes around words with {{ … }}, as in `answer "{{ .Name }} …"`')
-        elif token.text in {"}}", "}}}"} and not (token.quoted or token.written):
-            raise token.error("expected a blank between `}` and `}`")
-        elif token.text.endswith("{") and not (token.quoted or token.written):
-            raise token.error("expected a blank before the `{` that opens a block")
-        elif token.is_sign("{}"):
-            raise token.error("expected a blank between `{` and `}`; an empty block may also be left out")
+        elif token.is_plain and (mistake := _misplaced_brace(token.text)):
+            raise token.error(mistake)
         else:
             blocks.words.append(token)
     blocks.end_line()

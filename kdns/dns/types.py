@@ -22,7 +22,6 @@ RRSIG: Final = 46
 NSEC: Final = 47
 DNSKEY: Final = 48
 NSEC3: Final = 50
-NSEC3PARAM: Final = 51
 SVCB: Final = 64
 HTTPS: Final = 65
 TSIG: Final = 250

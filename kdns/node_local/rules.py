@@ -13,23 +13,22 @@ from kdns.net import is_ipv6
 TABLE: Final = "kdns-node-local"
 DELETION: Final = f"delete table inet {TABLE}"
 """Fails if the table does not exist."""
+HEALTH_PORT: Final = 8080
+"""The port of `health`, whose probes come from the node itself."""
 RAW: Final = -300
 """The priority of iptables' table raw, ahead of connection tracking."""
 
 
-def ruleset(addresses: Iterable[str], ports: Iterable[int], health_port: int | None) -> str:
+def ruleset(addresses: Iterable[str], ports: Iterable[int]) -> str:
     """Text of nft, to be loaded in one transaction in place of the table before."""
-    listed = {family: [each for each in addresses if is_ipv6(each) == family] for family in (False, True)}
-    udp = ", ".join(map(str, sorted(set(ports))))
-    tcp = ", ".join(map(str, sorted({*ports, *([health_port] if health_port else ())})))
+    udp, tcp = (", ".join(map(str, sorted(numbers))) for numbers in (set(ports), {*ports, HEALTH_PORT}))
     incoming, outgoing = [], []
-    for is_six, own in listed.items():
-        if own:
-            family, each = ("ip6" if is_six else "ip"), ", ".join(own)
+    for family, is_six in (("ip", False), ("ip6", True)):
+        if own := ", ".join(address for address in addresses if is_ipv6(address) == is_six):
             for protocol, numbers in (("udp", udp), ("tcp", tcp)):
-                asked = f"    {family} daddr {{ {each} }} {protocol} dport {{ {numbers} }} notrack"
-                incoming.append(asked)
-                outgoing += [asked, f"    {family} saddr {{ {each} }} {protocol} sport {{ {numbers} }} notrack"]
+                query = f"    {family} daddr {{ {own} }} {protocol} dport {{ {numbers} }} notrack"
+                incoming.append(query)
+                outgoing += [query, f"    {family} saddr {{ {own} }} {protocol} sport {{ {numbers} }} notrack"]
     return "\n".join((
         f"table inet {TABLE}",
         DELETION,

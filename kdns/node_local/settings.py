@@ -26,7 +26,6 @@ class NodeLocal:
     addresses: tuple[str, ...]
     interface: str = NODE_LOCAL_LINK
     ports: tuple[int, ...] = (53,)
-    health_port: int | None = 8080
     has_rules: bool = True
     is_kept: bool = False
     cluster_dns: str = ""

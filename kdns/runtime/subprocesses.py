@@ -38,17 +38,13 @@ class Completed(NamedTuple):
     errors: bytes
 
 
-async def _ignore(_pid: int) -> None:
-    """Does nothing."""
-
-
 async def run_program(
     argv: tuple[str, ...],
     *,
     stdin: int = NO_INPUT,
     limit_s: float = LIMIT_S,
     output_bytes: int = 0,
-    started: Callable[[int], Awaitable[None]] = _ignore,
+    started: Callable[[int], Awaitable[None]] | None = None,
 ) -> Completed:
     """Runs a program and returns how it ended. `started` is called with its process id and awaited.
 
@@ -73,9 +69,10 @@ async def run_program(
     has_ended = False
     try:
         async with asyncio.timeout(limit_s) as limit:
-            await started(process.pid)
+            if started:
+                await started(process.pid)
             output, errors = await asyncio.gather(
-                _whole(process.stdout, output_bytes), _beginning(process.stderr, ERROR_BYTES)
+                _read(process.stdout, output_bytes, is_whole=True), _read(process.stderr, ERROR_BYTES, is_whole=False)
             )
             await process.wait()
         has_ended = True
@@ -90,21 +87,14 @@ async def run_program(
     return Completed(process.returncode or 0, output, errors)
 
 
-async def _whole(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
-    """Returns all of a stream. Raises OSError if it has more than `most_bytes`."""
+async def _read(stream: asyncio.StreamReader | None, most_bytes: int, *, is_whole: bool) -> bytes:
+    """Reads a stream to its end and keeps its first bytes; with `is_whole` OSError if it has more."""
     kept = bytearray()
     while stream and (chunk := await stream.read(_CHUNK_BYTES)):
-        kept += chunk
-        if len(kept) > most_bytes:
+        room_bytes = most_bytes - len(kept)
+        if is_whole and len(chunk) > room_bytes:
             raise OSError(errno.EFBIG, f"more than {most_bytes} bytes of output: killed")
-    return bytes(kept)
-
-
-async def _beginning(stream: asyncio.StreamReader | None, most_bytes: int) -> bytes:
-    """Returns the first bytes of a stream, which is read to its end."""
-    kept = bytearray()
-    while stream and (chunk := await stream.read(_CHUNK_BYTES)):
-        kept += chunk[: most_bytes - len(kept)]
+        kept += chunk[:room_bytes]
     return bytes(kept)
 
 

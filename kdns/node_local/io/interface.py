@@ -40,14 +40,14 @@ def remove(name: str) -> None:
 
 def _link(name: str) -> tuple[Link, bool]:
     """The link, which is up then, and whether it was made."""
-    found = find_link(name)
-    if was_missing := found is None:
+    link = find_link(name)
+    if was_missing := link is None:
         _add(name)
-        found = find_link(name)
-    if found is None:
+        link = find_link(name)
+    if link is None:
         raise OSError(errno.ENODEV, "it was removed meanwhile")
-    bring_link_up(found.index)
-    return found, was_missing
+    bring_link_up(link.index)
+    return link, was_missing
 
 
 def _add(name: str) -> None:

@@ -55,7 +55,7 @@ async def untracked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None
         yield
         return
     was_there = not await nft.check(rules.DELETION)
-    load = partial(nft.apply, rules.ruleset(settings.addresses, settings.ports, settings.health_port))
+    load = partial(nft.apply, rules.ruleset(settings.addresses, settings.ports))
     async with _present(settings, was_there, load, partial(nft.apply, rules.removal()), _keep_rules(load, errors)):
         yield
 

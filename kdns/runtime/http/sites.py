@@ -17,7 +17,7 @@ from kdns.net import HostPort
 from kdns.runtime.connections import ConnectionKind, Connections, shared_ports
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.zpages import HealthChecks
-from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies, Sample
+from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies
 
 PROBE_BUCKETS_S: Final = tuple(0.00025 * 10**k for k in range(5))
 PROBE_TIMEOUT_S: Final = 5.0
@@ -52,34 +52,14 @@ def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
 
 
 def slis(checks: HealthChecks) -> Handler:
-    registry = CollectorRegistry()
-    registry.register(sli_metrics(checks))
-    return exposition(registry)
-
-
-def sli_metrics(checks: HealthChecks) -> MetricFamilies:
-    """In the form of k8s.io/component-base."""
-    rows = MetricFamilies()
-    text, labels = "1 if the health check passed the last time.", ("name", "type")
-    rows.add(
-        Metric(
-            "kubernetes_healthcheck",
-            text,
-            labels,
-            lambda: [Sample(key, passes) for key, passes in checks.passes.items()],
-        )
-    )
+    """The handler of /metrics/slis, in the form of k8s.io/component-base."""
+    rows, registry = MetricFamilies(), CollectorRegistry()
+    text, by_type = "1 if the health check passed the last time.", ("name", "type")
+    rows.add(Metric("kubernetes_healthcheck", text, by_type, checks.passes.items))
     text, by_status = "Results of health checks.", ("name", "status", "type")
-    rows.add(
-        Metric(
-            "kubernetes_healthchecks",
-            text,
-            by_status,
-            lambda: [Sample(*row) for row in checks.results.items()],
-            COUNTER,
-        )
-    )
-    return rows
+    rows.add(Metric("kubernetes_healthchecks", text, by_status, checks.results.items, COUNTER))
+    registry.register(rows)
+    return exposition(registry)
 
 
 class HealthProbe:

@@ -85,7 +85,7 @@ def test_reverse_zones_cover_the_network_and_nothing_else(network: str, number: 
 
 def test_default_ports() -> None:
     (block,) = parse("dns://a tls://a https://a https3://a quic://a grpc://a dns://a:7")
-    assert [address.port_or_default() for address in block.addresses] == [53, 853, 443, 443, 853, 443, 7]
+    assert [address.port_or_default(53) for address in block.addresses] == [53, 853, 443, 443, 853, 443, 7]
     assert [address.port_or_default(1053) for address in block.addresses] == [1053, 853, 443, 443, 853, 443, 7]
 
 

@@ -35,11 +35,11 @@ table inet kdns-node-local {
 
 
 def test_queries_to_the_cache_and_its_answers_are_not_tracked() -> None:
-    assert ruleset(("169.254.20.10", "10.96.0.10", "fd00::a"), (53,), 8080) == RULES
+    assert ruleset(("169.254.20.10", "10.96.0.10", "fd00::a"), (53,)) == RULES
 
 
 def test_a_family_without_address_has_no_rules() -> None:
-    assert "ip6" not in ruleset(("169.254.20.10",), (53,), None)
+    assert "ip6" not in ruleset(("169.254.20.10",), (53,))
 
 
 def test_the_variables_of_a_corefile_are_filled_in() -> None:
