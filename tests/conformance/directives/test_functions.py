@@ -62,7 +62,7 @@ def origins(given: dict[str, Any]) -> object:
 def keys(given: list[dict[str, Any]]) -> object:
     """The places of all blocks, as the recorded keys write them."""
     places = [each for block in given for each in zone_addresses(map(token, block["Keys"]))]
-    return [f"{each.scheme}://{each.zone}:{each.port_or_default()}" for each in places]
+    return [f"{each.scheme}://{each.zone}:{each.port_or_default(53)}" for each in places]
 
 
 def recorded_keys(out: dict[str, Any]) -> object:
