@@ -34,10 +34,7 @@ RARELY_S: Final = 60.0
 
 
 class LogWriter:
-    """Writes lines to a descriptor, in a thread that the first of them starts; `lost` counts those that were not.
-
-    How many were lost is logged with the next line that is written.
-    """
+    """Writes lines in a thread that the first one starts; the number of `lost` ones is logged with the next."""
 
     def __init__(self, descriptor: int) -> None:
         self.lost = 0

@@ -55,11 +55,9 @@ def is_ipv6(host: str) -> bool:
 
 
 def parse_address(text: str) -> Address | None:
-    """Returns the address of a text, or None; also for text of more than 64 characters, most of them zeros.
+    """None for other text, and for an IPv6 address with a zone, which means something on one machine only.
 
-    Numbers of IPv4 may have leading zeros, as in 010.0.0.1, and are decimal all the same: objects that are older than
-    the API's strict validation hold such addresses (Kubernetes: ParseIPSloppy). An IPv6 address with a zone, as in
-    fe80::1%eth0, is refused, because the zone means something on one machine only.
+    Numbers of IPv4 may have leading zeros, and are decimal all the same, as in old objects (Kubernetes: ParseIPSloppy).
     """
     return _address(text) if len(text) <= _ADDRESS_CHARACTERS_MAX else None
 
@@ -88,10 +86,7 @@ def parse_unmapped_address(text: str) -> Address | None:
 
 
 def canonical_address(text: str) -> str:
-    """Returns the address in canonical form (RFC 5952 for IPv6), or "" for other text.
-
-    Most addresses are canonical IPv4, which the pattern recognizes in a twentieth of the time that parsing takes.
-    """
+    """RFC 5952 for IPv6, "" for other text. The pattern takes a twentieth of the time of parsing."""
     if _CANONICAL_IPV4.fullmatch(text):
         return text
     address = parse_unmapped_address(text)
@@ -138,10 +133,7 @@ def unpacked(address: bytes) -> str:
 
 @lru_cache(_CACHED_ADDRESSES)  # asked five times for one query
 def client_of(address: str) -> str | bytes:
-    """Returns the client of a peer's address: an IPv4 address itself, or the /64 of an IPv6 address.
-
-    A client with one address of such a network has all of them. A zone does not matter.
-    """
+    """An IPv4 address itself, or the /64 of an IPv6 address: a client with one address of it has all."""
     return packed(without_zone(address))[:_CLIENT_BYTES] if is_ipv6(address) else address
 
 
@@ -162,10 +154,7 @@ def is_link_local_ipv6(address: Address) -> bool:
 
 
 def special_purpose(address: Address) -> str:
-    """Returns the name of a special-purpose address, such as "a multicast address"; "" for any other.
-
-    Kubernetes' own validation names them so (ValidateNonSpecialIP). Loopback addresses are not among them.
-    """
+    """As Kubernetes' validation says, "a multicast address"; "" for any other, and for loopback."""
     if address.is_unspecified:
         return "the unspecified address"
     if address.is_multicast:

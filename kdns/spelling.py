@@ -37,10 +37,7 @@ def _differ_once(word: str, near: str) -> bool:
 
 
 def is_misspelling(word: str, other: str) -> bool:
-    """Returns whether two words differ by a typing error: web and webb, but neither web-1 and web-2 nor app and api.
-
-    Stricter than `closest`: for commands that change something.
-    """
+    """web and webb, but neither web-1 and web-2 nor app and api; stricter than `closest`."""
     if word == other or _digits(word) != _digits(other):
         return False
     return sorted(word) == sorted(other) or SequenceMatcher(a=other, b=word).ratio() >= _LIKENESS_OF_MISSPELLING

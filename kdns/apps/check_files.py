@@ -43,10 +43,7 @@ async def mistakes_in_files(
 
 
 class _Reading(BlockWorld):
-    """The World of a server block that is only read: errors and warnings of a start are mistakes.
-
-    `mistakes` are found by their texts: a file that two directives name is reported once.
-    """
+    """A server block that is only read. `mistakes` are found by their texts: each is reported once."""
 
     def __init__(self, config: ServerConfig, shared: SharedResources, *, is_whole: bool) -> None:
         super().__init__(config, shared)

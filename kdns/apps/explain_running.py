@@ -16,10 +16,7 @@ ANSWER_MAX_BYTES: Final = 4 << 20
 
 
 def asked_of(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:
-    """Returns the explanation as `output`, "text" or "json", and whether the name has an answer.
-
-    Raises InputError for a name that it refuses, and where no kdns with the directive `status` answers.
-    """
+    """The explanation, and whether the name has an answer. Raises InputError, also if no kdns answers there."""
     asked = {"name": name, "type": qtype, "namespace": namespace, "output": output}
     connection = HTTPConnection(admin.host, admin.port, timeout=TIMEOUT_S)
     try:

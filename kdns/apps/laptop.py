@@ -125,10 +125,7 @@ def _denied(path: Path, what: str, error: OSError) -> InputError:
 
 
 async def _restarted_with(service: str, path: Path, content: str, before: str) -> None:
-    """Writes the content and restarts the service. If that fails, the file is as before and the service starts with it.
-
-    A service that does not start leaves the machine without names. Raises ApplyError in both cases.
-    """
+    """The file is as before if that fails: no names without a service. Raises ApplyError."""
     _write(path, content)
     try:
         await uninterrupted(_restart(service))

@@ -21,10 +21,7 @@ log = logs.get(__name__)
 
 
 async def report_addresses(source: Source, name: str) -> None:
-    """Writes the addresses when they are others than those written last, until cancelled.
-
-    What fails is tried again. What the API refuses, as for a Node that a client deleted, is logged and left.
-    """
+    """Writes addresses that changed, until cancelled. What fails is tried again, what is refused is logged."""
     own: tuple[Address, ...] = ()
     noticed = asyncio.Event()
 

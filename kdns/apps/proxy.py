@@ -191,10 +191,7 @@ class NodeProxy:
         self._missing = missing
 
     async def _first_sync(self, sync_runner: SyncRunner) -> None:
-        """Loads without the garbage collector. Raises KdnsError if the node does not get podCIDRs in time.
-
-        Connection tracking's sysctls are set after the rules, which make the kernel load it.
-        """
+        """Without the garbage collector. Raises KdnsError if the node does not get podCIDRs in time."""
         waits = self.settings.detect_local_mode == "NodeCIDR"
         with gc_paused(), suppress(TimeoutError):
             async with asyncio.timeout(LOADING_S):
@@ -301,10 +298,9 @@ async def supervise(
     every_s: float = 2.0,
     modes: Mapping[str, Mode] = MODES,
 ) -> bool:
-    """Runs a node until `stop`; again around its mode when the configuration file has changed.
+    """Runs a node until `stop`; again around its mode when the file has changed, which `reload` reads too.
 
-    The file is read at each `reload` too. Returns whether the process has to start again: for another mode, or for
-    settings that the mode reads at its start. Rules stay until the next process has its own; what relays ends.
+    Returns whether the process has to start again: for another mode, or for settings that it reads at its start.
 
     Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
     mistakes is logged, and the settings stay.

@@ -20,10 +20,7 @@ DEFAULT_DNS: Final = HostPort("127.0.0.1", 1053)
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The names that a resolver is to ask kdns for: those of the domain, and of the addresses in the networks.
-
-    Addresses of 127.0.0.0/8 have names of the machine's own.
-    """
+    """The names that a resolver is to ask kdns for; addresses of 127.0.0.0/8 have names of the machine's own."""
 
     dns: HostPort
     domain: str
@@ -53,10 +50,7 @@ class ClusterNames:
 
 @dataclass(frozen=True, slots=True)
 class LocalResolver:
-    """A program that resolves names for this machine: the folder by which it is recognized, and what configures it.
-
-    `service` is the unit that reads `file` at its start.
-    """
+    """A program that resolves names, recognized by its `folder`; the unit `service` reads `file` at its start."""
 
     folder: str
     file: str

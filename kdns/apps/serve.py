@@ -106,13 +106,8 @@ async def serve(
 ) -> None:
     """Runs the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
 
-    SIGUSR1 and SIGHUP reload the Corefile.
-
-    The file `pidfile`, if one is named, has the process's id from when everything listens to the end. With
-    `node_local`, the node has its addresses and rules meanwhile.
-
-    With more than one of `workers`, or with `multisocket`, this process supervises servers that it starts by its own
-    command line; `worker_of` makes it one of them.
+    With several `workers`, or with `multisocket`, this process supervises servers that it starts by its own command
+    line; `worker_of` makes it one of them.
     """
     if worker_of:
         die_with(worker_of.supervisor)

@@ -18,10 +18,7 @@ _ERASE: Final = "\r\x1b[K"
 
 
 class Progress:
-    """While open, a thread shows the last text of `show` on standard error, until it is "" or the block ends.
-
-    Other lines are printed by `say`, `note` and `warn`: they take the place of the spinner.
-    """
+    """A thread shows the last text of `show` on standard error; other lines take the place of the spinner."""
 
     def __init__(self) -> None:
         has_spinner = os.environ.get("TERM", "dumb") != "dumb" and logs.form().format != "json"

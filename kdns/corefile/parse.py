@@ -17,10 +17,7 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServerBlock:
-    """Zones and the directives that serve them, with the mistakes in words that are no zones and in deeper blocks.
-
-    `braces` is False for the one block of a file without braces.
-    """
+    """Zones, directives, and mistakes that do not hide others; without `braces` it is the only block."""
 
     path: str
     line: int

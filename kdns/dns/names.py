@@ -34,10 +34,7 @@ _NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in 
 
 
 def labels_of(name: str) -> Labels:
-    """Returns the labels of a name in text form, their case unchanged; a missing dot at the end is ignored.
-
-    Raises ValueError for an invalid escape, and UnicodeEncodeError for characters that are not bytes.
-    """
+    """Their case unchanged. ValueError for an invalid escape or character."""
     return _cached_labels(name) if len(name) <= 4 * MAX_NAME_BYTES else _labels(name)
 
 
@@ -138,10 +135,7 @@ def encode_name(labels: Labels) -> bytes:
 
 
 def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
-    """Returns the labels of an uncompressed name and the position behind it; ValueError for anything else.
-
-    A question's name has nothing before it to point at, so pointers are refused with the rest.
-    """
+    """Labels of an uncompressed name, as that of a question is, and the position behind it; else ValueError."""
     labels = []
     position = start
     try:
@@ -177,10 +171,7 @@ def skip_name(packet: bytes, position: int) -> int:
 
 
 def reversed_address(labels: Labels) -> bytes | None:
-    """Returns the packed address that a whole reverse name represents; None for a shorter one and for any other name.
-
-    RFC 1035 §3.5, RFC 3596 §2.5. `reverse_range` takes the shorter ones.
-    """
+    """The packed address of a whole reverse name (RFC 1035 §3.5, RFC 3596 §2.5); None for any other."""
     bounds = reverse_range(labels)
     return bounds[0] if bounds and bounds[0] == bounds[1] else None
 

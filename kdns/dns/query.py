@@ -57,10 +57,7 @@ HOP_BY_HOP: Final = frozenset((COOKIE, TCP_KEEPALIVE, PADDING))
 
 
 class Edns(NamedTuple):
-    """The OPT record of a query: the client's UDP payload size in bytes, DNSSEC OK, version, and its options.
-
-    An option is its code and its data (RFC 6891 §6.1.2).
-    """
+    """The OPT record of a query; an option is its code and its data (RFC 6891 §6.1.2)."""
 
     payload_bytes: int
     do: bool

@@ -39,10 +39,7 @@ MAX_POINTERS: Final = 127
 
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
-    """Returns the labels of a name that may be compressed, and the position behind it; ValueError for anything else.
-
-    Pointers lead backwards only (RFC 1035 §4.1.4), and are not more than a name can have labels.
-    """
+    """Of a name that may be compressed. Pointers lead backwards only (RFC 1035 §4.1.4); ValueError otherwise."""
     labels: list[bytes] = []
     end = size = pointers = 0
     limit = position
@@ -69,10 +66,7 @@ def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
 
 
 class NamesAt:
-    """The names of a message in lower case; each label is read once, also if many names end in it.
-
-    A message has room for 5,000 names that end in the same 126 labels.
-    """
+    """The names of a message in lower case; each label is read once, though 5,000 names may end in the same 126."""
 
     __slots__ = ("_names", "_wire")
 

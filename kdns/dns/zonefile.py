@@ -49,10 +49,7 @@ def no_includes(path: str, name: str) -> NoReturn:
 
 
 def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_includes) -> tuple[RRset, ...]:
-    """Returns the records of a master file, one RRset a record, owners in lower case; ZoneFileError for a mistake.
-
-    `origin` is where relative names start; records of names outside of it are left out.
-    """
+    """One RRset a record, owners in lower case; records outside of `origin` are left out. ZoneFileError."""
     reader = _Reader(text, origin, path, read)
     reader.read()
     return tuple(reader.records)

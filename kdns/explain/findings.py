@@ -21,10 +21,7 @@ from kdns.spelling import closest
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What a client asks: a name as it writes it, or an address, and a type's mnemonic.
-
-    The client is the Pod `pod`, NAMESPACE/NAME, or if that is "" any one of `namespace`.
-    """
+    """A name as the client writes it, or an address; the client is the Pod NAMESPACE/NAME, "" for any one."""
 
     name: str
     qtype: str = "A"
@@ -42,11 +39,7 @@ class Findings:
 
 
 async def findings(server: Server, inquiry: Inquiry, now: Now = START, *, is_brief: bool = False) -> Findings:
-    """Returns the explanations of one name by a server that may be at work, in which nothing changes.
-
-    `is_brief` is of ClusterCauses. Raises InputError for text that is no name, address, type or Pod, and for a server
-    without `kubernetes`.
-    """
+    """By a server that may be at work. Raises InputError, also for a server without `kubernetes`."""
     address = parse_address(inquiry.name.rstrip("."))
     if address is not None:
         inquiry = replace(inquiry, name=f"{address.reverse_pointer}.", qtype="PTR")
@@ -93,10 +86,7 @@ class Ranking:
     typed: str
 
     def chosen(self, tried: Sequence[Explanation]) -> Explanation:
-        """Returns the explanation of the answer, or of the name that was meant.
-
-        One that only upstreams know may have been meant for a Service in spite of its namespace: that is a cause too.
-        """
+        """The answer, or the name that was meant; one that upstreams know may have been meant for a Service."""
         if tried[-1].verdict == "NOERROR":
             return tried[-1]
         best = min(tried, key=self._rank)

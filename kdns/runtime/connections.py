@@ -145,10 +145,7 @@ class Connections:
         return len(self._entries)
 
     def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
-        """Counts an idle connection of a client, or returns False if all are taken. `abort` is called to close it.
-
-        One that is counted already keeps its place.
-        """
+        """False if all are taken. `abort` closes an idle connection; a counted one keeps its place."""
         self.remove(connection)
         if len(self._entries) >= self.maximum:
             self._full.log()
@@ -327,10 +324,7 @@ class Listener:
 
 @contextmanager
 def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
-    """Lets another socket of this process have the port of these, which are to be closed, while the context is open.
-
-    Both sides need SO_REUSEPORT for TCP, where these listen, and SO_REUSEADDR for UDP.
-    """
+    """Until these sockets close, another one may have their port: SO_REUSEPORT for TCP, SO_REUSEADDR for UDP."""
     before = []
     for sock in sockets:
         option = socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR
@@ -367,10 +361,7 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
 
 
 def is_lost(transport: asyncio.Transport) -> bool:
-    """Returns whether nothing that is written arrives any more; then asyncio would log each further write.
-
-    A TLS transport learns in the next iteration that the one below it failed.
-    """
+    """Then asyncio would log each further write. TLS learns of a failure below it an iteration later."""
     below = _below(transport)
     return transport.is_closing() or (below is not None and below.is_closing())
 

@@ -31,10 +31,7 @@ class Value(NamedTuple):
 
 
 class MetricSums(Collector):
-    """Adds up counters and histograms, and combines gauges, of expositions in Prometheus's text format.
-
-    A process that ended goes on counting with its last exposition: a counter that falls would look like a restart.
-    """
+    """Adds up counters and histograms, and combines gauges; an ended process keeps its counts."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}

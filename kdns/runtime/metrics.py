@@ -108,10 +108,7 @@ class Histograms:
 
 
 class MetricFamilies(Collector):
-    """The metrics of one page. Those with the same name are one family, with the samples of each.
-
-    `sources` return the metrics that come and go; they are called at each scrape.
-    """
+    """The metrics of one page; metrics of one name are a family. `sources` are called at each scrape."""
 
     def __init__(self, *sources: Callable[[], Iterable[Metric]]) -> None:
         self._added: list[Metric] = []

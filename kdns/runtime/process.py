@@ -119,10 +119,7 @@ def platform() -> tuple[str, str]:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Blocks stop and reload signals, so that they do not end a process started here before it calls `ignore_signals`.
-
-    Those that this process gets meanwhile are acted on at the end.
-    """
+    """For the start of a process that calls `ignore_signals`; signals that come meanwhile act at the end."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
     try:
         yield
@@ -156,10 +153,7 @@ def processors() -> int:
 
 @contextmanager
 def pid_file(path: str) -> Iterator[None]:
-    """Writes the id of this process to a file, if one is named. Raises InputError if it cannot be written.
-
-    It is removed at the end, unless another process has written its own meanwhile, or it is a device or pipe.
-    """
+    """Removed at the end, unless another process wrote its own or it is a device. Raises InputError."""
     if not path:
         yield
         return
@@ -189,15 +183,11 @@ def exempt_from_gc() -> None:
 
 @contextmanager
 def gc_paused(freeze: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Disables garbage collection inside; at the end, existing objects are exempt from later collections (gc.freeze).
+    """For the load of many API objects, which hold no cycles; at the end they are exempt (gc.freeze), if `freeze`.
 
-    Only if `freeze` says so at the end.
-
-    It is meant for the load of many API objects, which hold no cycles: reference counts free them. With 150,000
-    endpoints one full collection takes a third of a second, in which nothing is answered. Within another `gc_paused`
-    it does nothing.
+    With 150,000 endpoints one full collection takes a third of a second, in which nothing is answered.
     """
-    if not gc.isenabled():
+    if not gc.isenabled():  # within another gc_paused
         yield
         return
     gc.disable()

@@ -46,12 +46,9 @@ async def run_program(
     output_bytes: int = 0,
     started: Callable[[int], Awaitable[None]] | None = None,
 ) -> Completed:
-    """Runs a program and returns how it ended. `started` is called with its process id and awaited.
+    """Runs a program, killed with those that it started for more than `output_bytes` or `limit_s`: OSError.
 
-    Raises OSError if the program cannot be started, or prints more than `output_bytes`; with 0 its output is discarded.
-    Raises TimeoutError, an OSError too, if it runs for longer than `limit_s`. In these cases, and if the calling task
-    is cancelled, it is killed together with the programs that it has started. It has a process group of its own, so
-    Ctrl-C does not end it halfway.
+    With 0 bytes its output is discarded. `started` gets its process id. A process group of its own keeps Ctrl-C away.
     """
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     starting = asyncio.ensure_future(

@@ -38,10 +38,7 @@ def restarted(
     *,
     ended_by: tuple[type[Exception], ...] = (),
 ) -> asyncio.Task[None]:
-    """Returns a task for work that runs on: an error is logged, and the work begins again RESTART_S later.
-
-    Errors of the types `ended_by` end it instead; the caller looks at the task then.
-    """
+    """An error is logged, and the work begins again RESTART_S later; one of the types `ended_by` ends the task."""
     return asyncio.create_task(_restarting(work, name, ended_by), name=name)
 
 

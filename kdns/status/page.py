@@ -17,10 +17,7 @@ class Fact(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table with a caption, the heads of its columns, and rows; the first cell of a row is its head.
-
-    `empty` is said in place of a table without rows.
-    """
+    """The first cell of a row is its head; `empty` is said in place of a table without rows."""
 
     caption: str
     heads: tuple[str, ...]

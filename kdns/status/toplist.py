@@ -21,10 +21,7 @@ class Entry(NamedTuple, Generic[T]):
 
 
 class TopList(Generic[T]):
-    """Counts frequent values: Space-Saving (Metwally, Agrawal, El Abbadi 2005), with weights that fade.
-
-    A new value takes the place of the rarest one, and inherits its weight as its error.
-    """
+    """Space-Saving (Metwally, Agrawal, El Abbadi 2005) with fading weights; a new value replaces the rarest one."""
 
     def __init__(self, places: int = PLACES) -> None:
         self.total = 0.0

@@ -12,10 +12,7 @@ from kdns.explain.text import as_json, as_text
 
 
 async def why(servers: Sequence[Server], inquiry: tuple[str, str, str], now: Now, *, is_json: bool) -> tuple[str, bool]:
-    """The explanation by the first server with `kubernetes`, and whether the name has an answer.
-
-    `inquiry` is name, type and namespace. Raises InputError as `findings` does, and for an empty name.
-    """
+    """Text, and whether the name has an answer; `inquiry` is name, type and namespace. Raises InputError."""
     if not inquiry[0]:
         raise InputError("the name is missing")
     server = next(filter(cluster_plugins, servers), servers[0])

@@ -30,10 +30,7 @@ def question_of(query: Query) -> bytes:
 
 
 def in_random_case(question: bytes, entropy: bytes) -> bytes:
-    """Returns the question with each letter's case taken from a bit of `entropy`, which is as long as the question.
-
-    Who forges a response without seeing the query has to guess the case too (draft-vixie-dnsext-dns0x20-00).
-    """
+    """A bit of `entropy` for the case of each letter: forgers have to guess it (draft-vixie-dnsext-dns0x20)."""
     name = question[:-_TYPE_AND_CLASS_BYTES]
     size = len(name)
     letters = int.from_bytes(name.translate(_CASE)) & int.from_bytes(entropy[:size])
@@ -41,10 +38,7 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
 
 
 def response_to(query: Query, message: bytes) -> bytes:
-    """Returns the message with the id of the query, and the question as the query spells it wherever the message does.
-
-    A message about another question keeps that.
-    """
+    """With the query's id, and wherever the message repeats the question, the query's spelling of it."""
     question = question_of(query)
     end = HEADER_BYTES + len(question)
     sent = message[HEADER_BYTES:end]

@@ -68,12 +68,9 @@ class Upstream(Protocol):
     def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> Awaitable[bytes]:
         """Sends a query; awaited, the whole message that answers it, or UpstreamError.
 
-        The packet that is sent is the query's own, with another id, its name in random case over UDP, and without
-        the options that concern one hop only (cookie, keepalive, padding). The message has that id and spelling, or
-        the query's own; `kdns.upstream.message.response_to` puts the query's back.
-        `transport` matters for the scheme `dns` only. What does not answer this query (source, id, question) is
-        ignored over UDP and an error elsewhere.
-        `client` is the address of the client, "" for kdns itself: what exchanges share is shared among clients.
+        It is sent with another id, in random case over UDP, and without options of one hop (cookie, keepalive,
+        padding); `message.response_to` puts id and spelling back. What does not answer it is ignored over UDP and an
+        error elsewhere. `transport` matters for the scheme `dns` only. `client` is an address, "" for kdns itself.
         """
         ...
 

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 async def services_of(source: ObjectSource, namespace: str, warn: Callable[[str], None]) -> list[Service]:
-    """The Services that become variables in `namespace`; manifests also have Service kubernetes of a new cluster.
-
-    Raises ManifestError, KubeconfigError and ApiServerError, and InputError for manifests that the API refuses and a
-    namespace that does not exist.
-    """
+    """The Services that become variables in `namespace`. Raises InputError and ApiServerError."""
     if not source.manifests:
         return await _services_from_server(source, namespace)
     from kdns.controlplane.bootstrap import api_service  # noqa: PLC0415 - late, as the control plane

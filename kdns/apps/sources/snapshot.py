@@ -60,10 +60,7 @@ class Snapshot:
 
 
 async def snapshot_of(source: ObjectSource, warn: Callable[[str], None]) -> Snapshot:
-    """Raises ManifestError and InputError, KubeconfigError and ApiServerError.
-
-    A Service with EndpointSlices in manifests has no others.
-    """
+    """A Service with EndpointSlices in manifests has no others. Raises InputError and ApiServerError."""
     return await (_snapshot_from_manifests if source.manifests else _snapshot_from_server)(source, warn)
 
 

@@ -117,10 +117,7 @@ class _Answer:
         self.wildcard = ""
 
     def about(self, labels: Labels) -> Lookup:
-        """Follows CNAME and DNAME within the zone, and answers for the name at their end.
-
-        A chain that returns to a name it had, or is longer than MAX_CHAIN, ends there: its records are the answer.
-        """
+        """Follows CNAME and DNAME within the zone, at most MAX_CHAIN, and answers for the name at their end."""
         while True:
             self._followed.add(labels)
             place = position_of(self._zone, labels, self._qtype)

@@ -70,10 +70,7 @@ class Nsec3Chain:
 
 
 class Zone:
-    """The records of one zone; nothing changes once it is made.
-
-    `name` is the apex in text form, `labels` the same folded. `ignored` are owners outside of the zone.
-    """
+    """The records of one zone, immutable; `labels` are folded, `ignored` are owners outside of the zone."""
 
     def __init__(self, name: str, rrsets: Iterable[RRset]) -> None:
         """Raises ZoneError for records without an SOA at the apex, or with one CNAME too many."""
@@ -172,10 +169,7 @@ class Zone:
 
 
 def _groups(rrsets: Iterable[RRset]) -> Iterator[tuple[str, int, int, RRset]]:
-    """Returns the owner in lower case, the type, the type that is signed or 0, and the RRset of all these records.
-
-    Records of one name and type are one RRset with the lowest TTL, each record once (RFC 2181 §5).
-    """
+    """Owner, type, covered type and RRset with the lowest TTL, each record once (RFC 2181 §5)."""
     groups: dict[tuple[str, int, int, int], tuple[int, dict[Rdata, None]]] = {}
     for rrset in rrsets:
         owner, rtype = folded(rrset.owner), rrset.rtype

@@ -23,9 +23,8 @@ log = logs.get(__name__)
 class WatchedFile:
     """One file: `kind` is its name in messages; `read` gets the result of `parse`, which runs in a thread.
 
-    Both may raise CorefileError. A file that `is_optional` is empty if it does not exist.
-    A file that is parsed may be large: `begin` reads and parses it in a thread. Others are read when this is made,
-    by the loop, and so have SMALL_CHARACTERS_MAX at most. Raises CorefileError for one that cannot be read or used.
+    Both may raise CorefileError. A file that `is_optional` is empty if it does not exist. One that is parsed may be
+    large, and is read by `begin`; others are read at once by the loop, SMALL_CHARACTERS_MAX at most.
     """
 
     kind: str

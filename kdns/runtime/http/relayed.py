@@ -31,10 +31,7 @@ _CREDENTIALS: Final = struct.Struct("=iii")
 
 
 class RelayedSites(Sites):
-    """Pages that are served over a Unix socket, to processes of the same user only: its name is no secret.
-
-    `state` answers requests for STATE.
-    """
+    """Pages over a Unix socket, for processes of the same user; `state` answers requests for STATE."""
 
     def __init__(self, fd: int, state: Callable[[], str]) -> None:
         super().__init__()

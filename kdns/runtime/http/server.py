@@ -207,10 +207,7 @@ def connection_of(request: web.BaseRequest) -> HttpConnection:
 
 
 def _check_coding(request: web.BaseRequest) -> None:
-    """Raises HTTPNotImplemented for a body in any other coding than chunks of HTTP/1.1 (RFC 9112 §6.1).
-
-    A proxy in front may see the end of such a body elsewhere, so the connection must not be used again.
-    """
+    """Any coding but chunks (RFC 9112 §6.1) is refused: a proxy may see the end of such a body elsewhere."""
     coding = request.headers.get(hdrs.TRANSFER_ENCODING)
     if coding is not None and (coding.strip().lower() != "chunked" or request.version < HttpVersion11):
         raise web.HTTPNotImplemented(text="of the transfer codings only chunked is supported, over HTTP/1.1\n")

@@ -143,10 +143,7 @@ class Counts:
 
 
 class Exchanges:
-    """The state that the upstreams of a process share: bounds, deadlines, sockets' events and entropy.
-
-    `descriptors` are those in use, at most `max_descriptors`.
-    """
+    """What the upstreams of a process share: bounds, deadlines, sockets' events, entropy and descriptors."""
 
     def __init__(self, max_exchanges: int = MAX_EXCHANGES, max_descriptors: int | None = None) -> None:
         self.loop = asyncio.get_running_loop()

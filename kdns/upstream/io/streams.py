@@ -162,10 +162,7 @@ class Streams:
         return self._opened() if self.exchanges.take_descriptor() else None
 
     def _fresh(self, client: str) -> UpstreamConnection:
-        """Returns a new connection.
-
-        Those that are idle are closed: their peer has probably done the same, as in a restart.
-        """
+        """A new connection. The peer has probably closed the idle ones too, as in a restart."""
         for one in [*self.idle]:
             one.close()
         if not self.exchanges.take_descriptor():

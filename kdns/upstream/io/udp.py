@@ -45,10 +45,7 @@ _FLAGS_BYTES: Final = HEADER_BYTES - _ID_BYTES
 
 
 class UdpSockets:
-    """The sockets of one upstream. `keeps_case`: names are sent in random case.
-
-    It is set to False once a server changed the case of a name over UDP and TCP.
-    """
+    """The sockets of one upstream. `keeps_case` ends once a server changed a name's case over UDP and TCP."""
 
     def __init__(self, place: Endpoint, exchanges: Exchanges, tcp: Streams, counts: Counts) -> None:
         self.keeps_case = True

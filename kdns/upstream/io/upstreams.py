@@ -51,10 +51,7 @@ class SocketUpstream:
 
 
 class Lease:
-    """An upstream as one server block has it; its sockets close when nobody has it any more.
-
-    `exchange` is that of the shared upstream until the block gives it back.
-    """
+    """An upstream as one server block has it; its sockets close when nobody has it any more."""
 
     __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "spec")
 
@@ -78,10 +75,7 @@ def _closed(query: Query, transport: Transport, timeout_s: float, client: str = 
 
 
 class Upstreams:
-    """All upstreams of a process by what they were made of.
-
-    `counts` are by address and protocol, and go on when an upstream is made again.
-    """
+    """The upstreams of a process by their specifications; `counts` go on when one is made again."""
 
     def __init__(self) -> None:
         self.counts: dict[Label, Counts] = {}
