@@ -102,12 +102,7 @@ async def mistakes(
         for each in found:
             await check.file(each, texts.get(each), is_named=each == path)
     check.manifests_together(cluster)
-    order = {path: number for number, path in enumerate(check.texts)}
-
-    def in_order(found: Iterable[Mistake]) -> tuple[Mistake, ...]:
-        return tuple(sorted(found, key=lambda each: (order.get(each.path, len(order)), each.path, each.line)))
-
-    return Findings(check.read, in_order(check.mistakes), in_order(check.warnings))
+    return check.findings([*check.texts])
 
 
 async def corefile_mistakes(path: Path, *, dns_port: int) -> Findings:
@@ -118,11 +113,7 @@ async def corefile_mistakes(path: Path, *, dns_port: int) -> Findings:
     except ManifestError as error:
         return Findings(check.read, (error,), ())
     await check.corefile(str(path), text, is_here=True)
-
-    def in_order(found: Iterable[Mistake]) -> tuple[Mistake, ...]:
-        return tuple(sorted(found, key=lambda mistake: (mistake.path != str(path), mistake.path, mistake.line)))
-
-    return Findings(check.read, in_order(check.mistakes), in_order(check.warnings))
+    return check.findings([str(path)])
 
 
 class _Check:
@@ -140,6 +131,15 @@ class _Check:
         self._kustomizations: list[Kustomization] = []
         self._of_manifests: list[ManifestError] = []
         """Mistakes that are reported if their files are manifests, not patches."""
+
+    def findings(self, paths: Sequence[str]) -> Findings:
+        """In the order of these paths, others behind them."""
+        order = {path: number for number, path in enumerate(paths)}
+
+        def in_order(found: Iterable[Mistake]) -> tuple[Mistake, ...]:
+            return tuple(sorted(found, key=lambda error: (order.get(error.path, len(order)), error.path, error.line)))
+
+        return Findings(self.read, in_order(self.mistakes), in_order(self.warnings))
 
     async def file(self, path: Path, given: str | None, *, is_named: bool) -> None:
         """One below a folder has to be a regular file."""
@@ -246,10 +246,9 @@ class _Check:
                     corefile, manifest.path, BY_NAME, dns_port=self._dns_port, read=_elsewhere
                 )
                 self.read[COREFILE] += 1
-                ignored = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
-                wrong = [mistake for mistake in found if not isinstance(mistake, DoubtfulError)]
-                self.mistakes += _within(manifest, text, key, wrong)
-                self.warnings += _within(manifest, text, key, [*ignored, *block_warnings(servers, self._dns_port)])
+                doubtful = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
+                self.mistakes += _within(manifest, text, key, [error for error in found if error not in doubtful])
+                self.warnings += _within(manifest, text, key, [*doubtful, *block_warnings(servers, self._dns_port)])
             elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
                 self.read[KIND] += 1
                 _, mistakes, remarks = read_first_settings(manifest.path, value)

@@ -262,14 +262,12 @@ def api_source(settings: Settings, master: str = "") -> Source:
     """
     client, defaults = settings.client_connection, ClientConnection()
     master = server_url("--master", master) if master else ""
-    limits = (
-        {}
-        if (client.qps, client.burst) == (defaults.qps, defaults.burst)
-        else {"qps": client.qps, "burst": client.burst}
-    )
+    is_limited = (client.qps, client.burst) != (defaults.qps, defaults.burst)
+    limits = (client.qps, client.burst) if is_limited else (0.0, 0)
     if client.kubeconfig:
-        return Source(client.kubeconfig, server=master, **limits)  # type: ignore[arg-type]
-    return Source(endpoint=master, others="--kubeconfig FILE or --master URL", **limits)  # type: ignore[arg-type]
+        return Source(client.kubeconfig, server=master, qps=limits[0], burst=limits[1])
+    others = "--kubeconfig FILE or --master URL"
+    return Source(endpoint=master, others=others, qps=limits[0], burst=limits[1])
 
 
 async def _addresses() -> tuple[Address, ...] | None:

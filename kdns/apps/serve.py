@@ -111,7 +111,6 @@ async def serve(
     """
     if worker_of:
         die_with(worker_of.supervisor)
-        say, pidfile = _silent, ""
     stop = stop_event()
     reload_wanted = reload_event(stop)
     with_variables = node_local.with_variables if node_local else str
@@ -183,7 +182,3 @@ async def _serve(
                     await asyncio.sleep(server.lameduck_s)
     finally:
         await server.stop()
-
-
-def _silent(_text: str) -> None:
-    """A worker prints nothing: its supervisor does."""

@@ -129,8 +129,8 @@ def serve(  # noqa: PLR0913 - one for each option
         app.serve(
             conf,
             dns_port=dns_port,
-            say=_silent if quiet else announce,
-            pidfile=pidfile,
+            say=_silent if quiet or worker else announce,  # its supervisor prints for a worker
+            pidfile="" if worker else pidfile,
             workers=workers,
             worker_of=app.WorkerOf(worker[0], worker[1], Sharing[worker[2].upper()]) if worker else None,
             node_local=local if local.addresses else None,

@@ -133,7 +133,7 @@ class _Answer:
                 if target is None:
                     return Lookup(YXDOMAIN, tuple(self._answer), self._apex_ns())
             elif CNAME in node.rrsets and self._qtype not in _ABOUT_THE_NAME_ITSELF:
-                self._add(node, node.rrsets[CNAME], self._owner(place, labels))
+                self._answer += self._signed(node, node.rrsets[CNAME], self._owner(place, labels))
                 target = _labels(str(node.rrsets[CNAME].rdata[0]))
                 self._prove_wildcard(place, labels)
             else:
@@ -163,7 +163,7 @@ class _Answer:
             self._proofs += proof(self._zone, labels, place.at) if proof else denial.no_type(self._zone, labels)
             return self._negative(NOERROR, is_bare=not (node.rrsets or self._answer))
         for rrset in rrsets:
-            self._add(node, rrset, owner)
+            self._answer += self._signed(node, rrset, owner)
         self._prove_wildcard(place, labels)
         return self._positive(self._targets(rrsets))
 
@@ -174,20 +174,19 @@ class _Answer:
         if place.is_wildcard:
             self._proofs += denial.no_closer_name(self._zone, labels, place.at)
 
-    def _add(self, node: ZoneNode, rrset: RRset, owner: str) -> None:
-        for each in self._signed(node, rrset):
-            self._answer.append(each if each.owner == owner else replace(each, owner=owner))
-
-    def _signed(self, node: ZoneNode, rrset: RRset) -> Iterator[RRset]:
-        yield rrset
+    def _signed(self, node: ZoneNode, rrset: RRset, owner: str = "") -> Iterator[RRset]:
+        """The RRset, with its signatures if DO is set; `owner` is that of a wildcard's records."""
+        owner = owner or rrset.owner
+        yield rrset if rrset.owner == owner else replace(rrset, owner=owner)
         signatures = node.signatures.get(rrset.rtype) if self._do else None
         if signatures:
-            yield signatures if signatures.ttl == rrset.ttl else replace(signatures, ttl=rrset.ttl)
+            is_same = (signatures.owner, signatures.ttl) == (owner, rrset.ttl)
+            yield signatures if is_same else replace(signatures, owner=owner, ttl=rrset.ttl)
 
     def _moved(self, node: ZoneNode, at: Labels, labels: Labels) -> Labels | None:
         """Answers with a DNAME and the CNAME that it makes; None for a name that gets too long."""
         dname = node.rrsets[DNAME]
-        self._add(node, dname, node.owner)
+        self._answer += self._signed(node, dname, node.owner)
         target = substituted(labels, at, labels_of(str(dname.rdata[0])))
         if target is not None:
             self._answer.append(RRset(text_of(labels), CNAME, dname.ttl, (text_of(target),)))
@@ -248,8 +247,7 @@ class _Answer:
             node = place.node if place.is_wildcard else None
         for rtype in (A, AAAA) if node else ():
             if node and (rrset := node.rrsets.get(rtype)):
-                for each in self._signed(node, rrset):
-                    yield each if each.owner == owner else replace(each, owner=owner)
+                yield from self._signed(node, rrset, owner)
 
 
 def target_of(rdata: Rdata) -> Labels | None:
