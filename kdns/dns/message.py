@@ -1,65 +1,13 @@
-"""The door to dnslib: whole messages, for tests and tools. Queries of clients are not parsed here."""
+"""Queries as packets, of tools and tests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import dnslib
-from dnslib.label import DNSLabelError
-
-from kdns.dns import types
-from kdns.dns.names import text_of
-from kdns.dns.rdata import expanded, rdata_of
-from kdns.dns.rrset import Rdata, RRset
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A parsed response: flags in dig's words, the sections without OPT, the rcode's name."""
-
-    rcode: str
-    flags: frozenset[str]
-    answer: tuple[RRset, ...]
-    authority: tuple[RRset, ...]
-    additional: tuple[RRset, ...]
-
-
-def decode(packet: bytes) -> Decoded:
-    """Raises ValueError if the bytes are not a DNS message."""
-    try:
-        record = dnslib.DNSRecord.parse(packet)
-    except (dnslib.DNSError, dnslib.buffer.BufferError) as error:
-        raise ValueError(f"not a DNS message: {error}") from error
-    header = record.header
-    flags = {name for name in ("qr", "aa", "tc", "rd", "ra", "ad", "cd") if getattr(header, name)}
-    sections = [
-        tuple(_rrset(rr) for rr in part if rr.rtype != dnslib.QTYPE.OPT) for part in (record.rr, record.auth, record.ar)
-    ]
-    return Decoded(types.rcode_name(header.rcode), frozenset(flags), *sections)
+from kdns.dns.names import labels_of
+from kdns.dns.query import RD, Edns, query_for
 
 
 def query(name: str, rtype: int, *, message_id: int = 1, payload_bytes: int = 0, rd: bool = True) -> bytes:
     """With an OPT that offers `payload_bytes` unless that is 0; ValueError if the name is not a domain name."""
-    message = dnslib.DNSRecord(dnslib.DNSHeader(id=message_id), q=dnslib.DNSQuestion(name, rtype))
-    message.header.rd = rd
-    if payload_bytes:
-        message.add_ar(dnslib.EDNS0(udp_len=payload_bytes))
-    try:
-        return bytes(message.pack())
-    except (dnslib.DNSError, DNSLabelError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _rrset(record: dnslib.RR) -> RRset:
-    return RRset(_name(record.rname), record.rtype, record.ttl, (_rdata(record),), record.rclass)
-
-
-def _name(label: dnslib.DNSLabel) -> str:
-    return text_of(tuple(label.label))
-
-
-def _rdata(record: dnslib.RR) -> Rdata:
-    buffer = dnslib.DNSBuffer()
-    record.rdata.pack(buffer)
-    packed = bytes(buffer.data)
-    return rdata_of(record.rtype, expanded(record.rtype, packed, 0, len(packed)))
+    edns = Edns(payload_bytes, do=False, version=0) if payload_bytes else None
+    packet = query_for(labels_of(name), rtype, flags=RD if rd else 0).changed(edns=edns).packet
+    return message_id.to_bytes(2) + packet[2:]

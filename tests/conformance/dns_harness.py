@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import msgspec
+from decoded_message import Decoded
 from dns_chain import FakeWorld
 from dns_chain import server_of as one_block
 from zone_text import zone_rrsets
@@ -20,7 +21,6 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service,
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset, Soa, Srv

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from decoded_message import decode
 from dns_chain import ask, respond
 from dns_harness import difference, directive_of, server_of, state_of
 from recorded_cases import each_case, recorded
 
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.types import A
 
 Case = dict[str, Any]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from decoded_message import Decoded
 from yaml_file import yaml_file
 from zone_text import zone_rrsets
 
@@ -22,7 +23,6 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service,
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded
 from kdns.dns.names import Labels, labels_of
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import type_number

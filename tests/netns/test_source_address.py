@@ -18,7 +18,8 @@ from kdns.dnsserver.io.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.plugins.directives import configure
 from kdns.errors import ListenError
-from kdns.dns.message import decode, query
+from decoded_message import decode
+from kdns.dns.message import query
 
 def ask(port, source, target):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

@@ -8,6 +8,7 @@ from functools import cache
 from ipaddress import ip_address
 from typing import TypeAlias
 
+from decoded_message import decode
 from dns_chain import cluster_server, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from kdns.cluster.objects import (
     TargetRef,
 )
 from kdns.cluster.state import State
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Server

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from decoded_message import decode
 from dns_chain import FakeWorld, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from kdns.answers.answer import ResponseKind, compile_answer
 from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A

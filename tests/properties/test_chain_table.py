@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import TypeAlias
 
+from decoded_message import decode
 from dns_chain import FakeWorld, held, plugin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
 from kdns.answers.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.answers.table import packet_key
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, AD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A

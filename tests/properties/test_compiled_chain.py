@@ -6,6 +6,7 @@ from itertools import product
 from typing import TypeAlias
 
 import pytest
+from decoded_message import decode
 from dns_chain import FakeWorld, held
 from dns_client import with_options
 from hypothesis import given, settings
@@ -35,7 +36,7 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import AnyChange, State
 from kdns.corefile.parse import parse
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AD, CD, RA, RD, Z
 from kdns.dns.rrset import RRset
 from kdns.dns.types import COOKIE, A, type_number

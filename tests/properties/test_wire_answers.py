@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 import dnslib
+from decoded_message import Decoded, decode
 from dns_chain import cluster_server, respond
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from kdns.cluster.objects import (
 )
 from kdns.cluster.state import Index, State
 from kdns.dns import types
-from kdns.dns.message import Decoded, decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import Rdata, RRset, Soa, Srv

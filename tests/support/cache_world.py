@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from decoded_message import Decoded, decode
 from dns_chain import FakeWorld, held, plugin_of
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Message, Response
-from kdns.dns.message import Decoded, decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA, RD, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
+from decoded_message import Decoded, decode
+
 from kdns.answers.answer import Answer
 from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees
 from kdns.answers.order import Order
@@ -16,7 +18,7 @@ from kdns.answers.table import Partition, packet_key
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, decode, query
+from kdns.dns.message import query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Client, Exchange, Server

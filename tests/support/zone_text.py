@@ -5,8 +5,8 @@ from __future__ import annotations
 import dns.rdataclass
 import dns.rdatatype
 import dnslib
+from decoded_message import decode
 
-from kdns.dns.message import decode
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import rdata_text
 

@@ -135,7 +135,7 @@ DOORS = {
     "click": ("kdns.cli",),
     "cryptography": ("kdns.plugins.changes.dnssec.keys",),
     "dns": ("kdns.dns.zonefile", "kdns.plugins.guards.tsig.signature"),
-    "dnslib": ("kdns.dns.message", "kdns.testing"),
+    "dnslib": ("kdns.testing",),
     "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
     "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
     "hpack": ("kdns.dnsserver.doh.http2",),

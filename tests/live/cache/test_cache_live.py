@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+from decoded_message import Decoded, decode
 from fake_api_certs import authority, issue
 from fake_upstream import query_of, upstream_of
 from real_servers import running
 
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, decode
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
 from kdns.plugins.directives import configure

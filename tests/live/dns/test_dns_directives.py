@@ -13,12 +13,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from decoded_message import Decoded, decode
 from fake_api import Cluster, FakeApi, meta, until
 from wholefiles import replace
 
 from kdns.cluster.source import Source
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, decode, query
+from kdns.dns.message import query
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure

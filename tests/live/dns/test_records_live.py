@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from decoded_message import decode
 from fake_api import Cluster, FakeApi, RefusedError, until
 from records_table import OWN, Case, Json, cases
 
 from kdns.cluster.source import Source
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dnsserver.io.server import DnsServer
 
 PLURALS = {

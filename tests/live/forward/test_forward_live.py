@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+from decoded_message import Decoded, decode
 from fake_api import Cluster, FakeApi, meta, service, until
 from fake_api_certs import authority, issue
 from fake_upstream import answer, query_of, upstream_of
@@ -18,7 +19,6 @@ from real_servers import free_ports, running
 
 from kdns.cluster.source import Source
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, decode
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
 from kdns.plugins.directives import configure

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from decoded_message import decode
 from kdns_process import ROOT
 from node_process import start
 from real_servers import resolver
 from world import NODE, PODS, World
 
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.netlink.io.addresses import node_addresses
 from kdns.node_local.io.upkeep import CHECK_S
 

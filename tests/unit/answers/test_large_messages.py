@@ -6,11 +6,12 @@ from collections.abc import Callable
 from struct import pack
 
 import pytest
+from decoded_message import decode
 
 from kdns.answers import answer
 from kdns.answers.answer import compile_answer, limit_of, with_room
 from kdns.answers.response import Message, Response
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.names import Labels, encode_name, labels_of
 from kdns.dns.query import HEADER_BYTES, Query, read_query
 from kdns.dns.rdata import NamesAt, name_at

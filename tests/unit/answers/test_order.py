@@ -6,6 +6,7 @@ from collections import Counter
 from ipaddress import ip_address, ip_network
 
 import pytest
+from decoded_message import Decoded, decode
 from dns_chain import FakeWorld, respond, server_of
 
 from kdns.answers.answer import compile_answer
@@ -14,7 +15,7 @@ from kdns.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_tur
 from kdns.answers.response import Message, Response
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
-from kdns.dns.message import Decoded, decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, Query, read_query
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import CNAME, MX, NS, SRV, TXT, A

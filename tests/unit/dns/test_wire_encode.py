@@ -5,11 +5,12 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
+from decoded_message import decode
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.response import Response, ZoneSoa
 from kdns.dns.encode import MAX_OFFSET, Names, encode_opt, encode_section
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.names import encode_name, labels_of, read_name, skip_name
 from kdns.dns.query import AA, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa, Srv

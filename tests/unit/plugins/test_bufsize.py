@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
+from decoded_message import decode
 from dns_chain import respond
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
 from kdns.dnsserver.blocks import Server

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from decoded_message import Decoded
 from dns_chain import FakeWorld, ask, server_of_blocks
 from scripted_upstream import ForwardSetup, Says, Script, says
 
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded
 from kdns.dns.query import Query
 from kdns.dns.types import CNAME, A
 from kdns.dnsserver.blocks import Server

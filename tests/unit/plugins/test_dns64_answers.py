@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from decoded_message import decode
 from dns_chain import FakeWorld, server_of
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import NEVER, Response, Reuse
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from decoded_message import decode
 from dns_chain import FakeWorld, server_of
 from test_signing import PAIRS
 from zone_text import record_texts
@@ -12,7 +13,7 @@ from zone_text import record_texts
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response, Reuse
 from kdns.corefile.lexer import Token
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from decoded_message import decode
 from dns_chain import FakeWorld, respond, server_of
 
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Service
 from kdns.cluster.state import State
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.sources.k8s_external import External, ExternalConfig

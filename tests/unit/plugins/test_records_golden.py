@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from decoded_message import decode
 from dns_chain import cluster_server, respond
 from records_table import OWN, SERIAL, Case, Row, cases, folded
 
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.sources.kubernetes.service import own_addresses, service_tree

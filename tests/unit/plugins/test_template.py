@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from decoded_message import decode
 from dns_chain import FakeWorld, held
 from harness import Behind, server_of, texts
 from hypothesis import given
@@ -12,7 +13,7 @@ from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response, Reuse
 from kdns.corefile.parse import parse
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from decoded_message import decode
 from dns_chain import FakeWorld, server_of
 
 from kdns.corefile.parse import parse
-from kdns.dns.message import decode, query
+from kdns.dns.message import query
 from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.net import join_host_port, unpacked

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import dns_chain
 import pytest
+from decoded_message import Decoded, decode
 from dns_chain import FakeWorld, cluster_server, only, plugin_of, read, server_of
 
 from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
@@ -15,7 +16,7 @@ from kdns.answers.response import NEVER, Message, Response, Reuse
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.message import Decoded, decode, query
+from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A

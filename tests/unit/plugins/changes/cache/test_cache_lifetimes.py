@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 
 import pytest
 from cache_world import CLIENTS, FAILURE, NO_NAME, World, value
+from decoded_message import decode
 from dns_chain import read
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import UNANSWERED, UNHANDLED, Reply, Request
 from kdns.answers.response import PRIVATE, Response, Reuse
-from kdns.dns.message import decode
 from kdns.dns.message import query as packet_of
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
