@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -64,19 +65,10 @@ def parse_address(text: str) -> Address | None:
 
 @lru_cache(_CACHED_ADDRESSES)
 def _address(text: str) -> Address | None:
-    if "%" in text:
-        return None
-    try:
-        return ip_address(text)
-    except ValueError:
-        return _sloppy_address(text)
-
-
-def _sloppy_address(text: str) -> Address | None:
-    try:
-        return ip_address(_LEADING_ZEROS.sub("", text)) if "." in text else None
-    except ValueError:
-        return None
+    for candidate in (text, _decimal(text)) if "%" not in text else ():
+        with suppress(ValueError):
+            return ip_address(candidate)
+    return None
 
 
 def parse_unmapped_address(text: str) -> Address | None:
