@@ -99,7 +99,8 @@ class Pending(msgspec.Struct, eq=False):
     def result(self) -> bytes:
         if isinstance(self.reply, bytes):
             return self.reply
-        raise self.reply or asyncio.InvalidStateError("the query is in flight")
+        error = self.reply or asyncio.InvalidStateError("the query is in flight")
+        raise error.with_traceback(None)  # queries of one connection share it: each would add its frames
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.exchanges.loop

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import pytest
@@ -63,7 +64,9 @@ async def test_more_than_connections_may_have_fail_at_once() -> None:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         assert [str(task.exception()) for task in done] == ["8 connections wait for as many responses as they may"]
         upstream.close()
-        await asyncio.wait(tasks)
+        errors = await asyncio.gather(*tasks, return_exceptions=True)
+        frames = [len(extract_tb(error.__traceback__)) for error in errors if isinstance(error, UpstreamError)]
+        assert max(frames) < 10, "queries that share an error do not have each other's frames"
 
 
 @pytest.mark.parametrize("is_serial", [False, True])
@@ -86,7 +89,7 @@ async def test_queries_of_others_find_connections_of_their_own(*, is_serial: boo
         for number in range(50):
             assert await upstream.exchange(QUERY, "tcp", 60.0, "198.51.100.1") == respond_to(QUERY), number
         upstream.close()
-        await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_responses_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
