@@ -147,8 +147,6 @@ def _zone_address(token: Token) -> Iterator[ZoneAddress]:
             f"unknown scheme {scheme}://; expected one of {', '.join(f'{name}://' for name in DEFAULT_PORTS)}"
         )
     zone, port = found["zone"], found["port"]
-    if port and not port.isdecimal() and "/" in zone:  # fd00::/8 has colons and no port
-        zone, port = f"{zone}:{port}", None
     if not zone and (port is None or token.is_blank):
         raise token.error("expected a zone in the server address; the root zone is `.`")
     number = None if port is None else port_number(token, port)

@@ -9,10 +9,17 @@ from dns_chain import read
 from dns_client import packet
 from fake_upstream import answer, query_of
 
+from kdns.upstream.framing import Lengths
 from kdns.upstream.message import body_of, has_question, in_random_case, is_response, question_of, repeats_question
 
 PLAIN = packet("www.example.com")
 EDNS = packet("www.example.com", payload_bytes=1232, do=True)
+
+
+def test_messages_on_a_connection_may_come_in_any_pieces() -> None:
+    framing, wire = Lengths(bytes), b"\x00\x03abc\x00\x02de"
+    arrived = [message for byte in wire for message in framing.received(bytes((byte,)))]
+    assert arrived == Lengths(bytes).received(wire) == [(b"ab", b"abc"), (b"de", b"de")]
 
 
 def with_options(*options: tuple[int, bytes], extra: bytes = b"") -> bytes:

@@ -54,6 +54,7 @@ class FakeDoh:
         self.requests.append((method, host, parts.path))
         if method == "GET":
             (encoded,) = parse_qs(parts.query)["dns"]
+            assert "=" not in encoded, "base64url without padding (RFC 8484 §6)"
             body = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
         self.messages.append(body)
         return body
