@@ -43,6 +43,16 @@ class GivenPath(click.Path):
 PATH: Final = GivenPath(path_type=Path)
 
 
+def file_option(name: str, text: str) -> Decorator:
+    """A file as text, "" without."""
+    return click.option(name, default="", metavar="FILE", type=click.Path(), help=text)
+
+
+def path_option(name: str, text: str, metavar: str = "FILE") -> Decorator:
+    """A Path, None without."""
+    return click.option(name, type=PATH, metavar=metavar, help=text)
+
+
 def cluster_domain_option(text: str) -> Decorator:
     return click.option("--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help=text)
 
@@ -55,6 +65,16 @@ def pod_cidr_option(text: str) -> Decorator:
     return click.option("--pod-cidr", default=POD_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
 
 
+def node_port_range_option(text: str) -> Decorator:
+    return click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help=text)
+
+
+def dns_port_option(text: str) -> Decorator:
+    port = click.IntRange(0, 65535)
+    names = ("--dns.port", "-dns.port", "-p", "dns_port")  # CoreDNS's own has one dash
+    return click.option(*names, default=53, show_default=True, metavar="PORT", type=port, help=text)
+
+
 _SOURCES: Final = (
     click.option(
         "--manifests",
@@ -64,9 +84,7 @@ _SOURCES: Final = (
         help="Read these files and folders, - for standard input; may be given several times.",
     ),
     click.option("--server", metavar="URL", default="", help="Use this API server, without credentials."),
-    click.option(
-        "--kubeconfig", metavar="FILE", default="", type=click.Path(), help="Use the API server of this kubeconfig."
-    ),
+    file_option("--kubeconfig", "Use the API server of this kubeconfig."),
     service_cidr_option("With --manifests: the ranges of cluster IPs, the first one for the default family."),
     pod_cidr_option("With --manifests: addresses of simulated Pods, in no range of cluster IPs."),
 )

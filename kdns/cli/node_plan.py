@@ -68,7 +68,7 @@ _OPTIONS: Final = (
         help=f"The proxy mode.  [default: {DEFAULT_MODE}]",
     ),
     click.option("--enable-dsr", is_flag=True, help="In mode kernelspace: direct server return."),
-    click.option("--config", type=flags.PATH, metavar="FILE", help="Settings: a KubeProxyConfiguration."),
+    flags.path_option("--config", "Settings: a KubeProxyConfiguration."),
 )
 
 

@@ -22,15 +22,9 @@ from kdns.controlplane.meta.cluster_config import ClusterConfig
     "kubectl -n kube-system get cm coredns kube-proxy -o yaml | kdns check -",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=flags.PATH)
-@click.option(
-    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
-    type=click.IntRange(0, 65535), help="The port, if a Corefile has none.",
-)  # fmt: skip
+@flags.dns_port_option("The port, if a Corefile has none.")
 @flags.service_cidr_option("The ranges of cluster IPs that manifests are checked against.")
-@click.option(
-    "--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO",
-    help="The range of node ports that manifests are checked against.",
-)  # fmt: skip
+@flags.node_port_range_option("The range of node ports that manifests are checked against.")
 @click.option("--strict", is_flag=True, help="Warnings end with exit code 2 too.")
 @click.option(
     "--output", "-o", default="text", show_default=True, type=click.Choice(["text", "json"]),

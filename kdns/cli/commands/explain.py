@@ -29,13 +29,7 @@ from kdns.cli.console import reported_errors, say, warn
 @click.option(
     "--pod", default="", metavar="NS/NAME", help="The client: its namespace, dnsPolicy and dnsConfig are used."
 )
-@click.option(
-    "--corefile",
-    default="",
-    metavar="FILE",
-    type=click.Path(),
-    help="The Corefile.  [default: kubeadm's, with the resolvers of this machine]",
-)
+@flags.file_option("--corefile", "The Corefile.  [default: kubeadm's, with the resolvers of this machine]")
 @flags.cluster_domain_option("The zone, without --corefile.")
 @click.option(
     "--admin", default="", metavar="HOST:PORT", help="Ask the kdns whose Corefile has `status` at this address."

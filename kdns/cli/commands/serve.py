@@ -11,9 +11,9 @@ import click
 
 import kdns
 from kdns.apps import serve as app
+from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import announce, reported_errors, run, say, tell, warn_of
-from kdns.cli.flags import addresses
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.node_local.settings import NodeLocal, service_host
@@ -30,10 +30,7 @@ from kdns.plugins.settings import MOST_PROCESSES
 @click.option(
     "--conf", "-conf", default="Corefile", show_default=True, metavar="FILE", type=click.Path(), help="The Corefile."
 )
-@click.option(
-    "--dns.port", "-dns.port", "-p", "dns_port", default=53, show_default=True, metavar="PORT",
-    type=click.IntRange(0, 65535), help="The port, if the Corefile has none.",
-)  # fmt: skip
+@flags.dns_port_option("The port, if the Corefile has none.")
 @click.option(
     "--local-ip",
     "-localip",
@@ -117,7 +114,7 @@ def serve(  # noqa: PLR0913 - one for each option
         return
     with reported_errors():
         local = NodeLocal(
-            addresses("--local-ip", local_ip),
+            flags.addresses("--local-ip", local_ip),
             interface_name if setup_interface else "",
             (dns_port,),
             has_rules=setup_rules,

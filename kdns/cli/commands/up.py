@@ -42,35 +42,14 @@ if TYPE_CHECKING:
     metavar="[NS/]NAME=HOST:PORT[,...]",
     help="A Service of servers that run here or elsewhere; may be given several times.",
 )
-@click.option(
-    "--compose",
-    type=flags.PATH,
-    metavar="FILE",
-    help="A Service for each service of a compose file with published ports.",
-)
-@click.option(
-    "--data",
-    type=flags.PATH,
-    metavar="DIR",
-    help="Keep the objects in this folder, in an SQLite database.  [default: in memory]",
-)
-@click.option(
-    "--kubeconfig",
-    type=flags.PATH,
-    metavar="FILE",
-    help="Where to write it.  [default: kdns.kubeconfig, in DIR with --data]",
-)
-@click.option(
-    "--corefile",
-    default="",
-    metavar="FILE",
-    type=click.Path(),
-    help="The DNS configuration, instead of the built-in one for --dns.",
-)
+@flags.path_option("--compose", "A Service for each service of a compose file with published ports.")
+@flags.path_option("--data", "Keep the objects in this folder, in an SQLite database.  [default: in memory]", "DIR")
+@flags.path_option("--kubeconfig", "Where to write it.  [default: kdns.kubeconfig, in DIR with --data]")
+@flags.file_option("--corefile", "The DNS configuration, instead of the built-in one for --dns.")
 @flags.cluster_domain_option("The cluster's zone.")
 @flags.service_cidr_option("Cluster IPs; the first range is the default family.")
 @flags.pod_cidr_option("Addresses of simulated Pods.")
-@click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help="Node ports.")
+@flags.node_port_range_option("Node ports.")
 @click.option(
     "--lb-pool",
     default="",
@@ -83,26 +62,12 @@ if TYPE_CHECKING:
     help="Give Services their virtual IPs on this machine; all modes but userspace need root.",
 )
 @click.option("--no-simulated-pods", is_flag=True, help="Do not simulate Pods; they stay Pending.")
-@click.option(
-    "--token-file",
-    type=flags.PATH,
-    metavar="FILE",
-    help="Bearer tokens for the API: one per line, or in kube-apiserver's format.",
+@flags.path_option("--token-file", "Bearer tokens for the API: one per line, or in kube-apiserver's format.")
+@flags.file_option(
+    "--client-ca-file", "The authority of client certificates (PEM); their CN is the user, each O a group."
 )
-@click.option(
-    "--client-ca-file",
-    default="",
-    metavar="FILE",
-    help="The authority of client certificates (PEM); their CN is the user, each O a group.",
-)
-@click.option("--tls-cert", default="", metavar="FILE", type=click.Path(), help="The API's certificate (PEM).")
-@click.option(
-    "--tls-key",
-    default="",
-    metavar="FILE",
-    type=click.Path(),
-    help="The certificate's key (PEM).  [default: in the certificate's file]",
-)
+@flags.file_option("--tls-cert", "The API's certificate (PEM).")
+@flags.file_option("--tls-key", "The certificate's key (PEM).  [default: in the certificate's file]")
 def up(paths: tuple[Path, ...], **given: Any) -> None:
     """Run a control plane, its controllers and DNS on this machine.
 

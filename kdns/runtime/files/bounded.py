@@ -15,7 +15,7 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 
 def bounded_text(
     path: Path | str,
-    characters_max: int = CHARACTERS_MAX,
+    characters_max: int | None = None,
     *,
     encoding: str = "utf-8",
     errors: str = "strict",
@@ -25,6 +25,7 @@ def bounded_text(
 
     Raises OSError with a text, with EFBIG for a file that is too large and EILSEQ for one in another encoding.
     """
+    characters_max = CHARACTERS_MAX if characters_max is None else characters_max
     try:
         with Path(path).open(encoding=encoding, errors=errors, newline=newline) as file:
             text = file.read(characters_max + 1)

@@ -52,14 +52,19 @@ def scraped(registry: CollectorRegistry, accept: str) -> web.Response:
 
 
 def slis(checks: HealthChecks) -> Handler:
-    """The handler of /metrics/slis, in the form of k8s.io/component-base."""
-    rows, registry = MetricFamilies(), CollectorRegistry()
+    registry = CollectorRegistry()
+    registry.register(sli_metrics(checks))
+    return exposition(registry)
+
+
+def sli_metrics(checks: HealthChecks) -> MetricFamilies:
+    """In the form of k8s.io/component-base."""
+    rows = MetricFamilies()
     text, by_type = "1 if the health check passed the last time.", ("name", "type")
     rows.add(Metric("kubernetes_healthcheck", text, by_type, checks.passes.items))
     text, by_status = "Results of health checks.", ("name", "status", "type")
     rows.add(Metric("kubernetes_healthchecks", text, by_status, checks.results.items, COUNTER))
-    registry.register(rows)
-    return exposition(registry)
+    return rows
 
 
 class HealthProbe:
