@@ -24,11 +24,9 @@ from typing import Final, NamedTuple, TextIO, cast
 import structlog
 
 MAX_WAITING_BYTES: Final = 1 << 20
-"""Lines that may wait to be written."""
 GATHER_S: Final = 0.01
 """How long the thread lets lines gather: to wake it for each line would cost the caller more than the line itself."""
 EXIT_S: Final = 2.0
-"""How long the end of the process waits for them."""
 RARELY_S: Final = 60.0
 """How long a RareWarning is not logged again."""
 
@@ -115,7 +113,6 @@ class _Forward(logging.Handler):
 
 _forward = _Forward()
 _writers: dict[str, LogWriter] = {}
-"""The writers to standard error and standard output, by the names of their streams."""
 
 
 def lost_lines() -> int:
@@ -131,7 +128,6 @@ class Form(NamedTuple):
 
 _form = Form()
 _FIRST: Final = ("timestamp", "level", "event")
-"""The keys that a line begins with."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\n-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except the tab, line breaks, characters that reorder text, and bytes that are not UTF-8."""
 

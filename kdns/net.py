@@ -19,7 +19,6 @@ Family: TypeAlias = Literal["IPv4", "IPv6"]
 
 FAMILIES: Final[tuple[Family, ...]] = ("IPv4", "IPv6")
 VERSION: Final[Mapping[Family, int]] = {"IPv4": 4, "IPv6": 6}
-"""The family as `version` of Python's ipaddress."""
 
 MAX_PORT: Final = 65535
 

@@ -19,10 +19,8 @@ from kdns.runtime.files.bounded import text_of
 from kdns.runtime.files.yaml import documents
 
 ADDED: Final = Path("--add")
-"""What the objects of --add have as their file."""
 LOOPBACK: Final = "127.0.0.1"
 MAX_RANGE: Final = 1000
-"""The most ports of one row of a compose file."""
 _VARIABLE: Final = re.compile(r"\$(?:\$|(?P<bare>\w+)|\{(?P<name>\w+)(?:(?P<colon>:)?-(?P<default>[^}]*))?\})")
 _PUBLISHED: Final = re.compile(
     r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[0-9.]+):)?(?P<published>\d+)(?:-(?P<last>\d+))?"

@@ -27,7 +27,6 @@ from kdns.runtime.process import die_with, gc_paused, ignore_signals, signals_bl
 _LINE_BYTES_MAX: Final = 1024 * 1024
 _TEXT_CHARACTERS_MAX: Final = 10_000
 _STOP_S: Final = 30.0
-"""How long the child may take to stop before it is killed."""
 
 _PROGRESS_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 0.001

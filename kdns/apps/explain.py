@@ -38,14 +38,12 @@ DNS_PORT: Final = 53
 NOWHERE: Final = Source(endpoint="http://127.0.0.1")
 """A source that is not followed: the objects are there before."""
 PREPARED_S: Final = 5.0
-"""The longest that directives may take to read their files."""
 TYPES: Final[dict[type[Object], type[Object]]] = {
     Namespace: Namespace,
     Service: SelectingService,
     EndpointSlice: EndpointSlice,
     Pod: ObservedPod,
 }
-"""The kinds that are read, and with which fields."""
 
 
 @dataclass(frozen=True, slots=True)

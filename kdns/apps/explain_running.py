@@ -12,7 +12,6 @@ from kdns.status.paths import ANSWERED, EXPLAIN
 
 TIMEOUT_S: Final = 10.0
 ANSWER_MAX_BYTES: Final = 4 << 20
-"""What is read of an answer."""
 
 
 def asked_of(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:

@@ -72,7 +72,6 @@ class NodeProxy:
     _missing: str = ""
     _in_effect: Settings | None = None
     chosen: Choice | None = None
-    """The mode that runs; None until it has been chosen."""
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
 
     @property

@@ -8,7 +8,6 @@ from typing import Any, Final
 import click
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""Settings of every command."""
 
 ARGUMENTS: Final = {
     "env": "expected --manifests PATH for files, --namespace NS for a namespace",

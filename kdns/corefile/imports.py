@@ -21,7 +21,6 @@ Reader: TypeAlias = Callable[[str], Sequence[tuple[str, str]]]
 MAX_IMPORTS = 10_000
 """Imports of one Corefile, as in CoreDNS: snippets that import each other twice grow exponentially."""
 MAX_NESTING = 50
-"""Nesting of imports."""
 
 
 def no_files(pattern: str) -> Sequence[tuple[str, str]]:

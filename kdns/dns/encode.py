@@ -21,7 +21,6 @@ OWN_PAYLOAD_BYTES: Final = 1232
 """The size in kdns's OPT: the UDP payload that it can receive without fragments (DNS flag day 2020)."""
 MAX_OFFSET: Final = 0x3FFF
 ENDLESS: Final = 1 << 32
-"""A position after the end of every message."""
 
 QUESTION_POINTER: Final = pack("!H", POINTER | HEADER_BYTES)
 

@@ -27,7 +27,6 @@ _ESCAPED: Final = tuple(
     f"\\{octet:c}" if octet in _SPECIAL else chr(octet) if 33 <= octet <= 126 else f"\\{octet:03}"
     for octet in range(256)
 )
-"""The text of each octet in a name."""
 _ESCAPE: Final = re.compile(rb"\\(?:([0-9]{3})|([^0-9]))|([^\\.])|(\.)|(\\)", re.DOTALL)
 _OCTET: Final = re.compile(rb"(?:0|[1-9][0-9]{0,2})\Z")
 _NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in range(16))

@@ -40,7 +40,6 @@ _DENIAL: Final = re.compile(
 )
 """One SOA of class IN; its names end at the root or in a pointer to the first 256 bytes."""
 _NUMBERS_BYTES: Final = 20
-"""The numbers of an SOA, behind its two names."""
 _ADDRESS_TTL_AT: Final = 6
 """The TTL's position in a record whose owner is a pointer."""
 _NO_ANSWER: Final = bytes(2)

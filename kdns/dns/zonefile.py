@@ -23,13 +23,9 @@ MAX_RECORDS: Final = 4_000_000
 """The most records of one zone file, with included and generated ones."""
 MAX_INCLUDES: Final = 1000
 MAX_DEPTH: Final = 7
-"""The deepest nesting of included files."""
 
 ReadFile: TypeAlias = Callable[[str, str], tuple[str, str]]
-"""Returns the path and text of an included file, given the including file and the name.
-
-Raises ValueError with the reason for a ZoneFileError if the file cannot be read.
-"""
+"""Path and text of an included file, given the including file and the name; ValueError with the reason."""
 
 
 class ZoneFileError(ValueError):
@@ -260,7 +256,6 @@ _WANTED: Final = {
     "Text input ended unexpectedly.": "expected data of the record",
     "expected EOL or EOF": "expected the end of the line",
 }
-"""The beginning of dnspython's message → what the word should be."""
 
 
 def _reason(message: str, last: dns.tokenizer.Token | None) -> str:

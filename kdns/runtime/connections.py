@@ -61,12 +61,10 @@ WINDOWS_SOCKETS: Final = 512
 """FD_SETSIZE of CPython on Windows, whose asyncio uses select(2)."""
 BACKLOG: Final = 1024
 BURST: Final = 16
-"""The most connections that are accepted in one iteration of the loop."""
 PAUSE_S: Final = 1.0
 """The delay of the next accept after the kernel had no descriptor left."""
 HANDSHAKE_S: Final = 10.0
 TLS_CLOSE_S: Final = 2.0
-"""The time for a client to confirm the end of a TLS connection."""
 TLS_BUFFER_BYTES: Final = 8 * 1024
 """asyncio's own are 256 KiB, which is more than everything else that a connection holds."""
 TLS_RECORD_BYTES: Final = 17 * 1024

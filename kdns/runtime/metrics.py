@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 from kdns.tally import Tally
 
 Registry: TypeAlias = CollectorRegistry
-"""All metrics of one page."""
 
 
 class Histogram:
@@ -53,7 +52,6 @@ class Sample(NamedTuple):
 
 
 Distribution: TypeAlias = tuple[tuple[str, ...], Histogram]
-"""One histogram of a family: label values and counts."""
 
 COUNTER: Final = CounterMetricFamily
 GAUGE: Final = GaugeMetricFamily

@@ -32,14 +32,10 @@ _ARCHITECTURES: Final[Mapping[str, str]] = {
     "armv7l": "arm",
     "loongarch64": "loong64",
 }
-"""The machine's name of uname(2) → Go's name, if that differs."""
 
 _GC_THRESHOLDS: Final = (20_000, 20, 10)
-"""gc.set_threshold after the start: allocations before a young collection, and collections before the older ones.
-
-One create allocates hundreds of containers, and hardly any is part of a cycle: with Python's default of 700 the
-collector takes a tenth of the time of a create.
-"""
+"""gc.set_threshold after the start: with Python's 700 the collector takes a tenth of the time of a create, which
+allocates hundreds of containers, hardly any in a cycle."""
 
 
 def stop_event() -> asyncio.Event:

@@ -18,11 +18,8 @@ from kdns import logs
 
 NO_INPUT: Final = asyncio.subprocess.DEVNULL
 LIMIT_S: Final = 60.0
-"""The timeout of a program, unless its caller sets another."""
 SLOW_S: Final = 30.0
-"""After this time it is logged that a program still runs."""
 ERROR_BYTES: Final = 64 * 1024
-"""The bytes of a program's standard error that are kept, from its beginning."""
 _KILLED_S: Final = 5.0
 """The wait for the end of a killed program: one in an uninterruptible system call ends later."""
 _CHUNK_BYTES: Final = 64 * 1024

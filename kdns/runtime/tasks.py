@@ -14,10 +14,7 @@ from kdns import logs
 T = TypeVar("T")
 
 SLICE_S: Final = 0.001
-"""How long work of many parts runs before others get the loop.
-
-The default buffers of UDP sockets hold the queries of about 5 ms.
-"""
+"""How long work of many parts runs before others get the loop; UDP buffers hold the queries of about 5 ms."""
 
 RESTART_S: Final = 5.0
 """How long work that failed by a defect rests before it begins again."""

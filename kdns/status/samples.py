@@ -12,7 +12,6 @@ from kdns.dns.types import NXDOMAIN, rcode_name, type_name
 from kdns.status.toplist import TopList
 
 RCODE: Final = 0x0F
-"""The bits of the fourth byte of a message."""
 STORM_SHARE: Final = 0.1
 """The part of all queries from which on a search list's failures are a storm."""
 

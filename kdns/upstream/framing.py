@@ -8,12 +8,10 @@ from typing import Final, Protocol, TypeAlias
 from kdns.upstream.upstream import UpstreamError
 
 Key: TypeAlias = Hashable
-"""The identifier of a query on its connection."""
 Arrived: TypeAlias = tuple[Key, bytes | UpstreamError]
 """A message or its error, with the key of the query."""
 
 PIPELINED: Final = 128
-"""The most pending queries of one connection."""
 
 
 class Framing(Protocol):

@@ -31,7 +31,6 @@ KINDS: Final[Mapping[type[Object], Kind]] = {
     Pod: POD,
     Node: NODE,
 }
-"""The kinds of the control plane, by the types that are followed."""
 _OF_A_NODE: Final[Mapping[type[Object], type[Object]]] = {
     Service: SelectingService,
     EndpointSlice: EndpointSlice,

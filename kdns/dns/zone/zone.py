@@ -19,7 +19,6 @@ from kdns.dns.rrset import Rdata, RRset, Soa
 from kdns.dns.types import CNAME, DNAME, IN, NSEC, NSEC3, RRSIG, SOA
 
 MAX_RECORDS: Final = 4_000_000
-"""Records of one zone."""
 MAX_ITERATIONS: Final = 100
 """The most hash iterations of NSEC3: more are expensive and give no protection (RFC 9276 §3.1)."""
 BESIDE_CNAME: Final = frozenset((CNAME, RRSIG, NSEC, 25))

@@ -26,7 +26,6 @@ from kdns.runtime.tasks import observed
 log = logs.get(__name__)
 
 CHECK_S: Final = 60.0
-"""How often it is made sure that both are still there."""
 PAUSE_S: Final = 1.0
 """How long at least between two repairs of the interface, which another program may remove again and again."""
 

@@ -23,11 +23,8 @@ from kdns.runtime.connections import Connections, Listener, bind_failure
 from kdns.runtime.http.log import HttpLog
 
 FIRST_REQUEST_S: Final = 10.0
-"""The time for a new connection to send a complete request."""
 IDLE_S: Final = 120.0
-"""The time that a connection may be idle between two requests."""
 LINGER_S: Final = 2.0
-"""The time for which the rest of an answered request is read."""
 HEAD_BYTES_MAX: Final = 32 * 1024
 """The most bytes that a connection may send before its first answer, without a body."""
 READ_BUFFER_BYTES: Final = 16 * 1024

@@ -112,7 +112,6 @@ async def answer_from(paths: Mapping[str, Handler], request: web.BaseRequest) ->
 
 
 Pages: TypeAlias = Mapping[HostPort, Mapping[str, Handler]]
-"""Handlers by address and path."""
 
 
 class Sites:

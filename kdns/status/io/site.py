@@ -29,7 +29,6 @@ from kdns.status.samples import Samples, sample_of
 
 ID_BYTES: Final = 2
 SAMPLE_S: Final = 1.0
-"""The time in which a sample is drawn."""
 WHY: Final = "kdns.status.why"
 FADE_S: Final = 60.0
 FADE: Final = 0.7

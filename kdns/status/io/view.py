@@ -20,9 +20,7 @@ from kdns.status.plot import Plot, plot
 from kdns.status.samples import Samples
 
 SHOWN: Final = 15
-"""The names and clients in a table."""
 LEAST: Final = 0.005
-"""The least part of the queries in these tables."""
 DURATION: Final = "coredns_dns_request_duration_seconds"
 UPSTREAM: Final = "coredns_proxy_request_duration_seconds"
 

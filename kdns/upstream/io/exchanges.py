@@ -23,13 +23,10 @@ from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, Upstream
 MAX_EXCHANGES: Final = 4096
 """The most exchanges of all upstreams together; the next one fails at once. One client has half of them at most."""
 TICK_S: Final = 0.025
-"""The interval at which deadlines are checked, which is the longest delay of an expired exchange.
-
-One timer checks all of them: a timer for each query would cost more than the query's system calls.
-"""
+"""The longest delay of an expired exchange. One timer checks all deadlines: a timer for each query would cost more than
+its system calls."""
 
 Ignored: TypeAlias = Counter[str]
-"""The received messages that match no query, by reason."""
 
 
 class Holder(Protocol):

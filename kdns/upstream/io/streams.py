@@ -21,19 +21,14 @@ from kdns.upstream.message import body_of, is_response, question_of, repeats_que
 from kdns.upstream.upstream import UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 CONNECTIONS: Final = 16
-"""Connections of an upstream; a query that finds no idle one is sent on one of them behind others (RFC 7766 §6.2.1.1).
+"""Connections of an upstream; a query that finds no idle one waits on one of them behind others (RFC 7766 §6.2.1.1).
 
-An idle or new connection comes first: many servers answer the queries of one connection in order, so that each waits
-for those before it. A busy connection is its client's, which has as many as are left for all others: queries whose
-answers do not come fill, and block, only the connections of the client that sent them.
+Many servers answer in order, so each waits for those before it. A client has as many as are left for all others:
+queries whose answers do not come block only the connections of the client that sent them.
 """
 IDLE_CONNECTIONS: Final = 8
-"""The default number of idle connections that are kept."""
 SERIAL_CONNECTIONS: Final = 128
-"""Connections of an upstream where each has one query at a time.
-
-That is one that closes while queries wait behind an answered one.
-"""
+"""Connections of an upstream that closes while queries wait behind an answered one: each has one query."""
 HANDSHAKE_S: Final = 5.0
 CLOSE_S: Final = 1.0
 READ_BYTES: Final = 65536
@@ -192,7 +187,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.opened_s = self.idle_since_s = self._exchanges.loop.time()
         self.is_retired = False
         self.client: str | bytes = ""
-        """The client of its queries, see `client_of`."""
         self._pending: dict[Key, Pending] = {}
         self._late: dict[Key, float] = {}
         """Deadlines of queries whose clients no longer wait; the upstream still works on them."""

@@ -32,8 +32,7 @@ QUERIES_OF_SOCKET: Final = 64
 SOCKET_S: Final = 10.0
 """The most queries and the longest age of a socket; then it gets no more, and closes after its last response."""
 MAX_WRONG: Final = 10
-"""The most messages to one socket that match no query; then its queries are repeated over TCP and the port is closed.
-"""
+"""Messages to one socket that match no query; then its queries are repeated over TCP and the port is closed."""
 RECEIVE_BYTES: Final = 65535
 
 _ONE_QUESTION: Final = b"\x00\x01"
@@ -41,7 +40,6 @@ _DRAWN_BYTES: Final = 3
 """Random bytes of a query, beside those of its letters: the first one chooses the socket, the others are the id."""
 _ID_BYTES: Final = 2
 _FLAGS_BYTES: Final = HEADER_BYTES - _ID_BYTES
-"""The bytes between the id and the question."""
 
 
 class UdpSockets:

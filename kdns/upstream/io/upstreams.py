@@ -21,7 +21,6 @@ Label: TypeAlias = tuple[str, str]
 """The address of an upstream, and the protocol as CoreDNS's metrics name it."""
 
 PROTO: Final[Mapping[Scheme, str]] = MappingProxyType({"dns": "tcp", "tls": "tcp-tls", "https": "https"})
-"""The protocol of connections, by the scheme."""
 
 
 class SocketUpstream:
