@@ -69,7 +69,7 @@ class LogWriter:
             self._changed.notify_all()
 
     def _run(self) -> None:
-        told = 0
+        logged = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lines or self._is_closed)
@@ -84,10 +84,10 @@ class LogWriter:
                 self._waiting_bytes -= size_bytes
                 if not is_written:
                     self.lost += len(lines)
-                lost = self.lost - told
+                lost = self.lost - logged
                 self._changed.notify_all()
             if lost and is_written:
-                told += lost
+                logged += lost
                 get(__name__).warning("log lines lost", count=lost)
 
     def _write(self, data: bytes) -> bool:

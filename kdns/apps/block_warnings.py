@@ -36,9 +36,9 @@ _OWN: Final = ("127.0.0.1", "::1", *WILDCARD)
 
 def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[CorefileError]:
     return [
-        each
+        warning
         for server in servers
-        for each in (*_stray_words(server), *_odd_zones(server), *_asks_itself(server, dns_port))
+        for warning in (*_stray_words(server), *_odd_zones(server), *_asks_itself(server, dns_port))
     ]
 
 
@@ -90,7 +90,7 @@ def _may_answer(server: ServerConfig, word: str) -> bool:
     )
     named = [labels_of(zone) for config in configs for zone in config.zones]
     zone = labels_of(f"{word.lower()}.")
-    return any(is_below(zone, each) or is_below(each, zone) for each in named) if named else bool(server.stanzas)
+    return any(is_below(zone, own) or is_below(own, zone) for own in named) if named else bool(server.stanzas)
 
 
 def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]:

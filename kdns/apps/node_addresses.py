@@ -53,7 +53,7 @@ async def report_addresses(source: Source, name: str) -> None:
 
 
 async def _write(source: Source, name: str, addresses: tuple[Address, ...]) -> None:
-    rows = [{"type": "InternalIP", "address": str(each)} for each in addresses]
+    rows = [{"type": "InternalIP", "address": str(address)} for address in addresses]
     status = {"addresses": [*rows, {"type": "Hostname", "address": name}]}
     async with Connection(source, RestStats(), Timing()) as api:
         await api.merge_patch(f"/api/v1/nodes/{name}/status", {"status": status})

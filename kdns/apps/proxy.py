@@ -94,7 +94,7 @@ class NodeProxy:
     def _plan_inputs(self, node: Node | None) -> PlanInputs | None:
         if self.settings.detect_local_mode == "NodeCIDR" and not (node and node.pod_cidrs):
             return None
-        ranges = [cidr for each in self.state.service_cidrs.values() for cidr in each.spec.cidrs or ()]
+        ranges = [cidr for service_cidr in self.state.service_cidrs.values() for cidr in service_cidr.spec.cidrs or ()]
         settings = self._in_effect or self.settings
         view = node_view(
             node,
@@ -340,13 +340,13 @@ async def _next_settings(
     modes: Mapping[str, Mode],
 ) -> tuple[Settings, Choice]:
     while True:
-        found = await other_settings(read, settings, file, every_s, reload)
+        changed = await other_settings(read, settings, file, every_s, reload)
         try:
-            chosen = await choice(found, modes)
+            chosen = await choice(changed, modes)
         except KdnsError as error:
             log.warning("mode of the configuration file cannot work, settings unchanged", reason=str(error))
         else:
-            return found, chosen
+            return changed, chosen
 
 
 async def _say_ready(node: NodeProxy, say: Callable[[str], None]) -> None:

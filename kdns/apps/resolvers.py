@@ -28,12 +28,12 @@ class ClusterNames:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        reverse = (zone.removesuffix(".") for each in self._outside for zone in reverse_zones(each))
+        reverse = (zone.removesuffix(".") for network in self._outside for zone in reverse_zones(network))
         return (self.domain, *reverse)
 
     @property
     def _outside(self) -> Iterator[Network]:
-        return (each for each in self.networks if not each.is_loopback)
+        return (network for network in self.networks if not network.is_loopback)
 
     def for_systemd(self) -> Iterator[str]:
         """A drop-in of systemd-resolved, 246 or later."""
@@ -74,10 +74,10 @@ RESOLVERS: Final = (
 
 def resolver_of(root: Path) -> LocalResolver | None:
     """The resolver of the machine with these files, None for one that kdns does not know."""
-    for each in RESOLVERS:
-        folder = root / each.folder
-        if folder.exists() and (each.service != "NetworkManager" or _has_dnsmasq(folder)):
-            return each
+    for resolver in RESOLVERS:
+        folder = root / resolver.folder
+        if folder.exists() and (resolver.service != "NetworkManager" or _has_dnsmasq(folder)):
+            return resolver
     return None
 
 

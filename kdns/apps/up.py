@@ -203,9 +203,11 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
     with suppress(OSError):  # the dataplane logs it
         own, cidrs = await node_addresses(), given.cluster.service_cidrs
         for address in own:
-            if cidr := next((each for each in cidrs if each.version == address.version and address in each), None):
+            if cidr := next(
+                (network for network in cidrs if network.version == address.version and address in network), None
+            ):
                 warn(f"--service-cidr {cidr} has {address}, an address of this machine: no Service gets it here")
-        if not own and not all(each.is_loopback for each in cidrs):
+        if not own and not all(network.is_loopback for network in cidrs):
             advice = "add a link with an address, or use --proxy-mode userspace --service-cidr 127.96.0.0/16"
             found = "this machine has loopback addresses only, so cluster IPs have no route"
             warn(f"--proxy-mode {mode}: {found}; {advice}")

@@ -122,36 +122,36 @@ def all_zones(tokens: Sequence[Token]) -> tuple[str, ...]:
 
 def zone_addresses(words: Iterable[Token], mistakes: list[CorefileError] | None = None) -> Iterator[ZoneAddress]:
     """From words with white space or commas between; adds mistakes to the list, or raises the first."""
-    words, found = tuple(words), [] if mistakes is None else mistakes
+    words, errors = tuple(words), [] if mistakes is None else mistakes
     pieces = [replace(word, text=text) for word in words for text in re.split(r"[,\s]+", word.text) if text]
     if not pieces:
-        found.append(words[0].expected(_ADDRESS_FORM))
+        errors.append(words[0].expected(_ADDRESS_FORM))
     for piece in pieces:
         try:
             yield from _zone_address(piece)
         except CorefileError as error:
-            found.append(error)
+            errors.append(error)
     if words[-1].text.endswith(","):
-        found.append(words[-1].error("expected another zone after the comma"))
-    if mistakes is None and found:
-        raise found[0]
+        errors.append(words[-1].error("expected another zone after the comma"))
+    if mistakes is None and errors:
+        raise errors[0]
 
 
 def _zone_address(token: Token) -> Iterator[ZoneAddress]:
-    found = _ADDRESS.fullmatch(token.text)
-    if not found or "://" in found["zone"]:
+    address = _ADDRESS.fullmatch(token.text)
+    if not address or "://" in address["zone"]:
         raise token.expected(_ADDRESS_FORM)
-    scheme = found["scheme"] or "dns"
+    scheme = address["scheme"] or "dns"
     if scheme not in DEFAULT_PORTS:
         raise token.error(
             f"unknown scheme {scheme}://; expected one of {', '.join(f'{name}://' for name in DEFAULT_PORTS)}"
         )
-    zone, port = found["zone"], found["port"]
+    zone, port = address["zone"], address["port"]
     if not zone and (port is None or token.is_blank):
         raise token.error("expected a zone in the server address; the root zone is `.`")
     number = None if port is None else port_number(token, port)
-    for each in zones(replace(token, text=zone or ".")):
-        yield ZoneAddress(each, scheme, number, token)
+    for zone_name in zones(replace(token, text=zone or ".")):
+        yield ZoneAddress(zone_name, scheme, number, token)
 
 
 def port_number(token: Token, text: str) -> int:

@@ -39,15 +39,15 @@ def parse(
     def shape(text: str, path: str) -> tuple[Line, ...]:
         return lines(expanded(tokens(text, path), environ))
 
-    found = tuple(Importer(shape, read).resolved(shape(text, path)))
-    if not found:
+    outer = tuple(Importer(shape, read).resolved(shape(text, path)))
+    if not outer:
         raise CorefileError(path, 1, "", "expected a server block; the smallest one is `. { }`")
-    return tuple(_server_blocks(found))
+    return tuple(_server_blocks(outer))
 
 
-def _server_blocks(found: tuple[Line, ...]) -> Iterator[ServerBlock]:
-    for index, line in enumerate(found):
-        stanzas = line.block if line.braces else found[index + 1 :]
+def _server_blocks(outer: tuple[Line, ...]) -> Iterator[ServerBlock]:
+    for index, line in enumerate(outer):
+        stanzas = line.block if line.braces else outer[index + 1 :]
         mistakes: list[CorefileError] = []
         addresses = tuple(zone_addresses(line.words, mistakes))
         mistakes += [

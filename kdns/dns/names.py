@@ -112,7 +112,7 @@ class ZoneSet:
 
     def overlaps(self, zone: Labels) -> bool:
         """Whether a name at or below `zone` may be in the set."""
-        return zone in self or any(is_below(one, zone) for one in self._zones)
+        return zone in self or any(is_below(member, zone) for member in self._zones)
 
 
 def encode_labels(labels: Labels) -> bytes:

@@ -100,7 +100,7 @@ async def explained(
     request = evolve(request, local_port=server.port, is_dry_run=True)
     block, _ = server.block_of(request)
     if block is None:
-        zones = " ".join(one.zone for one in server.blocks)
+        zones = " ".join(block.zone for block in server.blocks)
         cause = Cause(f"no server block has the name; their zones are {zones}")
         return Explanation(text, label, "REFUSED", causes=(cause,))
     causes = tuple(_causes(server, query, now, is_brief=is_brief))

@@ -95,23 +95,25 @@ class Ranking:
             return replace(best, causes=(*best.causes, min(others, key=self._rank).causes[-1]))
         return best
 
-    def _rank(self, one: Explanation) -> tuple[int, float]:
+    def _rank(self, explanation: Explanation) -> tuple[int, float]:
         """How far a name is from what exists, the nearest first; of two mistakes the smaller one."""
-        if one.meant == one.name or (one.verdict == "NODATA" and one.directive != KUBERNETES):
+        if explanation.meant == explanation.name or (
+            explanation.verdict == "NODATA" and explanation.directive != KUBERNETES
+        ):
             return 0, 0.0
-        if one.meant and _is_like(one.name, one.meant):
-            return 1, -SequenceMatcher(a=one.meant, b=one.name).ratio()
-        *front, namespace = one.name.removesuffix(f".svc.{self.domain}").split(".")
-        is_below = one.name.endswith(f".svc.{self.domain}") and bool(front)
+        if explanation.meant and _is_like(explanation.name, explanation.meant):
+            return 1, -SequenceMatcher(a=explanation.meant, b=explanation.name).ratio()
+        *front, namespace = explanation.name.removesuffix(f".svc.{self.domain}").split(".")
+        is_below = explanation.name.endswith(f".svc.{self.domain}") and bool(front)
         is_service = is_below and (len(front) == 1 or (len(front) == 3 and front[0][:1] == front[1][:1] == "_"))
         is_near = is_service or (is_below and (namespace, front[-1]) in self.state.services)
         if is_near and ("", namespace) in self.state.namespaces:
             return 2, 0.0
-        if self.typed.endswith((".svc", ".pod")) and one.name == f"{self.typed}.{self.domain}":
+        if self.typed.endswith((".svc", ".pod")) and explanation.name == f"{self.typed}.{self.domain}":
             return 3, 0.0
-        if one.is_forwarded:
+        if explanation.is_forwarded:
             return 4, 0.0
-        return (5 if one.meant else 6 if is_service else 7), 0.0
+        return (5 if explanation.meant else 6 if is_service else 7), 0.0
 
 
 def _is_like(name: str, meant: str) -> bool:

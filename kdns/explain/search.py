@@ -56,7 +56,7 @@ def pod_resolver(pod: ObservedPod, domain: str) -> Resolver:
     if config is None:
         return resolver
     searches = tuple(dict.fromkeys((*resolver.searches, *(config.searches or ()))))
-    ndots = next((one.value for one in config.options or () if one.name == "ndots"), None)
+    ndots = next((option.value for option in config.options or () if option.name == "ndots"), None)
     if ndots is not None and not ndots.isdecimal():
         raise InputError(f"Pod {namespace}/{pod.key[1]}: spec.dnsConfig.options: ndots is {ndots!r}, expected a number")
     return Resolver(searches, resolver.ndots if ndots is None else int(ndots), resolver.remark, resolver.is_of_cluster)

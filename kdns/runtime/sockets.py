@@ -42,7 +42,7 @@ def socket_inodes(process: str = "self") -> Iterator[str]:
 
 def port_holder(port: int) -> str:
     """Such as "dnsmasq (process 7)"; "" if it is nobody that this process may look at."""
-    inodes = {each.inode for each in bound_sockets(*_WAITING) if each.port == port}
+    inodes = {bound.inode for bound in bound_sockets(*_WAITING) if bound.port == port}
     for folder in _PROC.iterdir() if inodes else ():
         with suppress(OSError):
             if folder.name.isdecimal() and not inodes.isdisjoint(socket_inodes(folder.name)):

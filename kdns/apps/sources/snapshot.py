@@ -158,7 +158,11 @@ def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> s
             return own
         choice = f"there are {', '.join(names)}" if names else "the API has none"
         raise InputError(f"--node NAME is needed: {choice}")
-    if any(endpoint.node_name == name for each in snapshot.state.slices.values() for endpoint in each.endpoints or ()):
+    if any(
+        endpoint.node_name == name
+        for endpoint_slice in snapshot.state.slices.values()
+        for endpoint in endpoint_slice.endpoints or ()
+    ):
         warn(f"Node {name} does not exist, only endpoints on it: its addresses and zone are unknown")
         return name
     raise InputError(f"--node {name}: no such node; there is {', '.join(names) or 'none'}")

@@ -54,7 +54,7 @@ def records(nodes: Iterable[ZoneNode | None]) -> tuple[RRset, ...]:
         if node:
             pairs = [(node.rrsets.get(rtype), node.signatures.get(rtype)) for rtype in (NSEC3, NSEC)]
             rrsets[node.owner] = tuple(rrset for pair in pairs for rrset in pair if rrset)
-    return tuple(rrset for each in rrsets.values() for rrset in each)
+    return tuple(rrset for owned in rrsets.values() for rrset in owned)
 
 
 def _closest(zone: Zone, encloser: Labels, labels: Labels) -> tuple[ZoneNode | None, ...]:

@@ -94,14 +94,14 @@ class Streams:
             self.exchanges.end(again)
 
     def tidy(self, now_s: float) -> None:
-        for one in [one for one in self.idle if not self._is_usable(one, now_s)]:
-            one.close()
-        for one in [*self._busy]:
-            one.check_late(now_s)
+        for connection in [connection for connection in self.idle if not self._is_usable(connection, now_s)]:
+            connection.close()
+        for connection in [*self._busy]:
+            connection.check_late(now_s)
 
     def close(self) -> None:
-        for one in (*self.idle, *self._busy):
-            one.fail(UpstreamError("the upstream is no longer used"))
+        for connection in (*self.idle, *self._busy):
+            connection.fail(UpstreamError("the upstream is no longer used"))
 
     def framing(self, transport: asyncio.Transport) -> Framing:
         if self._framing_of is None:
@@ -111,71 +111,71 @@ class Streams:
             self.pipelined = 1
         return framing
 
-    def mark_busy(self, one: UpstreamConnection) -> None:
-        self._busy[one] = None
+    def mark_busy(self, connection: UpstreamConnection) -> None:
+        self._busy[connection] = None
 
-    def mark_idle(self, one: UpstreamConnection) -> None:
+    def mark_idle(self, connection: UpstreamConnection) -> None:
         """Keeps the connection, or closes the one that is idle longest if enough are kept."""
-        self._busy.pop(one, None)
-        one.idle_since_s = self.exchanges.loop.time()
-        self.idle.append(one)
+        self._busy.pop(connection, None)
+        connection.idle_since_s = self.exchanges.loop.time()
+        self.idle.append(connection)
         if len(self.idle) > self._max_idle:
             self.idle[0].close()
 
-    def remove(self, one: UpstreamConnection) -> None:
-        if self._busy.pop(one, self) is self and one in self.idle:
-            self.idle.remove(one)
+    def remove(self, connection: UpstreamConnection) -> None:
+        if self._busy.pop(connection, self) is self and connection in self.idle:
+            self.idle.remove(connection)
 
     def _chosen(self, client: str) -> UpstreamConnection:
         """Returns the connection that became idle last, a new one, or that with the fewest queries of the client."""
         whose = client_of(client)
-        busy = [one for one in self._busy if not one.is_retired]
-        own = [one for one in busy if one.client == whose]
-        if unloaded := next((one for one in own if not one.load), None):
+        busy = [connection for connection in self._busy if not connection.is_retired]
+        own = [connection for connection in busy if connection.client == whose]
+        if unloaded := next((connection for connection in own if not connection.load), None):
             return unloaded  # it is being opened, for queries that were cancelled
         maximum = SERIAL_CONNECTIONS if self.pipelined == 1 else CONNECTIONS
-        if len(own) < maximum - len(busy) and (one := self._unused()):
-            one.client = whose
-            return one
+        if len(own) < maximum - len(busy) and (connection := self._unused()):
+            connection.client = whose
+            return connection
         if not busy:
             raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
-        one = min(own or busy, key=lambda one: one.load)
-        if one.load >= min(self.pipelined, one.max_pending):
+        connection = min(own or busy, key=lambda connection: connection.load)
+        if connection.load >= min(self.pipelined, connection.max_pending):
             raise UpstreamError(f"{len(own or busy)} connections wait for as many responses as they may")
         self.counts.reused += 1
-        return one
+        return connection
 
     def _unused(self) -> UpstreamConnection | None:
         """Returns the connection that became idle last, or a new one; None if all descriptors are in use."""
         now_s = self.exchanges.loop.time()
         while self.idle:
-            one = self.idle.pop()
-            if self._is_usable(one, now_s):
+            connection = self.idle.pop()
+            if self._is_usable(connection, now_s):
                 self.counts.reused += 1
-                return one
-            one.close()
+                return connection
+            connection.close()
         return self._opened() if self.exchanges.take_descriptor() else None
 
     def _fresh(self, client: str) -> UpstreamConnection:
         """A new connection. The peer has probably closed the idle ones too, as in a restart."""
-        for one in [*self.idle]:
-            one.close()
+        for connection in [*self.idle]:
+            connection.close()
         if not self.exchanges.take_descriptor():
             raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
-        one = self._opened()
-        one.client = client_of(client)
-        return one
+        connection = self._opened()
+        connection.client = client_of(client)
+        return connection
 
     def _opened(self) -> UpstreamConnection:
         self.counts.opened += 1
         return UpstreamConnection(self)
 
-    def _is_usable(self, one: UpstreamConnection, now_s: float) -> bool:
+    def _is_usable(self, connection: UpstreamConnection, now_s: float) -> bool:
         max_age_s = self.spec.max_age_s
         return (
-            not one.is_retired
-            and now_s - one.idle_since_s < self.spec.expire_s
-            and (max_age_s is None or now_s - one.opened_s < max_age_s)
+            not connection.is_retired
+            and now_s - connection.idle_since_s < self.spec.expire_s
+            and (max_age_s is None or now_s - connection.opened_s < max_age_s)
         )
 
 

@@ -74,52 +74,54 @@ class UdpSockets:
     def _send(self, pending: Pending, body: bytes, drawn: bytes, now_s: float) -> None:
         """`body` is all behind the id; UpstreamError where it cannot be sent."""
         question = pending.question
-        one = self._chosen(drawn[0] % SOCKETS, now_s)
+        udp_socket = self._chosen(drawn[0] % SOCKETS, now_s)
         message_id = drawn[1:_DRAWN_BYTES]
-        while message_id in one.pending or message_id in one.late:
+        while message_id in udp_socket.pending or message_id in udp_socket.late:
             message_id = self._exchanges.entropy.take(_ID_BYTES)
-        one.send(message_id, pending, b"".join((body[:_FLAGS_BYTES], question, body[_FLAGS_BYTES + len(question) :])))
+        udp_socket.send(
+            message_id, pending, b"".join((body[:_FLAGS_BYTES], question, body[_FLAGS_BYTES + len(question) :]))
+        )
 
     def tidy(self, now_s: float) -> None:
-        for one in self._slots:
-            if one is not None and now_s >= one.end_s:
-                one.retire()
+        for udp_socket in self._slots:
+            if udp_socket is not None and now_s >= udp_socket.end_s:
+                udp_socket.retire()
 
     def close(self) -> None:
-        for one in [one for one in self._slots if one] + [*self._retired]:
-            one.fail(UpstreamError("the upstream is no longer used"))
+        for udp_socket in [udp_socket for udp_socket in self._slots if udp_socket] + [*self._retired]:
+            udp_socket.fail(UpstreamError("the upstream is no longer used"))
 
-    def remove(self, one: UdpSocket) -> None:
+    def remove(self, udp_socket: UdpSocket) -> None:
         """Closes a socket that has no queries any more, if it is open."""
-        self.retire(one)
-        if one in self._retired:
-            self._retired.discard(one)
-            self._exchanges.poller.remove(one.socket)
+        self.retire(udp_socket)
+        if udp_socket in self._retired:
+            self._retired.discard(udp_socket)
+            self._exchanges.poller.remove(udp_socket.socket)
             self._exchanges.give_descriptor()
 
-    def retire(self, one: UdpSocket) -> None:
-        if self._slots[one.slot] is one:
-            self._slots[one.slot] = None
-            self._retired.add(one)
+    def retire(self, udp_socket: UdpSocket) -> None:
+        if self._slots[udp_socket.slot] is udp_socket:
+            self._slots[udp_socket.slot] = None
+            self._retired.add(udp_socket)
 
     def _chosen(self, slot: int, now_s: float) -> UdpSocket:
-        one = self._slots[slot]
-        if one is not None and one.queries_left > 0 and now_s < one.end_s:
+        udp_socket = self._slots[slot]
+        if udp_socket is not None and udp_socket.queries_left > 0 and now_s < udp_socket.end_s:
             self.counts.reused += 1
-            return one
+            return udp_socket
         if not self._exchanges.take_descriptor():
-            one = one or next((other for other in self._slots if other), None)
-            if one is None:
+            udp_socket = udp_socket or next((other for other in self._slots if other), None)
+            if udp_socket is None:
                 raise UpstreamUnreachableError(f"all {self._exchanges.max_descriptors} descriptors are in use")
             self.counts.reused += 1
-            return one
+            return udp_socket
         try:
             fresh = UdpSocket(self, self._place.udp(), slot, now_s + SOCKET_S)
         except OSError as error:
             self._exchanges.give_descriptor()
             raise unreachable(error) from error
-        if one is not None:
-            one.retire()
+        if udp_socket is not None:
+            udp_socket.retire()
         self._slots[slot] = fresh
         self._exchanges.poller.add(fresh.socket, WHILE_READABLE, fresh.receive)
         self.counts.opened += 1
