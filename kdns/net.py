@@ -169,10 +169,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_network(text: str) -> Network | None:
-    """Returns the network of a CIDR, or None for other text. Host bits are dropped, surrounding spaces are ignored.
-
-    It is IPv4 wherever `parse_unmapped_address` says so of its address.
-    """
+    """None for other text. Host bits and spaces are dropped; IPv4 as `parse_unmapped_address` has it."""
     address, slash, length = text.strip().partition("/")
     try:
         network = None if "%" in address else ip_network(f"{_decimal(address)}{slash}{length}", strict=False)

@@ -64,11 +64,7 @@ def _added(text: str) -> Iterator[Addition]:
 
 
 def composed(path: Path, environment: Mapping[str, str] = os.environ) -> list[Addition]:
-    """Returns the published ports of a compose file's services, with this environment's variables.
-
-    Ports without a published one are not reachable from here, and left out. Raises ManifestError for a file that cannot
-    be read, InputError that names the service for a name or port that is none.
-    """
+    """The published ports of a compose file. Raises ManifestError, and InputError that names the service."""
     found: list[Addition] = []
     for document in documents(str(path), text_of(path)):
         services = document.value.get("services") if isinstance(document.value, dict) else None

@@ -35,10 +35,7 @@ _SWITCH_INTERVAL_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneOptions:
-    """The options of the child. `texts` are those of the paths that only the parent can read.
-
-    Objects of the `trusted` paths are kdns's own, and not validated: their endpoints may be on loopback.
-    """
+    """`texts` are those only the parent can read; endpoints of `trusted` paths may be on loopback."""
 
     cluster: ClusterConfig
     api: HostPort

@@ -53,11 +53,7 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class NodeProxy:
-    """A node's dataplane with everything around it. `run` works until it is cancelled.
-
-    `owns_host`: it also sets the kernel's and the process's limits, and leaves its rules in place at the end; otherwise
-    rules are removed. `takeover` has the mode if it runs already, and closes it. `flags` are for /flagz.
-    """
+    """A node's dataplane; if it `owns_host`, it sets the kernel's limits, and rules stay at the end."""
 
     settings: Settings
     source: Source

@@ -218,10 +218,7 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
 
 @asynccontextmanager
 async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice]:
-    """Runs the dataplane of this machine as the Node of the cluster at `source`; removes its rules at the end.
-
-    Yields the mode that runs. Raises ApplyError if none can. The conntrack limits of the machine are not changed.
-    """
+    """Yields the mode that runs; removes its rules at the end, and leaves conntrack limits. Raises ApplyError."""
     from kdns.apps import proxy as node  # noqa: PLC0415 - only with --proxy
     from kdns.apps.node_addresses import report_addresses  # noqa: PLC0415 - the same
     from kdns.proxy.settings.settings import Settings  # noqa: PLC0415 - the same

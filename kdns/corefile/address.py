@@ -47,11 +47,7 @@ def is_reverse(zone: str) -> bool:
 
 
 def reverse_zones(network: Network) -> tuple[str, ...]:
-    """Returns the zones that together cover `network` exactly.
-
-    A reverse zone ends at an octet (IPv4, RFC 1035 §3.5) or a nibble (IPv6, RFC 3596 §2.5): a prefix length in
-    between needs up to 128 or 8 zones.
-    """
+    """The zones that together cover `network`, at octets (RFC 1035 §3.5) or nibbles (RFC 3596 §2.5)."""
     bits = 8 if isinstance(network, IPv4Network) else 4
     prefix = -(-network.prefixlen // bits) * bits
     return tuple(_reverse_zone(subnet, bits) for subnet in network.subnets(new_prefix=prefix))

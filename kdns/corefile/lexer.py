@@ -37,11 +37,7 @@ _REFERENCE = re.compile(r"\{%(?P<percent>.+?)%\}|\{\$(?P<dollar>[^}]+)\}", re.DO
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word of a Corefile; the first line is 1.
-
-    `written` is the text in the file before its variables were replaced, "" for a word without variables.
-    `is_blank` says that all of these are empty or not set.
-    """
+    """`written` is the text before variables were replaced, "" without; `is_blank`: all of them are empty."""
 
     path: str
     line: int

@@ -97,11 +97,7 @@ class Names:
 
 
 def encode_rrset(rrset: RRset, names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
-    """Returns each record of the set in bytes, the first starting at position `at` of the message.
-
-    The first record that reaches beyond `end` is the last one that is written.
-    A record whose name cannot be written (longer than 255 bytes) is left out: better one answer less than none.
-    """
+    """Up to the first record beyond `end`. One whose name is longer than 255 bytes is left out."""
     records: list[bytes] = []
     for rdata in rrset.rdata:
         try:

@@ -188,11 +188,7 @@ def owner_of(packet: bytes, record: Record) -> Labels:
 
 
 def without_opt(packet: bytes, found: Sequence[Record]) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
-    """Returns the message without its OPT, the options of that, and the upper bits of the rcode.
-
-    `found` are its records. An OPT in front of other records stays, because pointers depend on its position; as a rule
-    it is the last one.
-    """
+    """Message, OPT's options and upper rcode bits; an OPT before other records stays: pointers depend on it."""
     if not found:
         return packet, (), 0
     last = found[-1]

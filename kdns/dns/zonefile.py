@@ -52,10 +52,7 @@ def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_i
 
 
 def parse_record(text: str, default_ttl_s: int = 0) -> RRset:
-    """Returns one record in the text form of zone files, such as `web. 60 IN A 192.0.2.1`; ValueError for others.
-
-    TTL and class may be left out or change places. Owner and names keep their case.
-    """
+    """Such as `web. 60 IN A 192.0.2.1`; TTL and class may change places or lack. ValueError for other text."""
     try:
         owner, ttl, rclass, (rtype, *rdata) = _parts(text)
         ttl_s = dns.ttl.from_text(ttl) if ttl else default_ttl_s

@@ -336,10 +336,7 @@ def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
 
 
 def limit_buffers(transport: asyncio.Transport) -> None:
-    """Pauses the protocol at the first unsent byte (asyncio's default: 64 KiB), and TLS at 34 KiB unread (256 KiB).
-
-    Under TLS the transport below has limits of its own. A limit of 0 would mean there that nothing unsent is too much.
-    """
+    """Pauses at the first unsent byte (asyncio: 64 KiB), TLS also at 34 KiB unread; 0 would mean never full."""
     transport.set_write_buffer_limits(high=1, low=0)
     if below := _below(transport):
         below.set_write_buffer_limits(high=1, low=0)

@@ -55,10 +55,7 @@ def stop_event() -> asyncio.Event:
 
 
 def reload_event(stop: asyncio.Event) -> asyncio.Event:
-    """Returns an event that each of the RELOAD_SIGNALS sets, except the SIGHUP of a closed terminal, which sets `stop`.
-
-    A SIGHUP that was ignored when the process began stays so: nohup(1).
-    """
+    """Set by each of the RELOAD_SIGNALS; SIGHUP of a closed terminal sets `stop`, an ignored one stays so."""
     wanted = asyncio.Event()
     loop, has_terminal = asyncio.get_running_loop(), os.isatty(_STDIN)
 
@@ -96,10 +93,7 @@ def _unblock(signals: Iterable[signal.Signals]) -> None:
 
 
 def start_again() -> NoReturn:
-    """Starts the program of this process again in its place, with the same arguments: execve(2).
-
-    Signals that come before it has its `stop_event` and `reload_event` are acted on then. Raises OSError.
-    """
+    """execve(2); signals that come before the program has its events are acted on then. Raises OSError."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *RELOAD_SIGNALS))
     sys.stdout.flush()

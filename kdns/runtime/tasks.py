@@ -78,11 +78,7 @@ def log_failure(ended: asyncio.Task[None]) -> None:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | None = None) -> T:
-    """Returns the result of the work, or raises its error. A cancellation takes effect when the work has ended.
-
-    For changes that later changes depend on: asyncio.shield would let the work go on while they begin.
-    `patience_s` after a cancellation the work is cancelled too; None: never.
-    """
+    """A cancellation takes effect when the work ends, or after `patience_s`: later changes depend on it."""
     task = asyncio.ensure_future(work)
     cancellation: asyncio.CancelledError | None = None
     while not task.done():
@@ -113,11 +109,7 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
 
 
 async def in_daemon_thread(call: Callable[[], T]) -> T:
-    """Runs `call` in a thread that does not delay the end of the process; returns its result.
-
-    For files that others name: asyncio.to_thread would keep a process that is to stop until a FIFO or a file system
-    that is away has answered.
-    """
+    """For files that others name: a FIFO, or a file system that is away, must not delay the end."""
     result: Future[T] = Future()
     result.set_running_or_notify_cancel()  # it cannot be cancelled: it may be set after its waiter is gone
 

@@ -43,10 +43,7 @@ def sample_of(packet: bytes, client: str, wire: bytes) -> Sample | None:
 
 
 def searched(name: str, zones: Iterable[str], is_namespace: Callable[[str], bool]) -> str:
-    """Returns the name of which a Pod's search list made this one, with a dot at its end, else "".
-
-    It has a dot inside: other names without one are those of Services. `zones` have no dots at their ends.
-    """
+    """The name of which a search list made this one, "" if none; it has a dot inside, `zones` none at their ends."""
     for zone in zones:
         if not name.endswith(f".{zone}."):
             continue

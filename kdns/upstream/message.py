@@ -13,10 +13,7 @@ _TYPE_AND_CLASS_BYTES: Final = 4
 
 
 def body_of(query: Query) -> bytes:
-    """Returns the bytes behind the id: the query's own bytes, without the options that concern one hop only.
-
-    Records that a client put beside its question and OPT, such as a signature for this server, stay behind too.
-    """
+    """The bytes behind the id, without options of one hop and records beside question and OPT (a signature)."""
     if query.is_plain:
         return query.packet[2:]
     edns = query.edns

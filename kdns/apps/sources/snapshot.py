@@ -40,11 +40,7 @@ _OF_A_NODE: Final[Mapping[type[Object], type[Object]]] = {
 
 @dataclass(slots=True)
 class Snapshot:
-    """Services, EndpointSlices and Nodes; `service_cidrs` is empty if they are unknown.
-
-    `node_names` are the candidates if --node is missing. `api_servers` are the addresses of the server.
-    `namespaces` are those of manifests, which have their Pods too.
-    """
+    """Services, EndpointSlices and Nodes; `namespaces` are those of manifests, which have their Pods too."""
 
     state: State = field(default_factory=State)
     service_cidrs: tuple[str, ...] = ()

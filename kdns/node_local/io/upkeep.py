@@ -32,11 +32,7 @@ PAUSE_S: Final = 1.0
 
 @asynccontextmanager
 async def linked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
-    """Keeps the interface inside of the context. Restores removed addresses at once; `errors` counts failed repairs.
-
-    Raises ApplyError if it cannot be created at the start. If the block fails, an interface that existed before stays:
-    it may be that of a running cache, which has the port.
-    """
+    """Keeps the interface. Raises ApplyError at the start. One that was there before stays, also after a failure."""
     if not settings.interface:
         yield
         return

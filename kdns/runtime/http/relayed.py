@@ -80,10 +80,7 @@ class RelayedPage(NamedTuple):
 
 
 class Relay:
-    """The parent's end: requests for the pages of one child.
-
-    The socket has an abstract name that the kernel chooses (unix(7)), since a container's file system may be read-only.
-    """
+    """The parent's end. The socket's name is abstract (unix(7)): a container's file system may be read-only."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -101,11 +101,7 @@ class HttpConnection(web.RequestHandler):
 
 
 class HttpServer(web.Server):
-    """An HTTP server. A new connection counts among `connections`.
-
-    A body arrives as it was sent: nothing is inflated. One of more than `body_bytes_max` cannot be read; if that
-    is 0, a request with a body is refused with 413.
-    """
+    """A new connection counts among `connections`. Bodies are not inflated, and refused if `body_bytes_max` is 0."""
 
     def __init__(
         self, handler: Handler, connections: Connections, *, body_bytes_max: int = 0, idle_s: float = IDLE_S
@@ -136,11 +132,7 @@ class HttpServer(web.Server):
         return [listener.socket for listener in self._listeners]
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, is_shared: bool = False) -> None:
-        """Listens on an address ("" is all addresses). Raises ListenError if it cannot be bound.
-
-        Under TLS, handshakes count as connections. With `is_shared` the port may be that of sockets that are to be
-        closed: see connections.shared_ports.
-        """
+        """On all addresses without `host`. Raises ListenError. `is_shared`: the port of sockets to be closed."""
         try:
             bound = await asyncio.get_running_loop().create_server(
                 asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None

@@ -91,11 +91,7 @@ class HealthProbe:
 async def start_site(
     host: str, port: int, paths: Mapping[str, Handler], connections: Connections, *, is_shared: bool = False
 ) -> HttpServer:
-    """Returns a site on this address ("" is all addresses). Raises ListenError if it cannot be bound.
-
-    Its connections are counted among `connections`. `paths` are looked up at each request: they may change. The handler
-    of ANY_PATH gets requests for all other paths.
-    """
+    """`paths` may change; the handler of ANY_PATH has all others. Raises ListenError. "" is all addresses."""
     server = HttpServer(partial(answer_from, paths), connections)
     await server.listen(host, port, is_shared=is_shared)
     return server
@@ -123,11 +119,7 @@ class Sites:
         self._connections = Connections(ConnectionKind.SITES)
 
     async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
-        """Returns listeners for addresses without one, without pages yet. Raises ListenError if an address cannot be
-        bound.
-
-        One may have the port of a listener whose address is not among them.
-        """
+        """New listeners, without pages yet; one may have the port of a leaving one. Raises ListenError."""
         bound: dict[HostPort, HttpServer] = {}
         leaving = [site for address, site in self._sites.items() if address not in addresses]
         ports = {sock.getsockname()[1] for site in leaving for sock in site.sockets}

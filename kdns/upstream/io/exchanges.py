@@ -129,11 +129,7 @@ class Pending(msgspec.Struct, eq=False):
 
 @dataclass(slots=True)
 class Counts:
-    """Counters of one upstream over one protocol.
-
-    `opened` and `reused` count the queries that were sent on a socket or connection made for them, and on one that
-    was there. `ignored` are messages that answered no query.
-    """
+    """`opened` and `reused` count queries by whether their socket was new; `ignored` are messages without query."""
 
     opened: int = 0
     reused: int = 0

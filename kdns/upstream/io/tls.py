@@ -24,11 +24,7 @@ _OTHER_NAME: Final = frozenset((62, 64))
 
 
 class Tls:
-    """The client's side of TLS to one upstream; `name` is what its certificate has to be for.
-
-    Files that the specification names are read at once: InputError for what cannot be used. The system's roots, which
-    take a while, are read in a thread when the first connection is made.
-    """
+    """`name` is what the certificate has to be for. InputError for bad files; system roots are read in a thread."""
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.name = spec.tls.server_name.rstrip(".") or spec.address.host.partition("%")[0]
