@@ -20,7 +20,6 @@ MAX_OWNERS: Final = 4
 
 
 def directive_reason(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
-    """Returns the reason of the error at an unknown directive of a block."""
     name = stanza.name
     if not name:
         return "expected a directive, got ''"
@@ -44,7 +43,6 @@ def directive_reason(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row
 
 
 def option_reason(mistake: UnknownOptionError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
-    """Returns the reason of the error at an unknown option of a stanza."""
     name, directive, options = mistake.option.name, stanza.name, mistake.options
     if not name:
         return "expected an option, got ''"

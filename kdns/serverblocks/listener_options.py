@@ -40,7 +40,6 @@ class TlsConfig:
     at: Token | None = field(default=None, compare=False, repr=False)
 
     def below(self, path: Callable[[str], str]) -> TlsConfig:
-        """Returns the same files, at the path that each name has."""
         files = (self.cert, self.key, self.ca, self.keylog)
         cert, key, ca, keylog = (name and path(name) for name in files)
         return replace(self, cert=cert, key=key, ca=ca, keylog=keylog)

@@ -203,7 +203,6 @@ def ip(token: Token) -> str:
 
 
 def choice(token: Token, among: Sequence[str]) -> str:
-    """Returns the word if it is one of `among`."""
     if token.text not in among:
         raise token.expected(f"one of {', '.join(among)}")
     return token.text

@@ -17,9 +17,7 @@ class HttpCodec(Protocol):
     """One connection's state."""
 
     @property
-    def is_over(self) -> bool:
-        """Whether the connection has ended."""
-        ...
+    def is_over(self) -> bool: ...
 
     @property
     def is_busy(self) -> bool:
@@ -42,9 +40,7 @@ class HttpCodec(Protocol):
         ...
 
     @property
-    def is_incomplete(self) -> bool:
-        """Whether a request is incomplete."""
-        ...
+    def is_incomplete(self) -> bool: ...
 
     def receive(self, data: bytes) -> list[HttpRequest]:
         """Returns the requests that are complete now; HttpError for invalid bytes."""
@@ -62,6 +58,4 @@ class HttpCodec(Protocol):
         """Returns the bytes to send now."""
         ...
 
-    def close(self) -> None:
-        """Announces that no further request is answered."""
-        ...
+    def close(self) -> None: ...

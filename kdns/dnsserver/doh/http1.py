@@ -36,7 +36,6 @@ class Http1:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a request is incomplete."""
         is_begun = self._head is not None or self._drops_body
         return not self.is_busy and (is_begun or bool(self._h11.trailing_data[0]))
 

@@ -171,7 +171,6 @@ class Http2:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a request is incomplete."""
         return bool(self._incoming)
 
     @property
@@ -307,7 +306,6 @@ class Http2:
             self._open_window(stream)
 
     def _open_window(self, stream: int) -> None:
-        """Opens the windows by what was received of a request."""
         if size_bytes := self._unread.pop(stream, 0):
             self._h2.acknowledge_received_data(size_bytes, stream)
 

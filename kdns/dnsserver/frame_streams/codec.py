@@ -20,7 +20,6 @@ CONTENT_TYPE: Final = b"protobuf:dnstap.Dnstap"
 
 
 def data_frame(content: bytes) -> bytes:
-    """Returns a data frame."""
     return pack("!I", len(content)) + content
 
 

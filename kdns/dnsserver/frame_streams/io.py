@@ -237,7 +237,6 @@ def _context(spec: FrameSpec) -> ssl.SSLContext:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the reason why the collector gets no frames."""
     if isinstance(error, EOFError):
         return "the reader closed the connection"
     if isinstance(error, TimeoutError):

@@ -32,7 +32,6 @@ class FairScheduler(Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits."""
         return not (self._is_scheduled or self._queue.by_client)
 
     def run_soon(self) -> None:

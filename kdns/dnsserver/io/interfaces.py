@@ -89,19 +89,16 @@ class DnsSockets:
 
     @property
     def all(self) -> list[socket.socket]:
-        """All sockets."""
         return [sock for sock in (self.udp, self.tcp, *self.address_sockets) if sock]
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound address and port."""
         sock = self.udp or self.tcp
         assert sock  # noqa: S101 - there is one of them at least
         host, port = sock.getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Closes them."""
         for sock in self.all:
             sock.close()
 
@@ -167,7 +164,6 @@ def addressed_sockets(
 
 
 def close_all(sockets: Iterable[DnsSockets]) -> None:
-    """Closes them all."""
     for pair in sockets:
         pair.close()
 

@@ -51,7 +51,6 @@ class Bound:
 
     @property
     def port(self) -> int:
-        """The port of all sockets."""
         return self.sockets[0].address[1]
 
 
@@ -93,7 +92,6 @@ class Listeners:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The listening addresses."""
         return [address for listening in self.places.values() for address in listening.addresses]
 
     def bind(

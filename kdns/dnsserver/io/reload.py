@@ -45,7 +45,6 @@ class Reloader:
     freezing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         try:
             while True:
                 is_requested = await self._next()

@@ -46,13 +46,9 @@ class Reload(NamedTuple):
 class StatusSite(Protocol):
     """The pages of the directive `status`, which outlive reloads."""
 
-    def pages(self, server: DnsServer) -> Mapping[str, Handler]:
-        """Returns the handlers by path."""
-        ...
+    def pages(self, server: DnsServer) -> Mapping[str, Handler]: ...
 
-    async def run(self, server: DnsServer) -> None:
-        """Gathers what the pages show, until cancelled."""
-        ...
+    async def run(self, server: DnsServer) -> None: ...
 
 
 MAX_RELOADS: Final = 10
@@ -99,7 +95,6 @@ class DnsServer:
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """The watched clusters."""
         return self._clusters.followed
 
     @property
@@ -109,17 +104,14 @@ class DnsServer:
 
     @property
     def enabled(self) -> list[Enabled]:
-        """The zones of all servers, with the configurations of their blocks."""
         return self._enabled
 
     @property
     def sampling(self) -> Sampling:
-        """Shows queries to who asks for them."""
         return self._listeners.sampling
 
     @property
     def generations(self) -> Generations:
-        """The memory of all answer tables."""
         return self._listeners.generations
 
     @property
@@ -130,17 +122,14 @@ class DnsServer:
 
     @property
     def requests(self) -> dict[str, list[Requests]]:
-        """The counters of the listeners, by the label of their server."""
         return self._listeners.requests
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The listening addresses and ports."""
         return self._listeners.addresses
 
     @property
     def listened(self) -> list[tuple[str, str, int]]:
-        """The listening addresses with their schemes."""
         places = self._listeners.places.items()
         return [(place.scheme, *address) for place, listening in places for address in listening.addresses]
 
@@ -291,7 +280,6 @@ class DnsServer:
             self._enabled.append(Enabled(server.label, zone, world.chain.view_name, world.config))
 
     def _handlers(self, page: Page) -> dict[str, Handler]:
-        """Returns the handler of a page."""
         match page:
             case HealthPage():
                 return {HEALTH_PATH: plain_page(lambda: (200, "OK"))}
@@ -383,5 +371,4 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
 
 
 def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
-    """Returns the listener options of each address."""
     return {place: listener_options(world.options.listener for world, _ in parts) for place, parts in places.items()}

@@ -34,9 +34,7 @@ class StreamClient(Protocol):
     """A connection in the schedule of turns."""
 
     @property
-    def address(self) -> str:
-        """The client's IP address."""
-        ...
+    def address(self) -> str: ...
 
     def answer(self) -> object:
         """Answers some of the received queries; called in the connection's turn."""
@@ -153,7 +151,6 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
 
     @property
     def address(self) -> str:
-        """The client's IP address."""
         return self._client[0]
 
     async def drain(self) -> None:

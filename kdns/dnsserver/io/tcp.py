@@ -217,7 +217,6 @@ class TcpListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound address and port."""
         return self._listener.address
 
     def use(self, tls: ssl.SSLContext | None) -> None:

@@ -64,7 +64,6 @@ class UdpListener(UdpReader):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound address and port."""
         host, port = self.socket.getsockname()[:2]
         return host, port
 

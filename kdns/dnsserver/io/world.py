@@ -122,7 +122,6 @@ class BlockWorld:
             raise self.located(error) from error
 
     def start(self) -> None:
-        """Starts the coroutines of the directives."""
         self._is_started = True
         for work in self._works:
             self.spawn(work)
@@ -134,7 +133,6 @@ class BlockWorld:
         self._clusters.clear()
 
     async def stop(self) -> None:
-        """Ends the block: its tasks, and its subscriptions to clusters."""
         self._is_stopped = True
         for call in self._at_stop:
             call()
@@ -161,7 +159,6 @@ class BlockWorld:
             calls.clear()
 
     def block(self, zone: str) -> Block:
-        """Returns the server block under one of its zones."""
         return Block(zone, self.chain, self.options.logs_stacks, self.options.udp_bytes)
 
     def located(self, error: InputError) -> InputError:

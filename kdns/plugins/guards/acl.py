@@ -178,7 +178,6 @@ OPTIONS: Final[dict[str, Option]] = {action: Option(f"{action} {USAGE}", _rule) 
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
-    """Without zones it is about those of the server block."""
     return configured(AclConfig(all_zones(stanza.args) or zones), folded(stanza), OPTIONS)
 
 

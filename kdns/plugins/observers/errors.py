@@ -70,7 +70,6 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
-    """`errors stdout` is an old spelling of `errors`."""
     count(stanza, "errors [stdout]")
     if stanza.args and stanza.args[0].text != "stdout":
         raise stanza.args[0].expected("`stdout` or no argument (errors are written to the log)")

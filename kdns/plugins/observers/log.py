@@ -115,7 +115,6 @@ OPTIONS = {"class": Option("class all|success|denial|error...", _class)}
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
-    """Without names it is about every name of the server block."""
     names, text = stanza.args, "{common}"
     if names and "{" in names[-1].text:
         if len(names) == 1:
@@ -208,7 +207,6 @@ def line_of(format: Format, request: Request, response: Response | None, wire: b
 
 
 def filled(format: Format, facts: Mapping[str, str]) -> str:  # noqa: A002 - CoreDNS's word
-    """Returns a format with the facts that it names."""
     return "".join(piece if isinstance(piece, str) else facts[piece.name.lstrip(">/")] for piece in format)
 
 

@@ -57,9 +57,7 @@ class Transfer(NamedTuple):
 class Transferer(Protocol):
     """A plugin with zones that can be transferred."""
 
-    def transfer_zones(self) -> Iterable[str]:
-        """Returns its current zones."""
-        ...
+    def transfer_zones(self) -> Iterable[str]: ...
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
         """Returns a zone of exactly this name, and with a serial the changes since then.

@@ -523,7 +523,6 @@ class _Parser:
         )
 
     def _postfix(self, node: Expression) -> Expression:
-        """Returns a value with the fields and indexes after it."""
         while self._is(".") or self._is("["):
             sign = self._take()
             accepted = {MAP} if sign.text == "." else {MAP, LIST, STRING}

@@ -53,7 +53,6 @@ def kind_of(value: Value) -> ValueKind:
 
 
 def fits(kind: ValueKind, expected_kind: ValueKind) -> bool:
-    """Returns whether a value of one kind may be one of another."""
     return kind is expected_kind or ANY in {kind, expected_kind}
 
 

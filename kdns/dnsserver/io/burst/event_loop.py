@@ -92,7 +92,6 @@ def is_compiled() -> bool:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the fastest loop for DNS that is there."""
     return BurstEventLoop() if is_compiled() else asyncio.SelectorEventLoop()
 
 

@@ -275,7 +275,6 @@ class QuicClient:
 
     @property
     def address(self) -> str:
-        """The client's IP address."""
         return str(self._client[0])
 
     def answer(self) -> None:
@@ -521,7 +520,6 @@ class QuicClient:
 
 
 def framed(message: bytes) -> bytes:
-    """Returns a message after its length."""
     return len(message).to_bytes(2, "big") + message
 
 

@@ -54,7 +54,6 @@ def no_certificate(config: TlsConfig, error: Exception) -> InputError:
 
 
 def refused(config: TlsConfig, what: str, reason: str) -> InputError:
-    """Returns the error at the directive."""
     if config.at is None:
         return InputError(f"tls: {what}: {reason}")
     return CorefileError(config.at.path, config.at.line, config.at.text, f"{what}: {reason}").of("tls")

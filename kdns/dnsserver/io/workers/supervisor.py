@@ -98,7 +98,6 @@ class Supervisor:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The listening addresses and ports."""
         return [(host, port) for _, host, port in self.listened]
 
     @property
@@ -262,7 +261,6 @@ class Supervisor:
 
 
 def worker_metrics(running: int, restarts: int) -> Iterator[Metric]:
-    """Yields the metrics of the workers as a whole."""
     name, text = "kdns_dns_workers", "Worker processes that answer queries."
     yield Metric(name, text, (), lambda: [Sample((), running)])
     name, text = "kdns_dns_worker_restarts", "Workers that ended and were started again."

@@ -222,7 +222,6 @@ def _ttl(field: Token, words: Words) -> Rule:
 
 
 def _matched(words: Words, count: int, usage: str) -> tuple[str, Words]:
-    """Returns how names are matched, and the `count` words behind that."""
     if len(words) == count:
         return "exact", words
     kind = words[0].text.lower()

@@ -68,7 +68,6 @@ class _Work(NamedTuple):
     is_of_packet: bool
 
     def done(self, reply: Reply) -> Reply | Awaitable[Reply]:
-        """Returns the reply with all changes for the client."""
         if reply is None:
             return None
         query, answered = self.request.query, self.current.query

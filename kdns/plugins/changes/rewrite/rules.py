@@ -27,9 +27,7 @@ class Rule(Protocol):
     """One rule. `reads_client`: it uses more than the packet, also when it does not apply."""
 
     @property
-    def reads_client(self) -> bool:
-        """Whether it uses more than the packet."""
-        ...
+    def reads_client(self) -> bool: ...
 
     def apply(self, request: Request, name: str) -> RuleResult | None:
         """Returns the result for a query about this name, None where the rule does not concern it.

@@ -50,7 +50,6 @@ class Tsig(NamedTuple):
 
     @property
     def algorithm(self) -> str:
-        """The name of the algorithm, in lower case."""
         return str(self.rdata.algorithm.to_text()).lower()
 
 

@@ -40,7 +40,6 @@ class Tap(NamedTuple):
 
 
 def payload(tap: Tap, identity: bytes, version: bytes, extra: bytes = b"") -> bytes:
-    """Returns the content of a frame: a Dnstap message."""
     body = message(tap)
     head = b"".join(_text(field, text) for field, text in ((1, identity), (2, version), (3, extra)) if text)
     return head + _text(14, body) + _number(15, _DNSTAP_MESSAGE)

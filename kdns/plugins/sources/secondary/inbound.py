@@ -133,7 +133,6 @@ class Inbound:
         return Zone(self._name, list(self.records())[:-1])
 
     def records(self) -> Iterator[RRset]:
-        """Yields all records in order, one RRset a record."""
         for packet in self.messages:
             for record in records(packet):
                 if record.section == ANSWER:

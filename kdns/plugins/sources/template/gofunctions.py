@@ -34,7 +34,6 @@ class Map(dict[str, GoValue]):
 
 
 def text(value: GoValue) -> str:
-    """Returns a value as a template prints it."""
     if value is None:
         return "<no value>"
     if isinstance(value, Map):
@@ -204,7 +203,6 @@ def _formatted(match: re.Match[str], value: GoValue) -> str:
 
 
 def _type_name(value: GoValue) -> str:
-    """Returns Go's name of a value's type."""
     match value:
         case None:
             return "<nil>"

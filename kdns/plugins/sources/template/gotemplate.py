@@ -222,7 +222,6 @@ class _Parser:
         return name, sign == ":="
 
     def _slot(self, name: str) -> int:
-        """Returns the slot of the variable with this name."""
         if name not in self._slots:
             raise TemplateSyntaxError(f"the variable `{name}` is not defined")
         return self._slots[name]

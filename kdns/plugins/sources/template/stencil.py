@@ -128,7 +128,6 @@ class Stencil:
 
 
 def _groups(match: Match, texts: tuple[str, ...]) -> dict[str, str]:
-    """Returns the texts of groups by number and by name."""
     by_number = {str(index): text for index, text in enumerate(texts)}
     return by_number | {name: text or "" for name, text in match.groupdict().items()}
 
