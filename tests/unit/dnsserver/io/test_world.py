@@ -15,6 +15,7 @@ from kdns.dnsserver.io.world import MAX_FILES, BlockWorld, SharedResources
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.serverblocks.directive import UnreadableFileError
 from kdns.upstream.upstream import UpstreamSpec
 
@@ -22,6 +23,15 @@ from kdns.upstream.upstream import UpstreamSpec
 def world_of(stanzas: str = "", shared: SharedResources | None = None) -> BlockWorld:
     (config,) = configure(parse(f". {{\n{stanzas}\n}}\n"))
     return BlockWorld(config, shared or SharedResources(Clusters()))
+
+
+async def test_the_addresses_of_the_block_are_known_when_its_directives_are_built() -> None:
+    world = world_of("bind 127.0.0.1\nkubernetes {\nendpoint http://127.0.0.1:9\n}")
+    world.build()
+    (plugin,) = world.plugins()
+    assert isinstance(plugin, Kubernetes)
+    assert plugin.zones.options.own_addresses == world.own_addresses == (b"\x7f\0\0\1",)
+    world.abandon()
 
 
 async def test_coroutines_run_from_the_start_of_the_block_to_its_end() -> None:
