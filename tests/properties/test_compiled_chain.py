@@ -237,10 +237,7 @@ loadbalance
 
 def test_what_clusters_ask_most_never_takes_the_whole_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the property would prove nothing."""
-    state = State(synced=set(KINDS))
-    for one in (Namespace(Meta("a")), *first_objects()):
-        state.upsert(one)
-    world = World(KUBEADM, (".",), state)
+    world = World(KUBEADM, (".",), with_first_objects())
     monkeypatch.setattr(Kubernetes, "serve", fail)
     monkeypatch.setattr(Cache, "_serve", fail)
     world.server.swap(world.server.blocks)
@@ -257,6 +254,51 @@ def test_what_clusters_ask_most_never_takes_the_whole_chain(monkeypatch: pytest.
     ]
     for name, qtype in asked:
         assert world.ask(packet_of(name, qtype, 1232, RD | AD), "udp"), (name, qtype)
+
+
+COMMON_QUESTIONS = (
+    ("t.a.svc.cluster.local", "A"),
+    ("t.a.svc.cluster.local", "AAAA"),
+    ("t.a.svc.cluster.local", "HTTPS"),
+    ("none.a.svc.cluster.local", "A"),
+    ("s.a.svc.cluster.local", "A"),
+    ("_http._tcp.s.a.svc.cluster.local", "SRV"),
+    ("1.0.0.10.in-addr.arpa", "PTR"),
+    ("5.0.1.10.in-addr.arpa", "PTR"),
+)
+
+
+@pytest.mark.parametrize("ttl_s", [0, 7, 60])
+@pytest.mark.parametrize(("name", "qtype"), COMMON_QUESTIONS)
+def test_all_records_have_the_directive_s_ttl(name: str, qtype: str, ttl_s: int) -> None:
+    world = World(KUBEADM.replace("ttl 30", f"ttl {ttl_s}"), (".",), with_first_objects())
+    response = decode(world.ask(packet_of(name, qtype, 4096, RD), "udp"))
+    ttls_s = {rrset.ttl for section in (response.answer, response.authority, response.additional) for rrset in section}
+    assert ttls_s == {min(ttl_s, 30)}, "`cache 30` is the limit"
+
+
+@pytest.mark.parametrize(("name", "qtype"), COMMON_QUESTIONS)
+def test_a_cache_that_is_skipped_counts_misses(name: str, qtype: str) -> None:
+    """Also those that the table answers; names in other zones are none of its queries."""
+    world = World(KUBEADM, (".",), with_first_objects())
+    for _ in range(3):
+        world.ask(packet_of(name, qtype, 0, RD), "udp")
+    world.counts()  # counts the uses of the table's answers
+    tallied = {
+        name: family.samples() for name, family in world.setup.counted.items() if name.startswith("coredns_cache")
+    }
+    values = {
+        name.removeprefix("coredns_cache_"): [sample.value for sample in samples] for name, samples in tallied.items()
+    }
+    assert (values["requests"], values["misses"]) == ([3], [3])
+    assert not any(values["hits"])
+
+
+def with_first_objects() -> State:
+    state = State(synced=set(KINDS))
+    for one in (Namespace(Meta("a")), *first_objects()):
+        state.upsert(one)
+    return state
 
 
 def test_what_a_cache_has_of_a_name_stands_before_a_new_service() -> None:

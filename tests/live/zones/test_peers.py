@@ -1,15 +1,16 @@
-"""Exchanges with primaries: many zones of one primary take turns."""
+"""Exchanges with primaries: many zones of one primary take turns, and only their own messages count."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
 
-from fake_upstream import until
+import pytest
+from fake_upstream import RECORD, answer, fake_server, until
 
 from kdns.dns.message import query
 from kdns.dns.query import QR
-from kdns.dns.types import AXFR
+from kdns.dns.types import AXFR, SOA
 from kdns.net import HostPort
 from kdns.upstream.io import peers
 
@@ -40,3 +41,24 @@ async def test_transfers_from_one_primary_are_bounded() -> None:
         await until(lambda: not open_now[-1])
     assert all(sizes)
     assert max(open_now) <= 2 * peers.TRANSFERS_AT_ONCE, "the primary sees late that a connection was closed"
+
+
+@pytest.mark.parametrize("change", ["id", "name", "type", "query", "opcode", "no question"])
+async def test_a_datagram_that_does_not_answer_is_ignored(change: str) -> None:
+    packet = query("z.example.", SOA)
+
+    def responses(packet: bytes) -> list[bytes]:
+        forged = answer(packet, RECORD)
+        forged = {
+            "id": bytes((forged[0] ^ 1,)) + forged[1:],
+            "name": forged.replace(b"\x01z", b"\x01y", 1),
+            "type": answer(query("z.example.", AXFR)),
+            "query": packet,
+            "opcode": forged[:2] + bytes((forged[2] | 0x20,)) + forged[3:],
+            "no question": forged[:4] + bytes(8),
+        }[change]
+        return [forged, answer(packet, b"")]
+
+    async with fake_server(responses) as server:
+        received = await peers.datagram(HostPort("127.0.0.1", server.port), packet, 5)
+    assert received == answer(packet, b"")

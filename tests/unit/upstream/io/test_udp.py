@@ -145,6 +145,22 @@ async def test_an_upstream_that_does_not_keep_the_case_is_asked_in_the_clients()
         assert question_bytes(server.received[-1]) == QUERY.packet[12 : QUERY.question_end]
 
 
+@pytest.mark.parametrize("keeps_case", [True, False])
+async def test_a_message_about_another_question_is_not_taken(*, keeps_case: bool) -> None:
+    def responses(query: bytes) -> list[bytes]:
+        asked_in_lower = query[:12] + query[12:].lower()
+        question, other = (question_bytes(query_of(name).packet) for name in ("www.example.com", "www.example.org"))
+        about_another = answer(asked_in_lower, FORGED).replace(question, other)
+        of_another_type = answer(asked_in_lower, FORGED).replace(question, question[:-3] + b"\x1c" + question[-2:])
+        return [about_another, of_another_type, answer(query)]
+
+    async with fake_server(responses) as server, upstream_of(server.spec) as upstream:
+        upstream.udp.keeps_case = keeps_case
+        assert await asked(upstream) == respond_to(QUERY)
+        assert upstream.udp.counts.ignored == {"question": 2}
+        assert server.streamed == []
+
+
 async def test_case_is_not_kept_only_by_udp_without_tcp_to_check_it() -> None:
     async with fake_server(lower, lambda _: []) as server, upstream_of(server.spec) as upstream:
         with pytest.raises(UpstreamTimeoutError):

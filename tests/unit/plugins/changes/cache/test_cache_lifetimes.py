@@ -13,6 +13,7 @@ from kdns.answers.answer import compile_answer
 from kdns.answers.chain import UNANSWERED, UNHANDLED, Reply, Request
 from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.dns.message import query as packet_of
+from kdns.dns.query import RA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dnsserver.blocks import unawaited
@@ -52,6 +53,47 @@ def test_what_is_kept_for_how_long(reply: Reply, lifetimes_s: tuple[float, ...])
         assert len(world.upstream.asked) == (1 if lifetime_s == 1e9 else 2)
     has_subjects = bool(lifetimes_s) and lifetimes_s[0] == 1e9
     assert (len(world.cache.success), len(world.cache.denial)) == (0, 1 if lifetimes_s and not has_subjects else 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "reply_ttl_s", "kept_s"),
+    [
+        ("", 60, 60),
+        ("", 1, 5),
+        ("", 5, 5),
+        ("success 100 3600 20", 1, 20),
+        ("success 100 3600 0", 1, 1),
+        ("success 100 10 20", 1, 10),
+        ("success 100 10", 60, 10),
+    ],
+)
+def test_bounds_of_a_ttl(options: str, reply_ttl_s: int, kept_s: int) -> None:
+    """The records of the first reply have the cache's TTL too."""
+    world = World(f"cache {{\n{options}\n}}")
+    world.upstream.ttl_s = reply_ttl_s
+    assert value(world.ask()) == (1, kept_s)
+    world.setup.clock_s = kept_s - 0.1
+    assert value(world.ask()) == (1, 1)
+    world.setup.clock_s = kept_s
+    assert value(world.ask()) == (1, kept_s)
+    assert len(world.upstream.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "minimum_s", "kept_s"),
+    [("", 1, 5), ("denial 100 1800 20", 1, 20), ("denial 100 10", 30, 10), ("success 100 3600 20", 1, 5)],
+)
+def test_bounds_of_a_denial_s_ttl(options: str, minimum_s: int, kept_s: int) -> None:
+    world = World(f"cache {{\n{options}\n}}")
+    soa = RRset(".", SOA, 600, (Soa("m.", "r.", 1, 2, 3, 4, minimum_s),))
+    world.upstream.reply = lambda: Response(NXDOMAIN, RA, (), (soa,))
+    assert world.ask().authority[0].ttl == kept_s
+    world.setup.clock_s = kept_s - 0.1
+    world.ask()
+    assert len(world.upstream.asked) == 1
+    world.setup.clock_s = kept_s
+    world.ask()
+    assert len(world.upstream.asked) == 2
 
 
 def test_a_failure_of_kdns_s_own_is_asked_again() -> None:
