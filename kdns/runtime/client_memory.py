@@ -70,11 +70,13 @@ class ClientMemory:
 
     def account(self, address: str, holder: Holder) -> Account:
         """Returns the account of a new connection."""
-        return Account(self, self._client(address), holder)
+        key = client_of(address)
+        return Account(self, self._clients.get(key) or self._added(key), holder)
 
     def take(self, address: str, packet: bytes) -> bool:
         """Counts a pending query; returns False if its client has its share."""
-        client = self._client(address)
+        key = client_of(address)
+        client = self._clients.get(key) or self._added(key)
         if self.admit(client, PENDING_COST_BYTES + PENDING_COPIES * len(packet)):
             return True
         self.forget(client)
@@ -82,15 +84,11 @@ class ClientMemory:
 
     def give_back(self, address: str, packet: bytes) -> None:
         """Ends a pending query."""
-        client = self._client(address)
-        size_bytes = PENDING_COST_BYTES + PENDING_COPIES * len(packet)
-        client.held_bytes -= size_bytes
-        self.held_bytes -= size_bytes  # less never needs an eviction
-        self.free(client)
+        self.free(self._clients[client_of(address)], PENDING_COST_BYTES + PENDING_COPIES * len(packet))
 
     def has_room(self, client: Client) -> bool:
         """Returns whether more may be read of a client's connections."""
-        return client.held_bytes < max(MIN_CLIENT_BYTES, self._max_bytes - self.held_bytes)
+        return client.held_bytes < MIN_CLIENT_BYTES or client.held_bytes + self.held_bytes < self._max_bytes
 
     def admit(self, client: Client, size_bytes: int) -> bool:
         """Counts a pending query of this size, unless the client has its share of places or bytes."""
@@ -98,19 +96,30 @@ class ClientMemory:
             return False
         client.pending += 1
         self._free_places -= 1
-        self.add(client, size_bytes)
+        client.held_bytes += size_bytes
+        self.held_bytes += size_bytes
+        if self.held_bytes > self._max_bytes:
+            self._evict()
         return True
 
-    def free(self, client: Client) -> None:
-        """Frees the place of a pending query."""
+    def free(self, client: Client, size_bytes: int) -> None:
+        """Ends a pending query, of which so many bytes are still counted."""
         client.pending -= 1
         self._free_places += 1
-        self.forget(client)
+        client.held_bytes -= size_bytes
+        self.held_bytes -= size_bytes
+        if not client.pending:
+            self.forget(client)
 
     def add(self, client: Client, change_bytes: int) -> None:
         """Records a change; over the limit, connections are closed."""
         client.held_bytes += change_bytes
         self.held_bytes += change_bytes
+        if self.held_bytes > self._max_bytes:
+            self._evict()
+
+    def _evict(self) -> None:
+        """Closes connections until the process is within its limit."""
         while self.held_bytes > self._max_bytes:
             connected = [client for client in self._clients.values() if client.accounts]
             if not connected:
@@ -142,11 +151,8 @@ class ClientMemory:
             else:
                 self.pause(account)
 
-    def _client(self, address: str) -> Client:
-        key = client_of(address)
-        client = self._clients.get(key)
-        if client is None:
-            client = self._clients[key] = Client(key)
+    def _added(self, key: str | bytes) -> Client:
+        client = self._clients[key] = Client(key)
         return client
 
 
@@ -189,11 +195,9 @@ class Account:
 
     def give_back(self, _address: str, packet: bytes) -> None:
         """Ends a pending query."""
-        if not self.is_closed:
-            size_bytes = pending_bytes(packet)
-            self.pending_bytes -= size_bytes
-            self._memory.add(self._client, -size_bytes)
-        self._memory.free(self._client)
+        size_bytes = 0 if self.is_closed else pending_bytes(packet)
+        self.pending_bytes -= size_bytes
+        self._memory.free(self._client, size_bytes)
 
     def pause(self) -> None:
         """Has the connection resumed when it has room."""
