@@ -208,7 +208,7 @@ class World:
         """What the cache has, and what the table has."""
         found: dict[bytes, object] = {}
         for cache in (plugin for plugin in self.setup.built if isinstance(plugin, Cache)):
-            for store in (cache.success, cache.denial):
+            for store in (cache.items.success, cache.items.denial):
                 for item in store._items.values():  # noqa: SLF001 - nothing else asks for all items
                     text = evolve(item.response, body=Message(item.response.wire.lower()))
                     found[item.key] = item.kind, text, item.stored_s, item.ttl_s, item.uses.count, item.reused_until_s

@@ -268,8 +268,8 @@ def pick(case: Case) -> str:
         response = response_of(entry["message"])
         kind = contents(query, response, setup.unix_s).kind
         item = Item.of(key, kind, response, setup.clock_s - entry["stored_ago"], entry["ttl"])
-        (plugin.success if kind.value == "success" else plugin.denial).put(item, lambda _: False)
-    item_or_none = plugin.pick(key, setup.clock_s + case["second"])
+        (plugin.items.success if kind.value == "success" else plugin.items.denial).put(item, lambda _: False)
+    item_or_none = plugin.items.pick(key, setup.clock_s + case["second"])
     assert item_or_none is not None
     return difference(case["expect"], shown(of_bytes(query, item_or_none.response).wire), ())
 

@@ -18,7 +18,7 @@ from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
 from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.io.exchange import log_failure
-from kdns.plugins.changes.cache.plugin import CROWDED
+from kdns.plugins.changes.cache.flights import CROWDED
 from kdns.plugins.directives import configure
 from kdns.plugins.observers import errors, log
 from kdns.plugins.sources.hosts import Hosts

@@ -159,7 +159,7 @@ def test_a_reply_about_another_question_is_dropped() -> None:
     made = compile_answer(Query(query("b.", A), RD, (b"b",), A, 1, 19, None, True), Response(), 512, ".")
     world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("b.", A))))
     world.ask()
-    assert (len(world.cache.success), world.counts()["drops"]) == (0, 1)
+    assert (len(world.cache.items.success), world.counts()["drops"]) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from cache_world import CLIENTS, World, value
 from dns_chain import FakeWorld, plugin_of
 
 from kdns.answers.chain import Reply
-from kdns.plugins.changes.cache.plugin import MAX_WAITERS
+from kdns.plugins.changes.cache.flights import MAX_WAITERS
 from kdns.plugins.changes.rewrite.plugin import Rewrite
 
 
@@ -44,7 +44,7 @@ def test_what_is_asked_for_one_client_is_for_that_client(rule: str, *, at_once: 
     if at_once:
         assert len(world.end()) == len(CLIENTS)
     assert [request.client[0] for request in world.upstream.asked] == [*CLIENTS]
-    assert not len(world.cache.success)
+    assert not len(world.cache.items.success)
 
 
 def test_those_who_wait_for_another_client_s_answer_are_then_asked_for_together() -> None:

@@ -52,7 +52,10 @@ def test_what_is_kept_for_how_long(reply: Reply, lifetimes_s: tuple[float, ...])
         world.ask()
         assert len(world.upstream.asked) == (1 if lifetime_s == 1e9 else 2)
     has_subjects = bool(lifetimes_s) and lifetimes_s[0] == 1e9
-    assert (len(world.cache.success), len(world.cache.denial)) == (0, 1 if lifetimes_s and not has_subjects else 0)
+    assert (len(world.cache.items.success), len(world.cache.items.denial)) == (
+        0,
+        1 if lifetimes_s and not has_subjects else 0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_a_stale_answer_ends_when_a_directive_answers_that_is_not_kept(mode: str
     )
     assert value(world.ask()) == ((9, 5) if mode == "verify" else (1, 30))
     assert [value(world.ask()) for _ in range(2)] == [(9, 5), (9, 5)]
-    assert not len(world.cache.success)
+    assert not len(world.cache.items.success)
 
 
 def test_verify_does_not_wait_longer_than_its_timeout() -> None:
@@ -259,4 +262,4 @@ def test_a_dry_run_changes_nothing(stanza: str, at_s: float, is_answered: bool, 
         with unawaited():
             del reply
     assert len(world.upstream.asked) == asked + (not is_answered)
-    assert (world.counts(), world.setup.works, world.cache.flights) == (counts, [], {})
+    assert (world.counts(), world.setup.works, world.cache.flights.by_key) == (counts, [], {})

@@ -25,7 +25,7 @@ def test_capacity_evicts_the_oldest_that_was_not_used() -> None:
     world = World("cache {\nsuccess 3\n}")
     for name in ("a.", "b.", "c.", "a.", "d."):
         world.ask(name)
-    assert len(world.cache.success) == 3
+    assert len(world.cache.items.success) == 3
     assert world.counts()["evictions success"] == 1
     world.server.table.clear()
     for name in ("a.", "c.", "d."):
@@ -38,8 +38,8 @@ def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     for number in range(50):
         world.ask(f"n{number}.")
-    assert 0 < world.cache.success.size_bytes <= 4000
-    assert world.counts()["evictions success"] == 50 - len(world.cache.success)
+    assert 0 < world.cache.items.success.size_bytes <= 4000
+    assert world.counts()["evictions success"] == 50 - len(world.cache.items.success)
 
 
 def test_records_that_a_message_was_taken_apart_to_weigh_what_they_hold() -> None:
@@ -62,7 +62,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
         item = store.Item.of(
             store.question_key(asked), AnswerKind.SUCCESS, Response(body=Message(wire), aged_from_s=0.0), 0.0, 6000
         )
-        world.cache.success.put(item, lambda _: False)
+        world.cache.items.success.put(item, lambda _: False)
     gc.collect()
     tracemalloc.start()
     try:

@@ -1,0 +1,152 @@
+"""Questions in flight: later directives get the same question once at a time, and those who ask it meanwhile wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, TypeVar
+
+from kdns.answers.chain import Reply, Request, Serve, awaited
+from kdns.answers.response import PRIVATE, Response
+from kdns.dns.query import AD
+from kdns.dns.types import SERVFAIL
+from kdns.plugins.changes.cache.counts import Counts
+from kdns.plugins.changes.cache.kinds import OTHER, Contents
+from kdns.plugins.changes.cache.store import Item
+from kdns.serverblocks.directive import Future
+from kdns.values import Value, evolve
+
+MAX_WAITERS: Final = 1000
+"""The most queries that wait for the answer to one question; more get SERVFAIL."""
+
+FlightKey: TypeAlias = tuple[bytes, bool]
+"""The key of a question, and whether it is asked over a stream."""
+T = TypeVar("T")
+
+
+class Question(Value, frozen=True):
+    """A request with its key, its counters, and the directives behind the cache."""
+
+    request: Request
+    later: Serve
+    key: bytes
+    counts: Counts
+
+
+class FetchResult(Value, frozen=True):
+    """The result of a fetch: the reply for the client that asked first, and its contents.
+
+    `item` is the item that the reply became, if later queries get the same bytes.
+    """
+
+    reply: Reply
+    contents: Contents = OTHER
+    item: Item | None = None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the reply is for one client only, so that others have to ask for themselves."""
+        return self.reply is not None and self.reply.reuse is PRIVATE
+
+
+CROWDED: Final = FetchResult(Response(SERVFAIL, plugin="cache", error=f"{MAX_WAITERS} queries wait for this answer"))
+
+
+class Flight(Value, frozen=True):
+    """A question in flight: the first client asks, the others wait for the outcome."""
+
+    waiters: list[Future[FetchResult | None]]
+
+    def join(self, future: Future[FetchResult | None]) -> Future[FetchResult | None]:
+        self.waiters.append(future)
+        return future
+
+    def finish(self, outcome: FetchResult | None) -> None:
+        """Gives everybody the outcome; None if the first client left, so the next one has to ask."""
+        for waiter in self.waiters:
+            give(waiter, outcome)
+
+
+class Flights:
+    """All questions in flight; `store` makes an item of a reply, if it is cacheable."""
+
+    def __init__(
+        self,
+        store: Callable[[Question, Reply], FetchResult],
+        future: Callable[[], Future[FetchResult | None]],
+    ) -> None:
+        self.by_key: dict[FlightKey, Flight] = {}
+        self._store = store
+        self._future = future
+
+    def fetch(self, question: Question, result: Callable[[FetchResult, Question], T]) -> T | Awaitable[T]:
+        """Queries the next directive, unless the same question is in flight; returns the `result` of the outcome."""
+        key = question.key, question.request.transport != "udp"
+        flight = self.by_key.get(key)
+        if flight is not None:
+            if len(flight.waiters) >= MAX_WAITERS:
+                return result(CROWDED, question)
+            return self._wait(flight.join(self._future()), question, result)
+        reply = question.later(_for_all(question.request))
+        if reply is None or isinstance(reply, Response):
+            return result(self._store(question, reply), question)
+        return self._lead(key, reply, question, result)
+
+    async def _lead(
+        self, key: FlightKey, reply: Awaitable[Reply], question: Question, result: Callable[[FetchResult, Question], T]
+    ) -> T:
+        flight = Flight([])
+        self.by_key.setdefault(key, flight)  # here, not in `fetch`: a coroutine that never starts leaves nothing
+        outcome: FetchResult | None = None
+        try:
+            outcome = self._store(question, await reply)
+        finally:  # also for a client that left: the coroutine is closed
+            if self.by_key.get(key) is flight:
+                del self.by_key[key]
+            if flight.waiters:
+                flight.finish(outcome)
+        return result(outcome, question)
+
+    async def _wait(
+        self,
+        future: Future[FetchResult | None],
+        question: Question,
+        result: Callable[[FetchResult, Question], T],
+    ) -> T:
+        outcome = await future
+        if outcome is None:
+            again = self.fetch(question, itself)
+            outcome = again if isinstance(again, FetchResult) else await again
+        elif outcome.is_private:
+            outcome = await self.fetch_alone(question)
+        return result(outcome, question)
+
+    async def fetch_alone(self, question: Question) -> FetchResult:
+        """Returns the outcome for this client only."""
+        return self._store(question, await awaited(question.later(_for_all(question.request))))
+
+
+def itself(outcome: FetchResult, _question: Question) -> FetchResult:
+    return outcome
+
+
+def give(future: Future[FetchResult | None], outcome: FetchResult | None) -> None:
+    """Gives a waiting client an outcome, if it still waits."""
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _for_all(request: Request) -> Request:
+    """Returns the request that is sent for all clients: with AD (RFC 6840 §5.7), and without options of EDNS.
+
+    Otherwise an answer for one client's network (RFC 7871), or an error that an option causes, would be given to
+    others.
+    """
+    query = request.query
+    edns = query.edns
+    if edns is not None and edns.options:
+        return evolve(request, query=query.changed(flags=query.flags | AD, edns=edns._replace(options=())))
+    if query.flags & AD:
+        return request
+    packet = query.packet
+    packet = b"".join((packet[:3], bytes((packet[3] | AD,)), packet[4:]))
+    return evolve(request, query=evolve(query, packet=packet, flags=query.flags | AD))

@@ -1,0 +1,116 @@
+"""Refreshes of items in the background: of popular ones before their TTL has passed, and of stale ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import ceil
+from typing import Final
+
+from kdns.answers.response import NEVER
+from kdns.plugins.changes.cache.config import PrefetchConfig, StaleConfig
+from kdns.plugins.changes.cache.flights import FetchResult, Flight, Flights, Question, give, itself
+from kdns.plugins.changes.cache.items import Items
+from kdns.plugins.changes.cache.kinds import AnswerKind
+from kdns.plugins.changes.cache.store import Item
+from kdns.serverblocks.directive import World
+from kdns.values import evolve
+
+MAX_REFRESHES: Final = 100
+"""The maximum of concurrent background refreshes."""
+REFRESH_GAP_S: Final = 1.0
+"""The time between two attempts to refresh an item, and the longest that the table hides uses from `prefetch`."""
+
+
+class Refreshes:
+    """The refreshes under way, by the key of their item."""
+
+    def __init__(
+        self, stale: StaleConfig | None, items: Items, flights: Flights, setup: World, *, prefers_positive: bool
+    ) -> None:
+        self._stale = stale
+        self._prefers_positive = prefers_positive
+        self._items = items
+        self._flights = flights
+        self._setup = setup
+        self._by_key: dict[bytes, Flight] = {}
+        self._is_stopped = False
+        items.is_refreshing = self._by_key.__contains__
+        setup.on_stop(self._stop)
+
+    def begin(self, item: Item, question: Question) -> bool:
+        """Refreshes an item in the background, over TCP as CoreDNS does: the reply is complete and hard to forge.
+
+        Returns whether a refresh began: False if one is in flight, or too many are.
+        """
+        request = question.request
+        item.next_refresh_s = request.received_s + REFRESH_GAP_S
+        if item.key in self._by_key or len(self._by_key) >= MAX_REFRESHES or self._is_stopped:
+            return False
+        self._by_key[item.key] = Flight([])
+        over_tcp = evolve(question, request=evolve(request, transport="tcp"))
+        self._setup.spawn(partial(self._run, item, over_tcp))
+        return True
+
+    async def outcome(self, item: Item, question: Question, timeout_s: float) -> FetchResult | None:
+        """Returns the outcome of an item's refresh; None if it fails, or takes longer than the timeout, 0 for none."""
+        if question.request.received_s >= item.next_refresh_s:
+            self.begin(item, question)
+        flight = self._by_key.get(item.key)
+        if flight is None:
+            return None
+        future = flight.join(self._setup.future())
+        if timeout_s:
+            self._setup.call_later(timeout_s, partial(give, future, None))
+        outcome = await future
+        if outcome is not None and outcome.is_private:
+            outcome = await self._flights.fetch_alone(question)
+        return outcome if outcome is not None and self._replaces(item, outcome) else None
+
+    def is_under_way(self, item: Item) -> bool:
+        return item.key in self._by_key
+
+    async def _run(self, item: Item, question: Question) -> None:
+        outcome: FetchResult | None = None
+        is_replaced = False
+        try:
+            fetched = self._flights.fetch(question, itself)
+            outcome = fetched if isinstance(fetched, FetchResult) else await fetched
+            is_replaced = self._replaces(item, outcome)
+            if is_replaced and outcome.reply and outcome.reply.reuse is not NEVER:
+                self._items.remove(item)  # a later directive answers for the name now, and nothing replaces the item
+        finally:
+            if self._stale and not is_replaced:
+                item.next_refresh_s = self._next_attempt_s(item, self._stale)
+            if flight := self._by_key.pop(item.key, None):
+                flight.finish(outcome)
+
+    def _stop(self) -> None:
+        """Stops refreshing: waiting clients get the stale answer."""
+        self._is_stopped = True
+        while self._by_key:
+            _, flight = self._by_key.popitem()
+            flight.finish(None)
+
+    def _next_attempt_s(self, item: Item, stale: StaleConfig) -> float:
+        if stale.recheck_s:
+            return self._setup.now_s() + stale.recheck_s
+        return 0.0 if stale.verify else item.next_refresh_s
+
+    def _replaces(self, item: Item, outcome: FetchResult) -> bool:
+        """Returns whether a reply replaces an item. With `prefer_positive` only records replace records."""
+        if self._prefers_positive and item.kind is AnswerKind.SUCCESS:
+            return outcome.contents.kind is AnswerKind.SUCCESS
+        return outcome.contents.is_valid
+
+
+def is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
+    """Returns whether an item was used often enough, without a gap, and is in the last part of its TTL."""
+    if now_s - item.last_s > prefetch.gap_s:
+        item.uses_before = item.uses.count
+    item.last_s = now_s
+    left_s = item.ttl_s - int(now_s - item.stored_s)
+    return (
+        item.uses.count + 1 - item.uses_before >= prefetch.amount
+        and left_s <= ceil(prefetch.percent / 100 * item.ttl_s)
+        and item.kind is not AnswerKind.FAILURE
+    )
