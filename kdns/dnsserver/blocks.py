@@ -27,7 +27,7 @@ from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import HEADER_BYTES, MAX_MESSAGE_BYTES, OPCODE, Malformed, Query, Z, read_query
 from kdns.dns.types import DS, HINFO, IN, REFUSED, SERVFAIL
 from kdns.serverblocks.listener_options import DEFAULTS
-from kdns.values import evolve
+from kdns.values import Value, evolve
 
 MAX_DEPTH: Final = 10
 """The longest chain of internal queries, each caused by the previous one."""
@@ -43,7 +43,7 @@ MAX_TURNS_KEPT: Final = 10_000
 Client: TypeAlias = tuple[str, int]
 
 
-class Exchange(NamedTuple):
+class Exchange(Value, frozen=True):
     """A response to be sent, with its request and block.
 
     `more_messages` are further messages of a zone transfer, each made when it is read. `request` is None if no block

@@ -95,19 +95,16 @@ class UdpListener(UdpReader):
             self._answering.wait(outcome, packet, client, received_s, respond).step()
 
     def _respond(self, packet: bytes, client: Any, look: Look | None, exchange: Exchange) -> None:
-        self._send(exchange, client)
+        wire = exchange.wire
+        if wire:
+            try:
+                self.socket.sendto(wire, client)
+            except OSError:
+                self.requests.unsent += 1
+            if exchange.observers:
+                exchange.sent(self._loop.time())
         if look:
-            look(packet, client[0], exchange.wire)
-
-    def _send(self, exchange: Exchange, client: Any) -> None:
-        if not exchange.wire:
-            return
-        try:
-            self.socket.sendto(exchange.wire, client)
-        except OSError:
-            self.requests.unsent += 1
-        if exchange.observers:
-            exchange.sent(self._loop.time())
+            look(packet, client[0], wire)
 
     async def close(self) -> None:
         """Answers the waiting queries, then closes the socket."""

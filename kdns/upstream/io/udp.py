@@ -56,31 +56,23 @@ class UdpSockets:
         """Sends a query; awaited, the response is as it came, with an id and a spelling of the question of its own."""
         packet = query.packet
         body = packet[2:] if query.is_plain else body_of(query)
-        spelled, drawn = self._spelled(packet[HEADER_BYTES : query.question_end])
-        pending = self._exchanges.begin(timeout_s, spelled, client)
+        question = packet[HEADER_BYTES : query.question_end]
+        drawn = self._exchanges.entropy.take(_DRAWN_BYTES + len(question))
+        if self.keeps_case:
+            question = in_random_case(question, drawn[_DRAWN_BYTES:])
+        pending = self._exchanges.begin(timeout_s, question, client)
         try:
-            self._send(pending, body, drawn, pending.deadline_s - timeout_s)
+            udp_socket = self._chosen(drawn[0] % SOCKETS, pending.deadline_s - timeout_s)
         except UpstreamError:
             self._exchanges.end(pending)
             raise
-        pending.query, pending.retry = query, self._repeated
-        return pending
-
-    def _spelled(self, question: bytes) -> tuple[bytes, bytes]:
-        """The question as it is sent, and the random bytes that choose the socket and the id."""
-        drawn = self._exchanges.entropy.take(_DRAWN_BYTES + len(question))
-        return in_random_case(question, drawn[_DRAWN_BYTES:]) if self.keeps_case else question, drawn
-
-    def _send(self, pending: Pending, body: bytes, drawn: bytes, now_s: float) -> None:
-        """`body` is all behind the id; UpstreamError where it cannot be sent."""
-        question = pending.question
-        udp_socket = self._chosen(drawn[0] % SOCKETS, now_s)
         message_id = drawn[1:_DRAWN_BYTES]
         while message_id in udp_socket.pending or message_id in udp_socket.late:
             message_id = self._exchanges.entropy.take(_ID_BYTES)
-        udp_socket.send(
-            message_id, pending, b"".join((body[:_FLAGS_BYTES], question, body[_FLAGS_BYTES + len(question) :]))
-        )
+        pending.query, pending.retry = query, self._repeated
+        end = _FLAGS_BYTES + len(question)
+        udp_socket.send(message_id, pending, b"".join((message_id, body[:_FLAGS_BYTES], question, body[end:])))
+        return pending
 
     def tidy(self, now_s: float) -> None:
         for udp_socket in self._slots:
@@ -151,13 +143,13 @@ class UdpSocket:
         self._wrong = 0
         self._is_retired = False
 
-    def send(self, message_id: bytes, pending: Pending, body: bytes) -> None:
+    def send(self, message_id: bytes, pending: Pending, packet: bytes) -> None:
         """Sends a query; one that cannot be sent fails at once, with all others of the socket."""
         pending.key, pending.holder, pending.is_sent = message_id, self, True
         self.pending[message_id] = pending
         self.queries_left -= 1
         try:
-            self.socket.send(message_id + body)
+            self.socket.send(packet)
         except OSError as error:
             self.fail(unreachable(error))
 
