@@ -58,10 +58,13 @@ class Shape(Value, frozen=True):
 
     def ttl_s(self, packet: bytes) -> int:
         """Returns the smallest TTL; of a denial, also MINIMUM, the last number of its SOA (RFC 2308 §5)."""
-        places = (*self.ttls_at, self.stop - 4) if not self.step else self.ttls_at
-        if len(places) == 1:
-            return int.from_bytes(packet[places[0] : places[0] + 4])
-        return int.from_bytes(min([packet[place : place + 4] for place in places]))
+        at, stop = self.ttls_at[0], self.stop
+        ttl = packet[at : at + 4]
+        if not self.step:
+            ttl = min(ttl, packet[stop - 4 : stop])
+        elif len(self.ttls_at) > 1:
+            ttl = min([packet[place : place + 4] for place in self.ttls_at])
+        return int.from_bytes(ttl)
 
 
 class Record(Value, frozen=True):
@@ -118,11 +121,12 @@ def _is_sound(packet: bytes, question_end: int, found: re.Match[bytes]) -> bool:
     while at < name_end:
         label_starts.add(at)
         at += 1 + packet[at]
-    owner, size_bytes, _, mname, _, rname = found.groups()[:6]
+    mname_at, mname_end = found.span(3)
+    rname_end = found.end(5)
     return (
-        all(pointer is None or pointer[0] in label_starts for pointer in (owner, mname, rname))
-        and found.end(5) + _NUMBERS_BYTES - found.start(3) == int.from_bytes(size_bytes)
-        and max(found.end(3) - found.start(3), found.end(5) - found.start(5)) + name_end <= MAX_NAME_BYTES
+        label_starts.issuperset(b"".join(filter(None, found.group(1, 4, 6))))
+        and rname_end + _NUMBERS_BYTES - mname_at == int.from_bytes(found[2])
+        and max(mname_end - mname_at, rname_end - mname_end) + name_end <= MAX_NAME_BYTES
     )
 
 

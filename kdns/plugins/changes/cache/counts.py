@@ -48,11 +48,13 @@ class CountsByServer(dict[tuple[str, str], Counts]):
     def __missing__(self, key: tuple[str, str]) -> Counts:
         server, view = key
         *plain, hits, evictions = self._families
-        typed = (
+        requests, misses, stale, prefetches, drops = (family.tally(server, self._zones, view) for family in plain)
+        hits_by_kind, evictions_by_kind = (
             {kind: family.tally(server, name, self._zones, view) for kind, name in _TYPES.items()}
             for family in (hits, evictions)
         )
-        counts = self[key] = Counts(*(family.tally(server, self._zones, view) for family in plain), *typed)
+        counts = Counts(requests, misses, stale, prefetches, drops, hits_by_kind, evictions_by_kind)
+        self[key] = counts
         return counts
 
     def expose_entries(self, world: World, success: Store, denial: Store) -> None:

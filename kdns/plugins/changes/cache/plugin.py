@@ -153,9 +153,9 @@ class Cache(Plugin):
         if reply is None or item is None or request.depth:
             return _for_client(reply, request.query, (counts.requests, counts.misses))
         hit = (counts.requests, counts.hits[item.kind], item.uses)
-        repeat = Repeat(NAME, hit, len(reply.tallies) + 2, self._aged_from_s(item))
-        reuse = item.reuse(item.end_s, repeat)
-        return _for_client(reply, request.query, (counts.requests, counts.misses), reuse)
+        tallies = (*reply.tallies, counts.requests, counts.misses)
+        repeat = Repeat(NAME, hit, len(tallies), self._aged_from_s(item))
+        return _spelled(reply, request.query, tallies, item.reuse(item.end_s, repeat))
 
     def _aged_from_s(self, item: Item) -> float | None:
         return None if self.config.keep_ttl else item.stored_s
@@ -178,26 +178,30 @@ class Cache(Plugin):
         return _spelled(response, query, tallies, reuse)
 
 
-def _for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...], reuse: Reuse | None = None) -> Reply:
+def _for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
     """Returns a reply of the later directives for one client, counted when it is sent."""
     if reply is None or is_end(reply):
         for tally in tallies:
             tally.count += 1
         return reply
-    return _spelled(reply, query, (*reply.tallies, *tallies), reply.reuse if reuse is None else reuse)
+    return _spelled(reply, query, (*reply.tallies, *tallies), reply.reuse)
 
 
 def _spelled(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse) -> Response:
     """Returns the response with the client's spelling, and AD if the query sets AD or DO (RFC 6840 §5.8)."""
-    edns = query.edns
-    if not (query.flags & AD or (edns is not None and edns.do)):
-        response = without_flags(response, AD)
-    body, end = response.body, query.question_end
-    if isinstance(body, Message):
-        question = query.packet[HEADER_BYTES:end]
-        if not body.wire.startswith(question, HEADER_BYTES):
-            body = evolve(body, wire=b"".join((body.wire[:HEADER_BYTES], question, body.wire[end:])))
-    return evolve(response, body=body, tallies=tallies, reuse=reuse)
+    edns, body = query.edns, response.body
+    if not isinstance(body, Message):
+        if not (query.flags & AD or (edns is not None and edns.do)):
+            response = without_flags(response, AD)
+        return evolve(response, tallies=tallies, reuse=reuse)
+    wire, end = body.wire, query.question_end
+    question = query.packet[HEADER_BYTES:end]
+    if not wire.startswith(question, HEADER_BYTES):
+        body = Message(b"".join((wire[:HEADER_BYTES], question, wire[end:])), body.shape)
+    response = evolve(response, body=body, tallies=tallies, reuse=reuse)
+    if wire[3] & AD and not (query.flags & AD or (edns is not None and edns.do)):
+        return without_flags(response, AD)
+    return response
 
 
 DIRECTIVE: Final = Directive("cache [TTL] [ZONES...]", CacheConfig, Cache, OPTIONS, parse=parse)
