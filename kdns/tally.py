@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from kdns.values import Value
 
-class Tally:
+
+class Tally(Value, frozen=False, eq=False):
     """A number that metrics show. Answers of the table add to it when they are counted, not at each use."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count: int = 0

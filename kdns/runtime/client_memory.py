@@ -92,7 +92,9 @@ class ClientMemory:
 
     def admit(self, client: Client, size_bytes: int) -> bool:
         """Counts a pending query of this size, unless the client has its share of places or bytes."""
-        if client.pending >= self._free_places or not self.has_room(client):
+        if client.pending >= self._free_places:
+            return False
+        if client.held_bytes >= MIN_CLIENT_BYTES and not self.has_room(client):
             return False
         client.pending += 1
         self._free_places -= 1

@@ -84,9 +84,10 @@ class Items:
             return FetchResult(reply, found)
         item = self._put(question, kind, reply, ttl_s)
         # `prefetch` has to see the uses of an item from the first one on
-        if config.prefetch is not None or not isinstance(body, Message) or later_options(reply) != reply.options:
-            item = None
-        return FetchResult(reply, found, item)
+        is_repeated = config.prefetch is None and isinstance(body, Message)
+        if reply.options and later_options(reply) != reply.options:
+            is_repeated = False
+        return FetchResult(reply, found, item if is_repeated else None)
 
     def _put(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
         """Returns the item of a reply; None if another item stays.
@@ -130,4 +131,4 @@ class Items:
 
 def later_options(reply: Response) -> tuple[tuple[int, bytes], ...]:
     """Returns the options of EDNS that answers from the cache repeat: the reason of an error."""
-    return tuple(option for option in reply.options if option[0] == EXTENDED_ERROR) if reply.options else ()
+    return tuple(option for option in reply.options if option[0] == EXTENDED_ERROR)

@@ -154,11 +154,8 @@ class Cache(Plugin):
             return _for_client(reply, request.query, (counts.requests, counts.misses))
         hit = (counts.requests, counts.hits[item.kind], item.uses)
         tallies = (*reply.tallies, counts.requests, counts.misses)
-        repeat = Repeat(NAME, hit, len(tallies), self._aged_from_s(item))
+        repeat = Repeat(NAME, hit, len(tallies), None if self.config.keep_ttl else item.stored_s)
         return _spelled(reply, request.query, tallies, item.reuse(item.end_s, repeat))
-
-    def _aged_from_s(self, item: Item) -> float | None:
-        return None if self.config.keep_ttl else item.stored_s
 
     def _of_item(self, item: Item, query: Query, tallies: tuple[Tally, ...], reuse: Reuse) -> Response:
         """Returns the answer that an item gives: without AA, since the cache is no authority."""
@@ -173,7 +170,7 @@ class Cache(Plugin):
             options=later_options(reply),
             body=reply.body,
             header=reply.header,
-            aged_from_s=self._aged_from_s(item),
+            aged_from_s=None if self.config.keep_ttl else item.stored_s,
         )
         return _spelled(response, query, tallies, reuse)
 
