@@ -27,8 +27,6 @@ TTL_BYTES: Final = Struct("!I")
 FLAGS: Final = Struct("!H")
 FLAGS_AT: Final = 2
 
-_PARSED: Final = frozenset((CNAME, SOA, OPT, RRSIG))
-"""Types whose records are parsed: the kind of a message with them depends on more than its types."""
 _TYPE_AT: Final = 3
 """The position of a type below 256 in a record whose owner is a pointer."""
 _TC: Final = TC >> 8
@@ -90,36 +88,19 @@ def contents(query: Query, response: Response, unix_s: Callable[[], float]) -> C
         return _contents(query, response.rcode, response.flags, list(_of_records(response)), unix_s)
     wire, shape = body.wire, body.shape
     rcode = response.rcode & ~15 | wire[3] & 15
-    is_complete = not wire[2] & _TC
-    if shape and is_complete:
+    if shape and not wire[2] & _TC:
         if not shape.step and rcode in _ANSWERING:
             return Contents(AnswerKind.DENIAL, shape.ttl_s(wire), is_valid=True, ttls_at=shape.ttls_at)
         if shape.step and not rcode and wire[query.question_end + _TYPE_AT] == query.qtype:
             return Contents(AnswerKind.SUCCESS, shape.ttl_s(wire), is_valid=True, ttls_at=shape.ttls_at)
     found = records(wire)
-    kind = _answered(query, wire, found) if is_complete and not rcode else None
-    if kind is None:
-        (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
-        kind = _contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s)
-    return evolve(kind, ttls_at=ttls_at(found))
+    (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
+    return evolve(_contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s), ttls_at=ttls_at(found))
 
 
 def ttls_at(found: Iterable[Record]) -> Sequence[int]:
     """Returns the positions of the records' TTLs. An OPT has none."""
     return [record.ttl_at for record in found if record.rtype != OPT]
-
-
-def _answered(query: Query, packet: bytes, found: Iterable[Record]) -> Contents | None:
-    """Returns the contents of a message with records of the question's name and type; None if its kind needs facts."""
-    is_answered = False
-    least = 1 << 32
-    for record in found:
-        if record.rtype in _PARSED:
-            return None
-        least = min(least, record.ttl)
-        if record.section == ANSWER and record.rtype == query.qtype and record.rclass == query.qclass:
-            is_answered = is_answered or packet.startswith(QUESTION_POINTER, record.owner_at)
-    return Contents(AnswerKind.SUCCESS, least, is_valid=True) if is_answered else None
 
 
 def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: Callable[[], float]) -> Contents:
