@@ -28,8 +28,9 @@ _ESCAPED: Final = tuple(
     for octet in range(256)
 )
 _ESCAPE: Final = re.compile(rb"\\(?:([0-9]{3})|([^0-9]))|([^\\.])|(\.)|(\\)", re.DOTALL)
-_OCTET: Final = re.compile(rb"(?:0|[1-9][0-9]{0,2})\Z")
-_NIBBLES: Final = frozenset(b"0123456789abcdef"[index : index + 1] for index in range(16))
+_OCTETS: Final = {b"%d" % octet: octet for octet in range(256)}
+"""The labels of in-addr.arpa."""
+_NIBBLES: Final = frozenset(b"%x" % nibble for nibble in range(16))
 
 
 def labels_of(name: str) -> Labels:
@@ -179,12 +180,12 @@ def reverse_range(labels: Labels) -> tuple[bytes, bytes] | None:
     """Returns the first and last address at or below a reverse name, None if the labels are not a reverse name."""
     digits, suffix = labels[:-2][::-1], labels[-2:]
     if suffix == (b"in-addr", b"arpa"):
-        if len(digits) > 4 or not all(_OCTET.match(digit) and int(digit) < 256 for digit in digits):
+        if len(digits) > 4 or not _OCTETS.keys() >= {*digits}:
             return None
-        octets = bytes(int(digit) for digit in digits)
+        octets = bytes(map(_OCTETS.__getitem__, digits))
         return octets.ljust(4, b"\x00"), octets.ljust(4, b"\xff")
     if suffix == (b"ip6", b"arpa"):
-        if len(digits) > 32 or not all(digit in _NIBBLES for digit in digits):
+        if len(digits) > 32 or not _NIBBLES.issuperset(digits):
             return None
         nibbles = b"".join(digits).decode("ascii")
         return bytes.fromhex(nibbles.ljust(32, "0")), bytes.fromhex(nibbles.ljust(32, "f"))

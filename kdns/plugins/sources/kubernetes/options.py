@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from kdns.corefile.address import is_reverse
 
@@ -46,4 +47,9 @@ class Options:
     @property
     def primary_zone(self) -> str:
         """The zone of PTR targets: the first forward zone, or else the first zone."""
-        return next((zone for zone in self.zones if not is_reverse(zone)), self.zones[0])
+        return _primary_zone(self.zones)
+
+
+@lru_cache(64)
+def _primary_zone(zones: tuple[str, ...]) -> str:
+    return next((zone for zone in zones if not is_reverse(zone)), zones[0])
