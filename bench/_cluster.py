@@ -179,6 +179,8 @@ async def serve_api(count: int, changes_per_s: int = 0, endpoints: int = ENDPOIN
         items = listed.get(request.path)
         if items is None:
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        if "sendInitialEvents" in request.query:  # as servers without the feature gate WatchList
+            return web.json_response({"kind": "Status", "code": 422, "reason": "Invalid"}, status=422)
         if "watch" in request.query:
             return await watch(request)
         start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(items))

@@ -60,14 +60,22 @@ def running(argv: Sequence[str], cores: frozenset[int], log: Path) -> Iterator[s
 
 
 def read_until(process: subprocess.Popen[str], last: str, log: Path) -> list[str]:
-    """The lines a program prints, up to the one that begins with `last`; what follows is read and dropped."""
+    """The lines a program prints, up to the one that begins with `last`; what follows is read and dropped.
+
+    SystemExit if the program ends before, or takes longer than START_S, which ends it.
+    """
     lines: list[str] = []
     assert process.stdout  # noqa: S101 - `running` always opens a pipe
-    for line in process.stdout:
-        lines.append(line.rstrip("\n"))
-        if line.startswith(last):
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            return lines
+    limit = threading.Timer(START_S, process.kill)
+    limit.start()
+    try:
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if line.startswith(last):
+                threading.Thread(target=process.stdout.read, daemon=True).start()
+                return lines
+    finally:
+        limit.cancel()
     raise SystemExit(f"{process.args!r} ended before it was ready: {lines}\n{log.read_text()[-2000:]}")
 
 
