@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kdns.values import Value
+from msgspec import Struct
 
 
-class Tally(Value, frozen=False, eq=False):
+class Tally(Struct, eq=False):
     """A number that metrics show. Answers of the table add to it when they are counted, not at each use."""
 
     count: int = 0

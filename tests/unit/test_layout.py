@@ -151,6 +151,7 @@ DOORS = {
         "kdns.dnsserver.io.workers.process",
         "kdns.plugins.changes.cache.store",
         "kdns.proxy.plan",
+        "kdns.tally",
         "kdns.testing",
         "kdns.upstream.io.exchanges",
         "kdns.values",
