@@ -6,13 +6,13 @@ of changes" and "Retrieving large results sets in chunks".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from kdns.cluster.list_items import OBJECT_MAX_BYTES, ListItems, too_long
 from kdns.cluster.objects import (
     EndpointSlice,
     Key,
@@ -29,8 +29,12 @@ from kdns.cluster.objects import (
 
 T_co = TypeVar("T_co", covariant=True)
 
-HELD_MAX_BYTES = 4 * OBJECT_MAX_BYTES
-"""The items of a list that are kept until its kind is known. Go's encoder begins a list with its kind."""
+OBJECT_MAX_BYTES: Final = 16 << 20
+"""The longest object. etcd refuses objects of more than a few MiB."""
+PART_BYTES: Final = 64 << 10
+"""A list is decoded in parts of at least this size."""
+CUTS_MAX: Final = 8
+"""The most places at which the end of an item is tried before more of the list is awaited."""
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 """The errors of the decoders for bytes that are not the API's JSON."""
@@ -129,6 +133,7 @@ class Resource:
     plural: str
     path: str
     decode: Callable[[msgspec.Raw], Object]
+    decode_page: Callable[[bytes | bytearray], Page[Object]]
     event_heads: tuple[tuple[str, bytes], ...]
     is_optional: bool = False
     version: str = "v1"
@@ -155,17 +160,18 @@ def _resource(
     api_version = f"{group}/{version}" if group else version
     root = f"/apis/{api_version}" if group else f"/api/{api_version}"
     decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
+    page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
     heads = tuple(
         (event, f'{{"type":"{event}","object":{{"kind":"{kind.__name__}","apiVersion":"{api_version}",'.encode())
         for event in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
     )
-    return Resource(kind, group, plural, f"{root}/{plural}", decode, heads, is_optional, version)
+    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, heads, is_optional, version)
 
 
 def resource_as(resource: Resource, decoded: type[Object]) -> Resource:
     """Returns the same resource with objects decoded as a subclass of its kind, which has more fields."""
     other = _resource(decoded, resource.group, resource.plural)
-    return replace(resource, decode=other.decode)
+    return replace(resource, decode=other.decode, decode_page=other.decode_page)
 
 
 RESOURCES: dict[type[Object], Resource] = {
@@ -200,7 +206,7 @@ class DecodeFailure:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A page of a list, or a part of one. What a list says of itself, the last part of a page has.
+    """A page of a list, or a part of one. What a list says of itself is in its last part.
 
     `continue_token` is "" on the last page.
     """
@@ -211,64 +217,87 @@ class ListPage:
     continue_token: str = ""
 
 
-class ListDecoder:
-    """Decodes one page of a list from its chunks.
+_NOTHING: Final = ListPage((), ())
+_FIRST_ITEM: Final = re.compile(rb'(?<!\\)"items"\s*:\s*\[\s*(\{\s*"[^"\\]*"\s*:)')
+"""The beginning of a list's first item, up to the value of its first field."""
+_COMMA: Final = re.compile(rb",\s*\Z")
+_SPACES_MAX: Final = 64
+"""The most spaces between two items of a list that is decoded in parts."""
 
-    An object that does not decode becomes a DecodeFailure, and the others are kept. `feed` and `end` raise one of
-    DECODE_ERRORS if the page is not a list of this kind.
+
+class ListDecoder:
+    """Decodes one page of a list from its chunks, in parts: a page takes the memory of a part or of its largest object.
+
+    Items begin alike, with the same field, so what looks like a beginning after a comma ends a part if the JSON up to
+    there is valid. An object that does not decode becomes a DecodeFailure, and the others are kept. `feed` and `end`
+    raise one of DECODE_ERRORS if the page is not a list of this kind.
     """
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._items = ListItems()
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._has_looked = self._is_checked = False
+        self._head = self._item_head = b""
+        self._undecoded = bytearray()
+        self._enough_bytes = PART_BYTES
 
     def feed(self, chunk: bytes) -> ListPage:
-        """Returns the objects that a chunk completes; none before the kind of the list is known."""
-        items = self._items.feed(chunk)
-        if not self._is_checked:
-            self._hold(items)
-            if self._has_looked or not self._items.has_begun:
-                return ListPage((), ())
-            self._has_looked = True
-            types = _type_meta(self._items.envelope + b"]}")
-            if not (types.kind and types.api_version):
-                return ListPage((), ())
-            self._check(types)
-            items, self._held = self._held, []
-        return ListPage(*self._decoded(items))
+        """Returns the objects of a part that a chunk completes."""
+        self._undecoded += chunk
+        if len(self._undecoded) < self._enough_bytes:
+            return _NOTHING
+        part = self._part()
+        if len(self._undecoded) > OBJECT_MAX_BYTES:
+            raise msgspec.DecodeError(
+                too_long("an object of the list, or a list without kind and metadata before items,")
+            )
+        self._enough_bytes = min(max(PART_BYTES, 2 * len(self._undecoded)), OBJECT_MAX_BYTES + 1)
+        return part
 
     def end(self) -> ListPage:
-        """Returns the other objects of the page."""
-        self._hold(self._items.end())
-        page = _raw_page(self._items.envelope)
-        self._check(page)
-        objects, failures = self._decoded([*self._held, *map(bytes, page.items or ())])
-        return ListPage(objects, failures, page.metadata.resource_version, page.metadata.continue_)
+        """Returns the other objects of the page, and what the list says of itself."""
+        return _decoded_page(self._resource, self._head + self._undecoded)
 
-    def _hold(self, items: list[bytes]) -> None:
-        self._held += items
-        self._held_bytes += sum(map(len, items))
-        if self._held_bytes > HELD_MAX_BYTES and not self._is_checked:
-            raise msgspec.DecodeError(f"no kind of the list within {HELD_MAX_BYTES >> 20} MiB")
+    def _part(self) -> ListPage:
+        """Decodes items up to the last one that has begun."""
+        if not self._head:
+            first = _FIRST_ITEM.search(self._undecoded)
+            if first is None:
+                return _NOTHING
+            self._head, self._item_head = bytes(self._undecoded[: first.start(1)]), first[1]
+            del self._undecoded[: first.start(1)]
+        end = len(self._undecoded)
+        for _ in range(CUTS_MAX):
+            if (end := self._undecoded.rfind(self._item_head, 0, end)) <= 0:
+                break
+            if comma := _COMMA.search(self._undecoded, max(0, end - _SPACES_MAX), end):
+                try:
+                    part = _decoded_page(self._resource, self._head + self._undecoded[: comma.start()] + b"]}")
+                except msgspec.DecodeError:  # this comma is within an item
+                    continue
+                del self._undecoded[:end]
+                return part
+        return _NOTHING
 
-    def _check(self, found: Page[msgspec.Raw] | _TypeMeta) -> None:
-        kind = f"{self._resource.kind.__name__}List"
-        _check_type(found.kind, found.api_version, kind, self._resource.api_version)
-        self._is_checked = True
 
-    def _decoded(self, items: Iterable[bytes]) -> tuple[list[Object], tuple[DecodeFailure, ...]]:
-        objects: list[Object] = []
-        failures: list[DecodeFailure] = []
-        for item in items:
-            raw = msgspec.Raw(item)
-            try:
-                objects.append(self._resource.decode(raw))
-            except msgspec.ValidationError as error:
-                failures.append(DecodeFailure(raw_key(raw), str(error)))
-        return objects, tuple(failures)
+def _decoded_page(resource: Resource, body: bytes | bytearray) -> ListPage:
+    try:
+        page = resource.decode_page(body)
+    except msgspec.ValidationError:
+        return _decoded_one_by_one(resource, body)
+    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
+    return ListPage(page.items or (), (), page.metadata.resource_version, page.metadata.continue_)
+
+
+def _decoded_one_by_one(resource: Resource, body: bytes | bytearray) -> ListPage:
+    page = _raw_page(body)
+    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
+    objects: list[Object] = []
+    failures: list[DecodeFailure] = []
+    for raw in page.items or ():
+        try:
+            objects.append(resource.decode(raw))
+        except msgspec.ValidationError as error:
+            failures.append(DecodeFailure(raw_key(raw), str(error)))
+    return ListPage(objects, tuple(failures), page.metadata.resource_version, page.metadata.continue_)
 
 
 def decode_event(resource: Resource, line: bytes) -> Event:
@@ -338,6 +367,14 @@ def is_older(version: str, known: str) -> bool:
     known, version = known.lstrip("0"), version.lstrip("0")
     are_numbers = known.isdecimal() and known.isascii() and version.isdecimal() and version.isascii()
     return are_numbers and (len(version), version) < (len(known), known)
+
+
+def too_long(what: str) -> str:
+    """Returns the text of an error for an object that no API server can have stored."""
+    return (
+        f"{what} is longer than {OBJECT_MAX_BYTES >> 20} MiB; kdns stops there. "
+        "Check that the server is a Kubernetes API, and which object is so large"
+    )
 
 
 class Lines:

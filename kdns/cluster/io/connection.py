@@ -22,9 +22,8 @@ import aiohttp
 from asyncio_throttle.throttler import Throttler
 
 from kdns import __version__
-from kdns.cluster.list_items import OBJECT_MAX_BYTES
 from kdns.cluster.source import Source
-from kdns.cluster.watch import DECODE_ERRORS, Timing, decode_status
+from kdns.cluster.watch import DECODE_ERRORS, OBJECT_MAX_BYTES, Timing, decode_status
 from kdns.errors import ApiServerError, KubeconfigError
 from kdns.runtime.metrics import Histogram
 from kdns.runtime.os_errors import os_reason

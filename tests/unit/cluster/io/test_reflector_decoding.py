@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from list_pages import decode_list
 
-from kdns.cluster.list_items import OBJECT_MAX_BYTES
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service
 from kdns.cluster.watch import (
     DECODE_ERRORS,
+    OBJECT_MAX_BYTES,
     RESOURCES,
     Lines,
     backoff_s,
