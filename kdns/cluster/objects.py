@@ -65,8 +65,8 @@ def _api_name(field: str) -> str:
     return first + "".join(initials.get(word, word.capitalize()) for word in rest)
 
 
-class Slim(msgspec.Struct, frozen=True, gc=False, rename=_api_name):
-    """Base of the slim objects: immutable, compared by value."""
+class Slim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=_api_name):
+    """Base of the slim objects: immutable, compared by value, encoded without fields that have their defaults."""
 
 
 class Meta(Slim, frozen=True):

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from kdns.cluster.memory import INDEXED_BYTES, object_bytes
 from kdns.cluster.objects import (
     EndpointSlice,
     Key,
@@ -56,6 +57,12 @@ OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
 """Receives changes, and their time in Unix seconds, which never goes back."""
 
 
+def has_grown(change: AnyChange) -> bool:
+    """Returns whether the new object takes more memory than the old one."""
+    old, new = change.old, change.new
+    return new is not None and (old is None or object_bytes(new) > object_bytes(old))
+
+
 class Index:
     """Keys by IP address (packed), in order of arrival. Most addresses have one key, which needs no dict."""
 
@@ -87,6 +94,9 @@ class Index:
             del self._keys[address]
             if self._sorted is not None:
                 del self._sorted[bisect_left(self._sorted, address)]
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def __getitem__(self, address: bytes) -> Collection[Key]:
         keys = self._keys.get(address, ())
@@ -145,6 +155,7 @@ class State:
     pods_by_ip: Index = field(default_factory=Index)
     changed_s: float = 0.0
     deleted: dict[Key, float] = field(default_factory=dict)
+    _objects_bytes: int = 0
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """The first of all equal values, by value. Beyond `MAX_SHARED`, all are forgotten."""
     _by_kind: Mapping[type[Object], Mapping[Key, Object]] = field(init=False, repr=False, compare=False)
@@ -160,26 +171,37 @@ class State:
             ServiceImport: self.service_imports,
         }
 
+    @property
+    def memory_bytes(self) -> int:
+        """An estimate of what all objects and indexes take (kdns.cluster.memory)."""
+        indexes = self.services_by_ip, self.services_by_external_ip, self.slices_by_ip, self.pods_by_ip
+        return self._objects_bytes + INDEXED_BYTES * sum(map(len, indexes))
+
     def upsert(self, obj: Object) -> AnyChange | None:
         """Stores a new or changed object; returns None if it equals the stored one."""
+        change: AnyChange | None
         match obj:
             case Service():
-                return self._service(obj.key, self._with_shared_fields(obj))
+                change = self._service(obj.key, self._with_shared_fields(obj))
             case EndpointSlice():
-                return self._slice(obj.key, packed_slice(obj, self._same))
+                change = self._slice(obj.key, packed_slice(obj, self._same))
             case Pod():
-                return self._pod(obj.key, obj)
+                change = self._pod(obj.key, obj)
             case Namespace():
-                return _change(self.namespaces, obj.key, obj)
+                change = _change(self.namespaces, obj.key, obj)
             case Node():
-                return _change(self.nodes, obj.key, obj)
+                change = _change(self.nodes, obj.key, obj)
             case ServiceCIDR():
-                return _change(self.service_cidrs, obj.key, obj)
+                change = _change(self.service_cidrs, obj.key, obj)
             case ServiceImport():
-                return _change(self.service_imports, obj.key, obj)
+                change = _change(self.service_imports, obj.key, obj)
+        return self._measured(change)
 
     def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
         """Deletes an object; None if it is not stored."""
+        return self._measured(self._delete(kind, key))
+
+    def _delete(self, kind: type[Object], key: Key) -> AnyChange | None:
         if kind is Service:
             return self._service(key, None)
         if kind is EndpointSlice:
@@ -191,6 +213,12 @@ class State:
         if kind is ServiceImport:
             return _change(self.service_imports, key, None)
         return _change(self.namespaces, key, None) if kind is Namespace else _change(self.nodes, key, None)
+
+    def _measured(self, change: AnyChange | None) -> AnyChange | None:
+        if change:
+            self._objects_bytes += object_bytes(change.new) if change.new else 0
+            self._objects_bytes -= object_bytes(change.old) if change.old else 0
+        return change
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
         """Finishes a complete list of `kind`: delete every object whose key is not in the list."""

@@ -28,11 +28,12 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from kdns import logs
+from kdns.cluster import memory
 from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.pager import EndlessListError, Getter, pages
 from kdns.cluster.objects import Key, Object
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import AnyChange, State, has_grown
 from kdns.cluster.watch import (
     DECODE_ERRORS,
     DecodeFailure,
@@ -89,6 +90,7 @@ class WatchStats:
     watches: int = 0
     events: int = 0
     undecodable: int = 0
+    dropped: int = 0  # by the last list, or by a watch that ended with it: no more objects are kept
     errors: Counter[str] = field(default_factory=Counter)  # by HTTP status, or "connection", "malformed", "internal"
     relists: Counter[str] = field(default_factory=Counter)  # by cause
     last_event_s: float | None = None
@@ -111,6 +113,7 @@ class Listing:
     keys: set[Key] = field(default_factory=set)
     objects: int = 0
     changes: int = 0
+    dropped: int = 0
 
 
 class RelistError(Exception):
@@ -119,6 +122,17 @@ class RelistError(Exception):
     def __init__(self, cause: str, reason: str, after_s: float = 0.0) -> None:
         self.cause, self.reason, self.after_s = cause, reason, after_s
         super().__init__(reason)
+
+
+class FullError(Exception):
+    """Objects were dropped, since no more are kept."""
+
+    def __init__(self, dropped: int) -> None:
+        self.dropped = dropped
+        super().__init__(
+            f"{dropped} dropped: kdns keeps at most {pager.OBJECTS_MAX} objects of a kind, and "
+            f"{memory.STATE_MAX_BYTES >> 20} MiB of all kinds. Look for namespaces with very many or very large objects"
+        )
 
 
 class UnsupportedError(Exception):
@@ -194,6 +208,12 @@ class Reflector:
             self.stats.errors["endless"] += 1
             after_s = self.timing.backoff_cap_s
             log.warning("new list needed", kind=self.resource.plural, cause="endless", reason=error.reason)
+        except FullError as error:
+            self._relist("full")
+            self.stats.errors["full"] += 1
+            self.stats.dropped = error.dropped
+            after_s = self.timing.backoff_cap_s
+            log.warning("new list needed", kind=self.resource.plural, cause="full", reason=str(error))
         except ApiServerError as error:
             free_failures = self._failed(error)
             after_s = min(error.retry_after_s, self.timing.retry_after_cap_s)
@@ -326,6 +346,9 @@ class Reflector:
             changes=listing.changes + len(gone),
             took_s=round(self._listed_s - listing.began_s, 3),
         )
+        self.stats.dropped = 0
+        if listing.dropped:
+            raise FullError(listing.dropped)
 
     def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
         """Raises RelistError for a list without most of the stored objects, unless the previous list lacked most as
@@ -360,7 +383,7 @@ class Reflector:
         try:
             for obj in objects:
                 listing.keys.add(obj.key)
-                if change := self._put(obj):
+                if change := self._put(obj, listing):
                     changes.append(change)
                 if is_over():
                     return True
@@ -369,15 +392,21 @@ class Reflector:
             listing.changes += len(changes)
             self._hand_over(changes)
 
-    def _put(self, obj: Object) -> AnyChange | None:
-        """Stores an object; EndlessListError beyond the bound of a list, which failed lists and watches reach too."""
-        known = self.state.objects(self.resource.kind)
-        if len(known) >= pager.OBJECTS_MAX and obj.key not in known:
-            raise self._endless()
-        return self.state.upsert(obj)
-
-    def _endless(self) -> EndlessListError:
-        return EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
+    def _put(self, obj: Object, listing: Listing | None) -> AnyChange | None:
+        """Stores an object. One that does not fit is dropped from a list, whose end may make room, and ends a watch."""
+        state, known = self.state, self.state.objects(self.resource.kind)
+        if len(known) < pager.OBJECTS_MAX or obj.key in known:
+            change = state.upsert(obj)
+            if not (change and state.memory_bytes > memory.STATE_MAX_BYTES and has_grown(change)):
+                return change
+            if change.old:
+                state.upsert(change.old)
+            else:
+                state.delete(self.resource.kind, obj.key)
+        if listing is None:
+            raise FullError(1)
+        listing.dropped += 1
+        return None
 
     def _selectors(self) -> dict[str, str]:
         selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
@@ -462,7 +491,7 @@ class Reflector:
         if listing:
             listing.objects += 1
             if listing.objects > pager.OBJECTS_MAX:
-                raise self._endless()
+                raise EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
         else:
             self.stats.events += 1
             self.stats.last_event_s = self.now_s()
@@ -474,7 +503,7 @@ class Reflector:
                     listing.keys.discard(key)
             else:
                 obj = self.resource.decode(event.object)
-                change = self._put(obj)
+                change = self._put(obj, listing)
                 if listing:
                     listing.keys.add(obj.key)
         except msgspec.ValidationError as error:

@@ -102,6 +102,14 @@ def gauges(
     )
     rows.add(
         Metric(
+            "kdns_watch_dropped_objects",
+            "Objects that are not kept, because no more fit.",
+            by_kind,
+            lambda: _watched(clusters(), "dropped"),
+        )
+    )
+    rows.add(
+        Metric(
             "kdns_watch_staleness_seconds",
             "Time since the last message of the API server.",
             by_kind,

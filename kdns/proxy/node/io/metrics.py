@@ -177,6 +177,9 @@ def _add_own(rows: MetricFamilies, sources: MetricSources) -> None:
     rows.add(Metric("kdns_watch_events", "Changes seen.", ("kind",), lambda: _followed(sources, "events"), COUNTER))
     rows.add(Metric("kdns_watch_lists", "Full lists.", ("kind",), lambda: _followed(sources, "lists"), COUNTER))
     rows.add(
+        Metric("kdns_watch_dropped_objects", "Objects not kept.", ("kind",), lambda: _followed(sources, "dropped"))
+    )
+    rows.add(
         Metric(
             "kdns_watch_staleness_seconds",
             "Since the API server's last message.",

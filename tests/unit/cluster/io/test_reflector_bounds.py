@@ -16,6 +16,7 @@ from fake_api import refuse_initial_events
 from list_pages import decode_list
 from structlog.testing import capture_logs
 
+from kdns.cluster import memory
 from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
@@ -64,8 +65,15 @@ class Api:
         yield chunks()
 
 
-async def follow(api: Api, state: State, changed: Callable[[list[AnyChange]], None], rounds: int) -> list[float]:
+async def follow(
+    api: Api,
+    state: State,
+    changed: Callable[[list[AnyChange]], None],
+    rounds: int,
+    stats: WatchStats | None = None,
+) -> list[float]:
     """Follow for some rounds; the seconds that were waited after each."""
+    stats = stats or WatchStats()
     waits: list[float] = []
     is_over = asyncio.Event()
 
@@ -76,7 +84,7 @@ async def follow(api: Api, state: State, changed: Callable[[list[AnyChange]], No
             await asyncio.Event().wait()
 
     reflector = Reflector(
-        RESOURCES[Service], api, state, changed, WatchStats(), Outage(), Timing(), lambda: 0.0, lambda: 0.0, sleep=sleep
+        RESOURCES[Service], api, state, changed, stats, Outage(), Timing(), lambda: 0.0, lambda: 0.0, sleep=sleep
     )
     task = asyncio.create_task(reflector.run())
     async with asyncio.timeout(60):
@@ -123,6 +131,48 @@ async def test_a_watch_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api(iter([([], "")]), [events(range(6, 100))])
     assert await follow(api, state, lambda _: None, rounds=1) == [Timing().backoff_cap_s]
     assert len(state.services) == OBJECTS
+
+
+def large(number: int) -> dict[str, object]:
+    ports = [{"port": port} for port in range(1, 100)]
+    return service(number) | {"spec": {"ports": ports, "externalName": f"large{number}"}}
+
+
+async def test_more_than_fits_is_dropped_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fits is kept; a list with smaller versions, or without the large objects, makes room for the others."""
+    monkeypatch.setattr(memory, "STATE_MAX_BYTES", 100_000)
+    api = Api(iter([([large(each) for each in range(40)], ""), ([service(each) for each in range(60)], "")]), [b""])
+    state, stats, kept = State(), WatchStats(), list[int]()
+
+    def changed(_: list[AnyChange]) -> None:
+        kept.append(state.memory_bytes)
+
+    with capture_logs() as logs:
+        waits = await follow(api, state, changed, 1, stats)
+        first, dropped = set(state.services), stats.dropped
+        assert Service in state.synced
+        await follow(api, state, changed, 1, stats)
+    assert waits == [Timing().backoff_cap_s]
+    assert 0 < len(first) < 40
+    assert len(first) + dropped == 40
+    assert max(kept) <= 100_000
+    assert set(state.services) == {("x", f"s{number}") for number in range(60)}
+    (reason,) = [entry["reason"] for entry in logs if entry["event"] == "new list needed" and entry["cause"] == "full"]
+    assert reason.startswith(f"{dropped} dropped: kdns keeps at most 250000 objects of a kind, and 0 MiB of all kinds")
+    assert stats.errors == {"full": 1}
+    assert stats.dropped == 0
+
+
+async def test_a_watch_beyond_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed object counts as a new one does; a deleted one makes room, and an unchanged one stays."""
+    monkeypatch.setattr(memory, "STATE_MAX_BYTES", 20_000)
+    watched = b"".join(json.dumps({"type": "MODIFIED", "object": large(each)}).encode() + b"\n" for each in range(5))
+    api = Api(iter([([service(each) for each in range(5)], "")]), [watched])
+    state, stats = State(), WatchStats()
+    assert await follow(api, state, lambda _: None, 1, stats) == [Timing().backoff_cap_s]
+    assert state.memory_bytes <= 20_000
+    assert 0 < sum(bool(each.spec.external_name) for each in state.services.values()) < 5
+    assert stats.dropped == 1
 
 
 async def test_objects_and_events_are_applied_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
