@@ -209,6 +209,7 @@ class Account:
         """Ends the account. Pending queries keep their places until each is given back."""
         if not self.is_closed:
             self.is_closed = True
+            del self.holder  # which refers to this account: it would wait for garbage collection
             del self._client.accounts[self]
             self._memory.add(self._client, -self.size_bytes)
             self._memory.forget(self._client)

@@ -62,7 +62,8 @@ class Http1:
                     return [self._request()]
         except h11.RemoteProtocolError as error:
             self._refuse(HTTPStatus(error.error_status_hint))
-            raise HttpError(str(error)) from error
+            # Its traceback has a frame of h11 that refers to it: the connection would wait for garbage collection.
+            raise HttpError(str(error)) from error.with_traceback(None)
         finally:
             self.held_bytes = len(self._body) + len(self._h11.trailing_data[0])
 

@@ -73,6 +73,19 @@ class TcpClients:
         self._turns.run_soon()
 
 
+class _LostTransport(asyncio.Transport):
+    """In place of a lost connection's: TLS's refers to its protocol, so both would wait for garbage collection."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        pass
+
+
+_LOST: Final = _LostTransport()
+
+
 class StreamConnection(asyncio.BaseProtocol, ABC):
     """One client of a stream: its turns, and its end after the last answer.
 
@@ -128,6 +141,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         if self._timer:
             self._timer.cancel()
         self._answering.cancel()
+        self._transport = _LOST
 
     def eof_received(self) -> bool:
         """Answers the received queries, then closes: the client may still read. With TLS both sides are closed."""

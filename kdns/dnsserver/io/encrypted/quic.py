@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import partial
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from aioquic.buffer import Buffer  # type: ignore[attr-defined] # it is what its name says
@@ -209,15 +210,15 @@ class QuicListener:
         elif endpoint.unverified >= MAX_UNVERIFIED:
             self._ask_for_token(header, client)
             return None
+        connection = QuicClient(self, client)
+        if not endpoint.clients.quic_connections.add(connection, client[0], connection.evict):
+            return None
         quic = QuicConnection(
             configuration=endpoint.configuration,
             original_destination_connection_id=original,
             retry_source_connection_id=retry_source,
         )
-        connection = QuicClient(self, quic, client)
-        if not endpoint.clients.quic_connections.add(connection, client[0], connection.evict):
-            return None
-        connection.begin((header.destination_cid, quic.host_cid))
+        connection.begin(quic, (header.destination_cid, quic.host_cid))
         return connection
 
     def _ask_for_token(self, header: QuicHeader, client: Any) -> None:
@@ -241,11 +242,12 @@ class QuicListener:
 class QuicClient:
     """One connection: each query has its own stream, on which its answer is sent (RFC 9250 §4.2)."""
 
-    def __init__(self, listener: QuicListener, quic: QuicConnection, client: Any) -> None:
+    def __init__(self, listener: QuicListener, client: Any) -> None:
         self.listener, self._pending = listener, dict[int, PendingQuery]()
         self._endpoint = listener.endpoint
-        self._quic, self._client = quic, client[:2]
+        self._client = client[:2]
         self._loop = asyncio.get_running_loop()
+        self._quic: QuicConnection
         self._account: Account
         self._answering: Answering
         self._streams: dict[int, bytes] = {}
@@ -261,9 +263,9 @@ class QuicClient:
         self._queries = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, ids: tuple[bytes, ...]) -> None:
+    def begin(self, quic: QuicConnection, ids: tuple[bytes, ...]) -> None:
         """Registers these connection ids, once the connection is accepted."""
-        endpoint = self._endpoint
+        endpoint, self._quic = self._endpoint, quic
         self._account = endpoint.clients.memory.account(self._client[0], self)
         partition = endpoint.server.table.partition("quic", 6 if is_ipv6(self._client[0]) else 4, pads=True)
         self._answering = Answering(endpoint.server, endpoint.requests, partition, self._account)
@@ -517,6 +519,14 @@ class QuicClient:
         endpoint.pending -= len(self._pending)
         self._pending.clear()
         self._answering.cancel()
+        self._loop.call_soon(_free, self._quic)  # a caller may still use it
+
+
+def _free(quic: QuicConnection) -> None:
+    """Frees a connection that is over: it and its unacknowledged packets would wait for garbage collection."""
+    if quic.get_timer() is not None:
+        quic.handle_timer(now=inf)  # the end of the closing period
+    vars(quic).clear()  # with its handlers, which refer to it
 
 
 def framed(message: bytes) -> bytes:
