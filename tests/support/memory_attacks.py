@@ -58,6 +58,11 @@ def padded(name: str, size_bytes: int, number: int = 0) -> bytes:
     return with_options(query, (PADDING, bytes(size_bytes - len(query) - 4)))
 
 
+class LeavingClient(DoqClient):
+    async def wait_closed(self) -> None:
+        """Does not wait for what is not acknowledged: an attacker leaves."""
+
+
 @dataclass
 class Target:
     """The ports of a server by scheme, and the certificate to trust; `scale` is the part of connections to open."""
@@ -102,7 +107,7 @@ class Target:
         try:
             async with asyncio.timeout(20):
                 client = await self.stack.enter_async_context(
-                    connect("127.0.0.1", self.ports["quic"], configuration=configuration, create_protocol=DoqClient)
+                    connect("127.0.0.1", self.ports["quic"], configuration=configuration, create_protocol=LeavingClient)
                 )
         except (OSError, TimeoutError):
             return None

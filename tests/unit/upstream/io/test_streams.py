@@ -37,7 +37,7 @@ QUERY = query_of("www.example.com", payload_bytes=1232)
 NAME = "dns.example"
 
 
-async def asked(upstream: SocketUpstream, timeout_s: float = 5.0) -> bytes:
+async def asked(upstream: SocketUpstream, timeout_s: float = 60.0) -> bytes:
     return await upstream.exchange(QUERY, "tcp", timeout_s)
 
 
