@@ -181,15 +181,13 @@ def port_number(port: object) -> list[str]:
     return [] if isinstance(port, int) and 1 <= port <= 65535 else [PORT_RANGE]
 
 
-def ip_problems(text: str, kept: Collection[str] = (), *, strict: bool = True) -> list[str]:
+def ip_problems(text: str, kept: Collection[str] = ()) -> list[str]:
     """Returns the problems of an IP address; values in `kept` were stored under older rules and stay valid."""
     if text in kept:
         return []
     address = parse_address(text)
     if address is None:
         return [NOT_AN_IP]
-    if not strict:
-        return []
     try:
         ip_address(text)
     except ValueError:
@@ -207,7 +205,7 @@ def canonical_ip_problems(text: str) -> list[str]:
     return [f'must be in canonical form ("{address}")']
 
 
-def cidr_problems(text: str, kept: Collection[str] = (), *, strict: bool = True) -> list[str]:
+def cidr_problems(text: str, kept: Collection[str] = ()) -> list[str]:
     """Returns the problems of a network in CIDR notation."""
     if text in kept:
         return []
@@ -222,8 +220,6 @@ def cidr_problems(text: str, kept: Collection[str] = (), *, strict: bool = True)
         or int(length) > parsed.max_prefixlen
     ):
         return [NOT_A_CIDR]
-    if not strict:
-        return []
     if ip_problems(address) == ["must not have leading 0s"] or length != str(int(length)):
         return ["must not have leading 0s in IP or prefix length"]
     if ip_problems(address):

@@ -1,4 +1,4 @@
-"""The rules of metadata, which all kinds share, and the feature gates of validation.
+"""The rules of metadata, which all kinds share.
 
 Validation functions return causes in the order of kube-apiserver. They neither raise nor change objects.
 """
@@ -6,7 +6,6 @@ Validation functions return causes in the order of kube-apiserver. They neither 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
@@ -21,18 +20,6 @@ _EXCLUSIVE = frozenset({"orphan", "foregroundDeletion"})
 
 IMMUTABLE = "field is immutable"
 ONCE_SET = "may not change once set"
-
-
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """The feature gates that change what is valid; the defaults are those of Kubernetes 1.36."""
-
-    strict_ips: bool = True
-    relaxed_service_names: bool = True
-    prefer_same_traffic: bool = True
-
-
-GATES = Gates()
 
 
 def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:

@@ -17,14 +17,14 @@ from kdns.controlplane.meta.field_errors import (
 )
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.service.validation import PROTOCOLS, validate_protocol
-from kdns.controlplane.resources.validation import GATES, IMMUTABLE, Gates, validate_meta, validate_meta_update
+from kdns.controlplane.resources.validation import IMMUTABLE, validate_meta, validate_meta_update
 from kdns.net import parse_address
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 MOST_ENDPOINTS, MOST_ADDRESSES, MOST_PORTS, MOST_HINTS, MOST_TOPOLOGY = 1000, 100, 20000, 8, 16
 
 
-def validate_endpoints(obj: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
+def validate_endpoints(obj: Json, old: Json | None = None) -> list[Cause]:
     """Returns all violated rules of Endpoints. Stored addresses stay valid; unchanged subsets are not validated."""
     causes = validate_meta_update(old, obj) if old else []
     causes += validate_meta(obj, formats.dns_subdomain)
@@ -38,7 +38,7 @@ def validate_endpoints(obj: Json, old: Json | None = None, gates: Gates = GATES)
             causes.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
         for where, address in _addresses([subset]):
             if stored.get(address.get("ip") or "") != address:
-                causes += _address(f"{path}.{where}", address, kept, gates)
+                causes += _address(f"{path}.{where}", address, kept)
         ports = subset.get("ports") or []
         for at, port in enumerate(ports):
             causes += _port(f"{path}.ports[{at}]", port, named=len(ports) > 1)
@@ -52,9 +52,9 @@ def _addresses(subsets: Iterable[Json]) -> Iterable[tuple[str, Json]]:
                 yield f"{field}[{index}]", address
 
 
-def _address(path: str, address: Json, kept: set[str], gates: Gates) -> list[Cause]:
+def _address(path: str, address: Json, kept: set[str]) -> list[Cause]:
     ip, hostname, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
-    causes = invalid_values(f"{path}.ip", ip, formats.ip_problems(ip, kept, strict=gates.strict_ips))
+    causes = invalid_values(f"{path}.ip", ip, formats.ip_problems(ip, kept))
     causes += invalid_values(f"{path}.hostname", hostname, formats.dns_label(hostname)) if hostname else []
     causes += invalid_values(f"{path}.nodeName", node, formats.dns_subdomain(node)) if node is not None else []
     return causes + invalid_values(f"{path}.ip", ip, formats.endpoint_ip_problems(ip))
@@ -76,7 +76,7 @@ def _app_protocol(path: str, port: Json) -> list[Cause]:
     return [] if value is None else invalid_values(f"{path}.appProtocol", value, formats.qualified_name(value))
 
 
-def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
+def validate_endpoint_slice(obj: Json, old: Json | None = None) -> list[Cause]:
     """Returns all violated rules of an EndpointSlice. addressType is immutable.
 
     Unchanged endpoints are not validated.
@@ -92,13 +92,13 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None, gates: Gates = G
     endpoints, before = obj.get("endpoints") or [], (old or {}).get("endpoints") or []
     retyped = old is not None and address_type != old.get("addressType")
     if endpoints != before:
-        causes += _endpoints(endpoints, [] if retyped else before, address_type, gates)
+        causes += _endpoints(endpoints, [] if retyped else before, address_type)
     if retyped:
         causes.append(immutable("addressType", address_type, IMMUTABLE))
     return causes
 
 
-def _endpoints(endpoints: list[Json], valid: list[Json], address_type: str, gates: Gates) -> list[Cause]:
+def _endpoints(endpoints: list[Json], valid: list[Json], address_type: str) -> list[Cause]:
     if len(endpoints) > MOST_ENDPOINTS:
         return [too_many("endpoints", len(endpoints), MOST_ENDPOINTS)]
     changed = [index for index, each in enumerate(endpoints) if index >= len(valid) or each != valid[index]]
@@ -107,18 +107,18 @@ def _endpoints(endpoints: list[Json], valid: list[Json], address_type: str, gate
     for index in changed:
         endpoint = endpoints[index]
         if known.get(tuple(endpoint.get("addresses") or ())) != endpoint:
-            causes += _endpoint(f"endpoints[{index}]", endpoint, address_type, gates)
+            causes += _endpoint(f"endpoints[{index}]", endpoint, address_type)
     return causes
 
 
-def _endpoint(path: str, endpoint: Json, address_type: str, gates: Gates) -> list[Cause]:
+def _endpoint(path: str, endpoint: Json, address_type: str) -> list[Cause]:
     causes, addresses = [], endpoint.get("addresses") or []
     if not addresses:
         causes.append(required(f"{path}.addresses", "must contain at least 1 address"))
     elif len(addresses) > MOST_ADDRESSES:
         causes.append(too_many(f"{path}.addresses", len(addresses), MOST_ADDRESSES))
     for index, address in enumerate(addresses):
-        causes += _slice_address(f"{path}.addresses", index, address, address_type, gates)
+        causes += _slice_address(f"{path}.addresses", index, address, address_type)
     node, hostname = endpoint.get("nodeName"), endpoint.get("hostname")
     causes += invalid_values(f"{path}.nodeName", node, formats.dns_subdomain(node)) if node is not None else []
     causes += _topology(f"{path}.deprecatedTopology", endpoint.get("deprecatedTopology") or {})
@@ -126,16 +126,13 @@ def _endpoint(path: str, endpoint: Json, address_type: str, gates: Gates) -> lis
     return causes + _hints(f"{path}.hints", endpoint.get("hints") or {})
 
 
-def _slice_address(path: str, index: int, address: str, address_type: str, gates: Gates) -> list[Cause]:
+def _slice_address(path: str, index: int, address: str, address_type: str) -> list[Cause]:
     where = f"{path}[{index}]"
     if address_type == "FQDN":
         return invalid_values(where, address, formats.full_domain_name(address))
     if address_type not in ADDRESS_TYPES:
         return []
-    if address_type == "IPv4":
-        wrong = formats.ip_problems(address, strict=gates.strict_ips)
-    else:
-        wrong = formats.canonical_ip_problems(address)
+    wrong = formats.ip_problems(address) if address_type == "IPv4" else formats.canonical_ip_problems(address)
     if wrong:
         return invalid_values(where, address, wrong)
     causes, parsed = [], parse_address(address)

@@ -34,7 +34,7 @@ from kdns.controlplane.resources.service.spec import (
     spec_of,
     type_of,
 )
-from kdns.controlplane.resources.validation import GATES, ONCE_SET, Gates
+from kdns.controlplane.resources.validation import ONCE_SET
 
 POLICY = "spec.ipFamilyPolicy"
 FAMILIES = ("IPv4", "IPv6")
@@ -160,7 +160,7 @@ def fill_on_read(service: Json, configured: tuple[str, ...]) -> Json:
     return {**service, "spec": {**spec, **{key: value for key, value in filled.items() if value}}} if ips else service
 
 
-def validate_ip_fields(service: Json, old: Json | None, gates: Gates = GATES) -> list[Cause]:
+def validate_ip_fields(service: Json, old: Json | None) -> list[Cause]:
     """Checks the consistency of the four fields; ExternalName Services have other rules."""
     if type_of(service) == EXTERNAL_NAME:
         return []
@@ -173,7 +173,7 @@ def validate_ip_fields(service: Json, old: Json | None, gates: Gates = GATES) ->
     policy = spec_of(service).get("ipFamilyPolicy")
     if policy is not None and policy not in {SINGLE, PREFER, REQUIRE}:
         causes.append(unsupported("spec.ipFamilyPolicy", policy, (PREFER, REQUIRE, SINGLE)))
-    bad = _addresses(ips, cluster_ips(old) if old else [], gates)
+    bad = _addresses(ips, cluster_ips(old) if old else [])
     causes += bad
     if len(ips) > 2:
         causes.append(invalid_value("spec.clusterIPs", ips, "may only hold up to 2 values"))
@@ -199,11 +199,11 @@ def _in_step(ip: str, ips: list[str]) -> list[Cause]:
     return [] if ips[0] == ip else [invalid_value(path, ips, "first value must match `clusterIP`")]
 
 
-def _addresses(ips: list[str], kept: list[str], gates: Gates) -> list[Cause]:
+def _addresses(ips: list[str], kept: list[str]) -> list[Cause]:
     causes = []
     for index, ip in enumerate(ips):
         if index or ip != NONE:
-            wrong = formats.ip_problems(ip, kept, strict=gates.strict_ips)
+            wrong = formats.ip_problems(ip, kept)
             causes += invalid_values(f"spec.clusterIPs[{index}]", ip, wrong)
         elif len(ips) > 1:
             causes.append(invalid_value("spec.clusterIPs", ips, "'None' must be the first and only value"))

@@ -76,7 +76,7 @@ def _ranges(cidrs: list[str]) -> list[Cause]:
 
 
 def _version(cidr: str) -> int:
-    return 0 if formats.cidr_problems(cidr, strict=False) else ip_network(cidr, strict=False).version
+    return 0 if formats.NOT_A_CIDR in formats.cidr_problems(cidr) else ip_network(cidr, strict=False).version
 
 
 def _cidr_problems(cidr: str) -> list[str]:

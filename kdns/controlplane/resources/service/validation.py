@@ -32,10 +32,8 @@ from kdns.controlplane.resources.service.spec import (
     type_of,
 )
 from kdns.controlplane.resources.validation import (
-    GATES,
     IMMUTABLE,
     ONCE_SET,
-    Gates,
     validate_labels,
     validate_meta,
     validate_meta_update,
@@ -43,16 +41,16 @@ from kdns.controlplane.resources.validation import (
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 POLICIES = ("Cluster", "Local")
+DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
 SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
 
 
-def validate_service(service: Json, old: Json | None = None, gates: Gates = GATES) -> list[Cause]:
+def validate_service(service: Json, old: Json | None = None) -> list[Cause]:
     """Returns all violated rules of a Service. Stored names are not validated again."""
-    relaxed = gates.relaxed_service_names or old is not None
-    causes = validate_meta(service, formats.dns_label if relaxed else formats.dns_label_1035)
+    causes = validate_meta(service, formats.dns_label)
     causes += _topology(service)
     causes += _type_rules(service)
     names: set[str] = set()
@@ -60,29 +58,29 @@ def validate_service(service: Json, old: Json | None = None, gates: Gates = GATE
         causes += _port(f"spec.ports[{index}]", port, names, named=len(ports_of(service)) > 1)
     causes += validate_labels("spec.selector", spec_of(service).get("selector"))
     causes += _affinity(service)
-    causes += validate_ip_fields(service, old, gates)
-    causes += _external_ips(service, old, gates)
+    causes += validate_ip_fields(service, old)
+    causes += _external_ips(service, old)
     if not type_of(service):
         causes.append(required("spec.type"))
     elif type_of(service) not in {*IP_TYPES, EXTERNAL_NAME}:
         causes.append(unsupported("spec.type", type_of(service), sorted((*IP_TYPES, EXTERNAL_NAME))))
     causes += _node_ports(service)
-    causes += _source_ranges(service, old, gates)
+    causes += _source_ranges(service, old)
     causes += _load_balancer_fields(service)
     causes += validate_load_balancer_class(service)
     causes += validate_external_traffic(service)
-    causes += _internal_traffic(service, gates)
+    causes += _internal_traffic(service)
     return causes
 
 
-def validate_service_update(service: Json, old: Json, gates: Gates = GATES) -> list[Cause]:
+def validate_service_update(service: Json, old: Json) -> list[Cause]:
     """Checks the immutable fields, then all rules of the new Service."""
     return [
         *validate_meta_update(old, service),
         *validate_ip_changes(service, old),
         *validate_load_balancer_class(service, old),
         *_health_check_change(service, old),
-        *validate_service(service, old, gates),
+        *validate_service(service, old),
     ]
 
 
@@ -165,11 +163,11 @@ def _affinity(service: Json) -> list[Cause]:
     return [] if allowed else [invalid_value(f"{path}.clientIP.timeoutSeconds", timeout, detail)]
 
 
-def _external_ips(service: Json, old: Json | None, gates: Gates) -> list[Cause]:
+def _external_ips(service: Json, old: Json | None) -> list[Cause]:
     kept = frozenset(spec_of(old).get("externalIPs") or ()) if old else frozenset()
     causes = []
     for index, address in enumerate(spec_of(service).get("externalIPs") or ()):
-        wrong = formats.ip_problems(address, kept, strict=gates.strict_ips) or formats.endpoint_ip_problems(address)
+        wrong = formats.ip_problems(address, kept) or formats.endpoint_ip_problems(address)
         causes += invalid_values(f"spec.externalIPs[{index}]", address, wrong)
     return causes
 
@@ -198,7 +196,7 @@ def _same_port(path: str, port: Json) -> Cause:
     return duplicate(path, {**key, "Port": port.get("port"), "TargetPort": 0, "NodePort": 0})
 
 
-def _source_ranges(service: Json, old: Json | None, gates: Gates) -> list[Cause]:
+def _source_ranges(service: Json, old: Json | None) -> list[Cause]:
     annotations = (service.get("metadata") or {}).get("annotations") or {}
     ranges = spec_of(service).get("loadBalancerSourceRanges") or []
     kept = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []} if old else set()
@@ -216,7 +214,7 @@ def _source_ranges(service: Json, old: Json | None, gates: Gates) -> list[Cause]
         kept = set()
     causes = [] if type_of(service) == LOAD_BALANCER else [forbidden(path, ONLY_LOAD_BALANCER)]
     for where, text in rows:
-        causes += invalid_values(where, text, formats.cidr_problems(text, kept, strict=gates.strict_ips))
+        causes += invalid_values(where, text, formats.cidr_problems(text, kept))
     return causes
 
 
@@ -263,21 +261,20 @@ def validate_external_traffic(service: Json) -> list[Cause]:
     return causes + invalid_values("spec.healthCheckNodePort", port, formats.port_number(port))
 
 
-def _internal_traffic(service: Json, gates: Gates) -> list[Cause]:
+def _internal_traffic(service: Json) -> list[Cause]:
     policy, path = spec_of(service).get("internalTrafficPolicy"), "spec.internalTrafficPolicy"
     causes = []
     if policy is None and type_of(service) in IP_TYPES:
         causes.append(required(path))
     elif policy is not None and policy not in POLICIES:
         causes.append(unsupported(path, policy, POLICIES))
-    wanted = ("PreferClose", "PreferSameZone", "PreferSameNode") if gates.prefer_same_traffic else ("PreferClose",)
     distribution = spec_of(service).get("trafficDistribution")
-    if distribution is not None and distribution not in wanted:
-        causes.append(unsupported("spec.trafficDistribution", distribution, wanted))
+    if distribution is not None and distribution not in DISTRIBUTIONS:
+        causes.append(unsupported("spec.trafficDistribution", distribution, DISTRIBUTIONS))
     return causes
 
 
-def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES, path: str = "status") -> list[Cause]:
+def validate_load_balancer_status(service: Json, old: Json, path: str = "status") -> list[Cause]:
     """Validates status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
     causes = []
     ingress = _ingress(service)
@@ -287,7 +284,7 @@ def validate_load_balancer_status(service: Json, old: Json, gates: Gates = GATES
     for index, entry in enumerate(ingress):
         at, address, mode = f"{path}.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
         if address:
-            causes += invalid_values(f"{at}.ip", address, formats.ip_problems(address, kept, strict=gates.strict_ips))
+            causes += invalid_values(f"{at}.ip", address, formats.ip_problems(address, kept))
             causes += [] if mode else [required(f"{at}.ipMode", "must be specified when `ip` is set")]
         elif mode is not None:
             causes.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
