@@ -24,7 +24,6 @@ from kdns.controlplane.controllers.service.load_balancers import LoadBalancers
 from kdns.controlplane.controllers.service.service_cidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
 from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
-from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.controllers.workloads.job import Jobs
 from kdns.controlplane.controllers.workloads.pods import Suffix, suffixes
 from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
@@ -74,7 +73,6 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda _: ServiceCidrs(),
     lambda _: ServiceAccounts(),
     lambda setup: RootCa(setup.config.root_ca) if setup.config.root_ca else None,
-    lambda _: Disruptions(),
     lambda _: DefinitionNames(),
     lambda _: EventExpiry(),
 )

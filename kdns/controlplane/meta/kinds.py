@@ -82,7 +82,6 @@ SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa
 JOB = Kind("batch", "v1", "Job", "jobs", True, (), ("status",), ("all",))
 SERVICE_CIDR = Kind("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", False, (), ("status",))
 IP_ADDRESS = Kind("networking.k8s.io", "v1", "IPAddress", "ipaddresses", False, ("ip",))
-DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",), ("status",))
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "ReplicationController", "replicationcontrollers", True, ("rc",), ("status", "scale"), ("all",)
 )

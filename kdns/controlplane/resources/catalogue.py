@@ -21,7 +21,6 @@ from kdns.controlplane.resources.generic import autoscaler_v1
 from kdns.controlplane.resources.generic.strategy import STRATEGIES as GENERIC
 from kdns.controlplane.resources.node.strategy import STRATEGIES as NODE
 from kdns.controlplane.resources.pod.strategy import STRATEGIES as POD
-from kdns.controlplane.resources.policy.strategy import STRATEGIES as POLICY
 from kdns.controlplane.resources.service.strategy import STRATEGIES as SERVICE
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.storage.field_selectors import FieldLabels
@@ -88,7 +87,7 @@ class Catalogue(Kinds):
 def built_in() -> Catalogue:
     """Returns a new catalogue of the kinds that every server has."""
     catalogue = Catalogue(
-        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **POLICY, **GENERIC},
+        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **GENERIC},
         (events_v1.CONVERSION, autoscaler_v1.CONVERSION),
         _REVIEWS,
     )

@@ -9,79 +9,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
-from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, conflict, internal
+from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, conflict
 from kdns.controlplane.meta.field_errors import required, unsupported
-from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
-from kdns.controlplane.resources.label_selectors import selector_of
-from kdns.controlplane.resources.pod.pod import is_finished, node_of, with_condition
+from kdns.controlplane.meta.kinds import NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.resources.pod.pod import node_of, with_condition
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.server.routes import Path
 from kdns.controlplane.storage.object_meta import check_preconditions, is_terminating, timestamp
 
-_MORE_THAN_ONE = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-_WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
-
 
 def evict(api: Api, request: Request, eviction: Json) -> None:
-    """Deletes the Pod if its disruption budget allows it. Raises 429 otherwise."""
+    """Deletes the Pod, with the DeleteOptions of the Eviction.
+
+    Differs: no PodDisruptionBudget limits it.
+    """
     _check_name("Eviction", eviction, request.name)
-    dry_run, target = request.dry_run, Request(POD, request.namespace, request.name)
     options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
-    if dry_run and options.get("dryRun") not in (None, [], ["All"]):
-        sent = " ".join(options["dryRun"])
-        raise StatusError(500, "", f"Non-matching dry-run options in request and content: [All] and [{sent}]")
-    dry_run = dry_run or bool(options.get("dryRun"))
-    pod = api.find(target).obj
-    budget = None if _is_free(pod) else _budget(api, pod)
-    if not _is_free(pod):
-        check_preconditions(POD, pod, options.get("preconditions") or {})
-    if budget and not dry_run:
-        api.update(
-            Request(DISRUPTION_BUDGET, request.namespace, budget["metadata"]["name"], subresource="status"), budget
-        )
-    if not dry_run and not _is_free(pod):
-        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-        told = with_condition(pod, "DisruptionTarget", "True", timestamp(api.now_s()), **why)
-        api.update(replace(target, subresource="status"), told)
-        wanted = options.get("preconditions") or {}
-        options["preconditions"] = {
-            key: wanted[key] for key in wanted if key != "resourceVersion"
-        }  # our update changed it
-    api.delete(replace(target, dry_run=dry_run), options)
-
-
-def _is_free(pod: Json) -> bool:
-    """Returns whether no budget applies: the Pod has finished, is pending or is terminating."""
-    phase = (pod.get("status") or {}).get("phase") or "Pending"
-    return is_finished(pod) or phase == "Pending" or bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _budget(api: Api, pod: Json) -> Json | None:
-    """Returns the Pod's budget with one disruption less. Raises 429 if none is left."""
-    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-    labels = pod["metadata"].get("labels") or {}
-    found = [
-        obj
-        for obj in api.list(Request(DISRUPTION_BUDGET, namespace)).items
-        if (selector := (obj.get("spec") or {}).get("selector")) is not None and selector_of(selector).matches(labels)
-    ]
-    if len(found) > 1:
-        raise internal(_MORE_THAN_ONE)
-    if not found:
-        return None
-    budget = {**found[0]}
-    status = budget.get("status") or {}
-    if (status.get("disruptionsAllowed") or 0) <= 0:
-        needs, has = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
-        mine = budget["metadata"]["name"]
-        message = f"The disruption budget {mine} needs {needs} healthy pods and has {has} currently"
-        causes = [{"reason": "DisruptionBudget", "message": message}]
-        raise StatusError(429, "TooManyRequests", _WOULD_VIOLATE, {"causes": causes})
-    granted = {**(status.get("disruptedPods") or {}), name: timestamp(api.now_s())}
-    left = status["disruptionsAllowed"] - 1
-    budget["status"] = {**status, "disruptionsAllowed": left, "disruptedPods": granted}
-    return budget
+    dry_run = request.dry_run or bool(options.get("dryRun"))
+    api.delete(Request(POD, request.namespace, request.name, dry_run=dry_run), options)
 
 
 def bind(api: Api, request: Request, binding: Json) -> None:

@@ -19,7 +19,6 @@ from kdns.controlplane.meta.kinds import (
     CONFIG_MAP,
     DAEMON_SET,
     DEPLOYMENT,
-    DISRUPTION_BUDGET,
     JOB,
     NAMESPACE,
     NODE,
@@ -57,15 +56,11 @@ async def cluster() -> AsyncIterator[Cluster]:
         (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "InternalIP"}]}}),
         (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}]}}),
         (NODE, {"status": {"conditions": [READY]}}),
-        (DISRUPTION_BUDGET, {}),
-        (DISRUPTION_BUDGET, {"spec": {}}),
     ],
 )
 async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
     with capture_logs() as logs:
         cluster.make(kind, {"metadata": {"name": "odd"}, **odd})
-        if kind != NODE:
-            cluster.make(NODE, {"metadata": {"name": "odd"}})
         cluster.make(POD, POD_ON_IT)
         await cluster.settled()
         assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
@@ -92,7 +87,6 @@ UNTYPED: Json = {"conditions": [{"status": "True"}, {"type": "Ready"}]}
         (NAMESPACE, {}, UNTYPED),
         (NODE, {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, UNTYPED),
         (SERVICE_CIDR, {"spec": {"cidrs": ["10.9.0.0/24"]}}, UNTYPED),
-        (DISRUPTION_BUDGET, {}, {"conditions": [{"type": "DisruptionAllowed", "status": "False"}, {}]}),
         (DEPLOYMENT, SETS, UNTYPED),
         (DAEMON_SET, SETS, UNTYPED),
         (STATEFUL_SET, SETS, UNTYPED),

@@ -181,24 +181,20 @@ def test_a_namespace_says_what_holds_it(cluster: Running) -> None:
     cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=60s")
 
 
-def test_drain_moves_pods_as_their_budget_allows(cluster: Running, space: Callable[..., str]) -> None:
+def test_drain_moves_pods(cluster: Running, space: Callable[..., str]) -> None:
     until(lambda: cluster.kubectl("get", "pods", "-A", "-o", "name"), "")  # of the tests before
     space("apply", "-f", "-", stdin=DEPLOYMENT % (4, 1))
-    space("create", "pdb", "web", "--selector=app=web", "--min-available=3")
+    stored = space("create", "pdb", "web", "--selector=app=web", "--min-available=4")
+    assert "but nothing in this control plane acts on it" in stored
+    assert space("get", "pdb", "web", "--no-headers").split()[:4] == ["web", "4", "N/A", "0"]
     pods_ready(space, 4)
     assert nodes_of(space) == ["n1", "n1", "n2", "n2"], "spread"
-    until(lambda: space("get", "pdb", "web", "-o", "jsonpath={.status.disruptionsAllowed}"), "1")
     cluster.kubectl("cordon", "n2")
     assert "SchedulingDisabled" in cluster.kubectl("get", "node", "n2")
     assert "n2 drained" in cluster.kubectl("drain", "n2", "--ignore-daemonsets", "--force", "--timeout=60s")
     pods_ready(space, 4)
     assert nodes_of(space) == ["n1"] * 4
     cluster.kubectl("uncordon", "n2")
-    space("patch", "pdb", "web", "-p", '{"spec":{"minAvailable":4}}')
-    until(lambda: space("get", "pdb", "web", "-o", "jsonpath={.status.disruptionsAllowed}"), "0")
-    refusal = "Cannot evict pod as it would violate the pod's disruption budget."
-    until(lambda: refusal in cluster.kubectl("drain", "n1", "--force", "--timeout=1s", check=False), wanted=True)
-    cluster.kubectl("uncordon", "n1")
 
 
 def test_pods_leave_with_their_node_and_wait_for_another(cluster: Running, space: Callable[..., str]) -> None:

@@ -1,1 +1,1 @@
-"""The controllers of workloads: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, and PodDisruptionBudget."""
+"""The controllers of workloads: Deployment, ReplicaSet, StatefulSet, DaemonSet and Job."""

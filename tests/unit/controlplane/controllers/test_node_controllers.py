@@ -14,16 +14,16 @@ from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
 from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
-from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.meta.kinds import NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.server.subresources import bind, evict
+from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
 
 
@@ -41,7 +41,6 @@ class Cluster:
             Kubelet(config, choose),
             PodGarbageCollector(),
             ServiceAccounts(),
-            Disruptions(),
             NodeLifecycle(),
         )
         followed = {kind: self.api.watch(ApiRequest(kind)) for each in controllers for kind in each.watches}
@@ -249,55 +248,21 @@ def test_every_namespace_has_its_account(cluster: Cluster) -> None:
     assert cluster.names(NAMESPACE) == ["default"]
 
 
-def budget(cluster: Cluster, **limits: int | str) -> Json:
-    spec = {"selector": {"matchLabels": {"app": "web"}}, **limits}
-    cluster.api.create(ApiRequest(DISRUPTION_BUDGET, "default"), {"metadata": {"name": "web"}, "spec": spec})
-    cluster.settle()
-    found: Json = cluster.api.get(ApiRequest(DISRUPTION_BUDGET, "default", "web"))["status"]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("limits", "wanted", "allowed"),
-    [
-        ({"minAvailable": 2}, 2, 1),
-        ({"minAvailable": 5}, 5, 0),
-        ({"minAvailable": "50%"}, 2, 1),
-        ({"maxUnavailable": 1}, 2, 1),
-        ({"maxUnavailable": "100%"}, 0, 3),
-        ({}, 1, 2),
-    ],
-)
-def test_budgets_say_how_many_may_go(cluster: Cluster, limits: dict[str, int | str], wanted: int, allowed: int) -> None:
-    for name in "pqr":
-        cluster.pod(name)
-    status = budget(cluster, **limits)
-    assert (status["expectedPods"], status["currentHealthy"]) == (3, 3)
-    assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (wanted, allowed)
-    assert condition({"status": status}, "DisruptionAllowed") == str(allowed > 0)
-
-
 NAMED: Json = {"metadata": {"name": "p"}}
 
 
-def test_an_eviction_asks_the_budget(cluster: Cluster) -> None:
-    for name in "pq":
-        cluster.pod(name)
-    budget(cluster, minAvailable=1)
-    evict(cluster.api, ApiRequest(POD, "default", "p", dry_run=True), NAMED)
+def test_an_eviction_deletes_the_pod(cluster: Cluster) -> None:
+    cluster.pod("p")
+    for dry_run, options in ((True, {}), (False, {"dryRun": ["All"]})):
+        evict(cluster.api, ApiRequest(POD, "default", "p", dry_run=dry_run), {**NAMED, "deleteOptions": options})
+        assert not is_terminating(cluster.api.get(ApiRequest(POD, "default", "p")))
     evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
-    going = cluster.api.get(ApiRequest(POD, "default", "p"))
-    assert condition(going, "DisruptionTarget") == "True"
-    assert going["metadata"]["deletionTimestamp"]
-    with pytest.raises(StatusError, match="would violate the pod's disruption budget") as caught:
-        evict(cluster.api, ApiRequest(POD, "default", "q"), {"metadata": {"name": "q"}})
-    assert caught.value.code == 429
+    assert is_terminating(cluster.api.get(ApiRequest(POD, "default", "p")))
     evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
     cluster.settle()
-    assert cluster.names(POD) == ["q"]
-    with pytest.raises(StatusError) as caught:
-        evict(cluster.api, ApiRequest(POD, "default", "q"), {"metadata": {"name": "q"}})
-    assert "The disruption budget web needs 1 healthy pods and has 1 currently" in str(caught.value.details)
+    assert cluster.names(POD) == []
+    with pytest.raises(StatusError, match="name in URL does not match name in Eviction object"):
+        evict(cluster.api, ApiRequest(POD, "default", "q"), NAMED)
 
 
 def test_binding(cluster: Cluster) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from served_kinds import KINDS
 
 from kdns.controlplane.fieldmanager.structure import ATOMIC, Structure, structure_of
 from kdns.controlplane.meta.inert import VOLUME
-from kdns.controlplane.meta.kinds import DISRUPTION_BUDGET, POD, SERVICE, Kind
+from kdns.controlplane.meta.kinds import POD, SERVICE, Kind
 from kdns.controlplane.schema.patch import PatchSchema, patch_schema
 
+BUDGET = next(kind for kind in KINDS if kind.kind == "PodDisruptionBudget")
 CORE = "io.k8s.api.core.v1"
 PORTS = Structure(
     "list", elements=Structure("struct", f"{CORE}.ServicePort"), keys=(("port", None), ("protocol", "TCP"))
@@ -25,7 +27,7 @@ PORTS = Structure(
         (SERVICE, "metadata.labels", Structure("map", elements=ATOMIC)),
         (SERVICE, "metadata.finalizers", Structure("set", elements=ATOMIC)),
         (POD, "spec.tolerations", ATOMIC),
-        (DISRUPTION_BUDGET, "spec.selector", ATOMIC),
+        (BUDGET, "spec.selector", ATOMIC),
         pytest.param(
             VOLUME, "spec.claimRef", Structure("struct", f"{CORE}.ObjectReference"), id="granular by its field"
         ),
@@ -40,7 +42,7 @@ def test_structures(kind: Kind, path: str, structure: Structure) -> None:
 
 
 def test_the_selector_of_a_disruption_budget_is_replaced() -> None:
-    spec = patch_schema(DISRUPTION_BUDGET).child("spec")
+    spec = patch_schema(BUDGET).child("spec")
     assert spec
     selector = spec.child("selector")
     assert isinstance(selector, PatchSchema)

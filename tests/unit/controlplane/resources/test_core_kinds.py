@@ -1,4 +1,4 @@
-"""Defaults and rules of ConfigMaps, Secrets, ServiceAccounts, Jobs and PodDisruptionBudgets."""
+"""Defaults and rules of ConfigMaps, Secrets, ServiceAccounts and Jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from verbs_api import new_registry
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.kinds import (
     CONFIG_MAP,
-    DISRUPTION_BUDGET,
     JOB,
     SECRET,
     SERVICE_ACCOUNT,
@@ -132,18 +131,6 @@ def causes(kind: Kind, obj: Json, old: Json | None = None) -> list[str]:
             ["`selector` not auto-generated", "`selector` does not match"],
         ),
         (JOB, job(manualSelector=True), ["spec.selector: Required value"]),
-        (DISRUPTION_BUDGET, named(DISRUPTION_BUDGET, spec={"minAvailable": "50%"}), []),
-        (DISRUPTION_BUDGET, named(DISRUPTION_BUDGET, spec={"minAvailable": "half"}), ["a valid percent string"]),
-        (
-            DISRUPTION_BUDGET,
-            named(DISRUPTION_BUDGET, spec={"maxUnavailable": -1}),
-            ["must be greater than or equal to 0"],
-        ),
-        (
-            DISRUPTION_BUDGET,
-            named(DISRUPTION_BUDGET, spec={"minAvailable": 1, "maxUnavailable": 1}),
-            ["minAvailable and maxUnavailable cannot be both set"],
-        ),
     ],
 )
 def test_rules(kind: Kind, obj: Json, expected: list[str]) -> None:

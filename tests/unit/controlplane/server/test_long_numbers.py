@@ -11,7 +11,7 @@ from kdns.controlplane.controllers.workloads.deployment.replica_sets import REVI
 from kdns.controlplane.controllers.workloads.job import INDEX, index_of
 from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, DISRUPTION_BUDGET, POD, SERVICE, Json
+from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
 from kdns.controlplane.resources.apps.defaults import TEMPLATE_GENERATION
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
@@ -47,12 +47,6 @@ def ranged() -> Json:
         (lambda api: api.list(Request(POD, "default"), ListOptions(resource_version=LONG)), 400),
         (lambda api: api.create(Request(DEPLOYMENT, "default"), deployment(maxSurge=f"{LONG}%")), 422),
         (lambda api: api.create(Request(DEPLOYMENT, "default"), deployment(maxUnavailable=f"{LONG}%")), 422),
-        (
-            lambda api: api.create(
-                Request(DISRUPTION_BUDGET, "default"), {"metadata": {"name": "p"}, "spec": {"minAvailable": f"{LONG}%"}}
-            ),
-            422,
-        ),
         (lambda api: api.create(Request(SERVICE, "default"), ranged()), 422),
     ],
 )

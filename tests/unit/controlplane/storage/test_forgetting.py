@@ -7,7 +7,6 @@ import pytest
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.reconciler import Change
-from kdns.controlplane.controllers.workloads.disruption import Disruptions
 from kdns.controlplane.controllers.workloads.index import WorkloadIndex
 from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, Json
 from kdns.controlplane.storage.owners import Owners
@@ -19,13 +18,6 @@ OBJECT: Json = {
     "metadata": {"name": "a", "namespace": "x", "uid": "u", "labels": {"a": "b"}},
     "spec": {"selector": {"matchLabels": {"a": "b"}}},
 }
-
-
-def test_disruptions() -> None:
-    controller = Disruptions()
-    controller.observe(Change(POD, KEY, OBJECT, 1))
-    controller.observe(Change(POD, KEY, None, 2))
-    assert vars(controller) == vars(Disruptions())
 
 
 @pytest.mark.parametrize("kind", [PodGarbageCollector, NodeLifecycle])
