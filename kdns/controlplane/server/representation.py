@@ -1,12 +1,13 @@
 """The representation that a client accepts, and objects, lists and watch events in it.
 
-Media types are JSON, YAML and protobuf; forms are the object itself, a Table and bare metadata.
+Media types are JSON and YAML; forms are the object itself, a Table and bare metadata.
+Differs: answers are never protobuf. client-go prefers it and accepts JSON; a client that accepts nothing else gets 406.
 Plain objects are sent in JSON as the store encoded them; everything else is made per request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
@@ -19,25 +20,22 @@ from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.resources.columns import Printer
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.conversions import printer_of_kind
-from kdns.controlplane.server.protobuf import encoding
-from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import StoredObject, WatchEvent, joined_items
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
-_MEDIA_TYPES = (JSON, YAML, PROTOBUF)
-_STREAMED = (JSON, PROTOBUF)
+_MEDIA_TYPES = (JSON, YAML)
+_STREAM = f"{JSON};stream=watch"
 _PARTIAL, _PARTIAL_LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
-_FORMS: Final = {"Table": (JSON, YAML), _PARTIAL: _MEDIA_TYPES, _PARTIAL_LIST: _MEDIA_TYPES}
-"""Form → the media types that it has."""
+_FORMS: Final = frozenset({"Table", _PARTIAL, _PARTIAL_LIST})
 _SHARED_BYTES_MAX = 16 * 1024
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
 
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """Media type, and the form of objects: "" for objects as they are, or a key of _FORMS."""
+    """Media type, and the form of objects: "" for objects as they are, or one of _FORMS."""
 
     media_type: str = JSON
     form: str = ""
@@ -77,27 +75,23 @@ def _quality(text: str) -> float:
         return 1.0
 
 
-def representation(
-    accept: str, *, has_forms: bool = True, streams: bool = False, has_protobuf: bool = True
-) -> Representation:
+def representation(accept: str, *, has_forms: bool = True, streams: bool = False) -> Representation:
     """Returns the best representation the client accepts, of a watch if it `streams`. Raises 406 if there is none."""
     if not accept:
         return Representation()
     ranges = media_ranges(accept)
     if not any(each.media_type in {*_MEDIA_TYPES, "*/*", "*"} for each in ranges):
-        available = [*_MEDIA_TYPES, *(f"{each};stream=watch" for each in _STREAMED if streams)]
+        available = [*_MEDIA_TYPES, *([_STREAM] if streams else [])]
         message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
         raise StatusError(406, "NotAcceptable", message, {})
     for each in ranges:
         for media_type in _MEDIA_TYPES:
             wanted = _transformed(each.parameters, media_type, has_forms=has_forms)
-            if wanted and media_type == PROTOBUF and not (has_protobuf or wanted.form):
-                continue
             if _matches(each.media_type, media_type) and wanted:
-                if streams and media_type not in _STREAMED:
-                    raise _not_acceptable(f"{each};stream=watch" for each in _STREAMED)
+                if streams and media_type != JSON:
+                    raise _not_acceptable(_STREAM)
                 return wanted
-    raise _not_acceptable(_MEDIA_TYPES if has_protobuf else (JSON, YAML))
+    raise _not_acceptable(", ".join(_MEDIA_TYPES))
 
 
 def _matches(media_range: str, media_type: str) -> bool:
@@ -107,19 +101,18 @@ def _matches(media_range: str, media_type: str) -> bool:
 def _transformed(parameters: dict[str, str], media_type: str, *, has_forms: bool) -> Representation | None:
     """Returns the representation that the parameters of a media type request, or None."""
     stream = parameters.get("stream", "")
-    if stream and (stream != "watch" or media_type not in _STREAMED):
+    if stream and (stream != "watch" or media_type != JSON):
         return None
     if not parameters.keys() & {"as", "g", "v"}:
         return Representation(media_type)
     group, version, form = (parameters.get(name, "") for name in ("g", "v", "as"))
     if not has_forms or group != "meta.k8s.io" or version not in _META_VERSIONS:
         return None
-    return Representation(media_type, form, version) if media_type in _FORMS.get(form, ()) else None
+    return Representation(media_type, form, version) if form in _FORMS else None
 
 
-def _not_acceptable(accepted: Iterable[str]) -> StatusError:
-    message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return StatusError(406, "NotAcceptable", message)
+def _not_acceptable(accepted: str) -> StatusError:
+    return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {accepted}")
 
 
 def wants_aggregated_discovery(accept: str) -> bool:
@@ -184,20 +177,6 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 encoded = msgspec.json.encode
 
 
-def encoded_as(obj: Json, media_type: str) -> bytes:
-    """Returns an object of any kind for a media type; YAML is made of the JSON."""
-    return encoding.encoded(obj) if media_type == PROTOBUF else encoded(obj)
-
-
-def plain_representation(accept: str, obj: Json) -> Representation:
-    """Returns the representation of an object without other forms, such as a Status.
-
-    Raises 406 if the client accepts none.
-    """
-    has_protobuf = encoding.is_encodable(obj.get("apiVersion", ""), obj["kind"])
-    return representation(accept, has_forms=False, has_protobuf=has_protobuf)
-
-
 @dataclass(frozen=True, slots=True)
 class Renderer:
     """Renders objects of one kind for one request; `include_object` applies to tables."""
@@ -208,14 +187,9 @@ class Renderer:
     include_object: IncludeObject = "Metadata"
 
     @property
-    def is_plain(self) -> bool:
-        """Whether objects of the kind are sent in JSON, as they are encoded."""
-        return not self.shape.form and self.shape.media_type != PROTOBUF
-
-    @property
     def sends_stored(self) -> bool:
         """Whether objects are sent as the store encoded them."""
-        return self.is_plain and self.kinds.conversion(self.kind) is None
+        return not self.shape.form and self.kinds.conversion(self.kind) is None
 
     def shown(self, obj: Json) -> Json:
         """Returns a stored object as the kind of the request."""
@@ -224,7 +198,7 @@ class Renderer:
 
     def one(self, version: StoredObject, now_s: float) -> bytes:
         """Returns a single object of the kind."""
-        return version.encoded if self.is_plain else self._serialized(self._formed(version.obj, now_s))
+        return encoded(self._formed(version.obj, now_s)) if self.shape.form else version.encoded
 
     def many(self, found: ListResult, now_s: float) -> bytes:
         """Returns a page of a list."""
@@ -240,13 +214,13 @@ class Renderer:
                 raise _no_form(_PARTIAL, f"is a list ({_go_type(self.kind)}List)")
             case "PartialObjectMetadataList":
                 version = self.shape.api_version
-                items = (_partial(obj, version) for obj in found.items)
-                return self._list((version, _PARTIAL_LIST), metadata, (version, _PARTIAL), items)
-        kind = self.kind
+                bare = (encoded(_partial(obj, version)) for obj in found.items)
+                return _list(_PARTIAL_LIST, version, metadata, b",".join(bare))
         if self.sends_stored:
-            return _json_list(kind.list_kind, kind.api_version, metadata, joined_items(kind, found.stored))
-        shown = map(self.shown, found.items)
-        return self._list((kind.api_version, kind.list_kind), metadata, (kind.api_version, kind.kind), shown)
+            items = joined_items(self.kind, found.stored)
+        else:
+            items = b",".join(encoded(self._item(self.shown(obj))) for obj in found.items)
+        return _list(self.kind.list_kind, self.kind.api_version, metadata, items)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
         """Returns an event of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
@@ -268,19 +242,7 @@ class Renderer:
         shown = self._formed(obj, now_s)
         if self.shape.form == "Table" and not first:
             shown["columnDefinitions"] = None
-        return self._event(event_type, shown)
-
-    def error(self, status: Json) -> bytes:
-        """Returns an ERROR event with a Status."""
-        return self._event("ERROR", status)
-
-    def _event(self, event_type: str, obj: Json) -> bytes:
-        if self.shape.media_type == PROTOBUF:
-            return encoding.event(event_type, self._serialized(obj))
-        return encoded({"type": event_type, "object": obj}) + b"\n"
-
-    def _serialized(self, obj: Json) -> bytes:
-        return encoded_as(obj, self.shape.media_type)
+        return event_line(event_type, shown)
 
     def _formed(self, obj: Json, now_s: float) -> Json:
         """Returns an object of the kind in the form of the representation."""
@@ -292,17 +254,7 @@ class Renderer:
             case "PartialObjectMetadataList":
                 raise _no_form(_PARTIAL_LIST, f"is not a list ({_go_type(self.kind)})")
             case _:
-                return obj if self.shape.media_type == PROTOBUF else serialized(self.kind, obj)
-
-    def _list(
-        self, list_type: tuple[str, str], metadata: Json, item_type: tuple[str, str], items: Iterable[Json]
-    ) -> bytes:
-        """Returns a list; types are apiVersion and kind. Bare metadata has its type in each item, objects have not."""
-        api_version, kind = list_type
-        if self.shape.media_type == PROTOBUF:
-            return encoding.encoded_list(api_version, kind, metadata, item_type, items)
-        shown = items if kind == _PARTIAL_LIST else map(self._item, items)
-        return _json_list(kind, api_version, metadata, b",".join(map(encoded, shown)))
+                return serialized(self.kind, obj)
 
     def _item(self, obj: Json) -> Json:
         """Returns an object as an item of a list of its kind, which has neither kind nor apiVersion."""
@@ -318,6 +270,11 @@ class Renderer:
             metadata=metadata,
             api_version=self.shape.api_version,
         )
+
+
+def event_line(event_type: str, obj: Json) -> bytes:
+    """Returns an event of a watch."""
+    return encoded({"type": event_type, "object": obj}) + b"\n"
 
 
 def _no_form(form: str, why: str) -> StatusError:
@@ -337,7 +294,7 @@ def _line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) ->
 _shared_line = lru_cache(maxsize=256)(_line)
 
 
-def _json_list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:
+def _list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:
     head = encoded({"kind": kind, "apiVersion": api_version, "metadata": metadata})
     return b'%b,"items":[%b]}' % (head[:-1], items)
 

@@ -18,7 +18,6 @@ from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.io.body import Body, decoded_body, read_body
 from kdns.controlplane.server.options import checked_dry_run, with_write_options
 from kdns.controlplane.server.patch import APPLY_PATCH
-from kdns.controlplane.server.protobuf.encoding import is_encodable
 from kdns.controlplane.server.representation import IncludeObject, Renderer
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import listing
@@ -130,8 +129,5 @@ class ResourceRequest:
         if include is None:
             raise bad_request(f"includeObject: {expected('None, Metadata or Object', self.text('includeObject'))}")
         accept, has_forms = self.request.headers.get("Accept", ""), not self.kind.is_review
-        has_protobuf = is_encodable(self.kind.api_version, self.kind.kind)
-        shape = representation.representation(
-            accept, has_forms=has_forms, streams=self.watches, has_protobuf=has_protobuf
-        )
+        shape = representation.representation(accept, has_forms=has_forms, streams=self.watches)
         return Renderer(self.kinds, self.kind, shape, include)

@@ -16,8 +16,8 @@ from kdns.controlplane.server.representation import (
     JSON,
     YAML,
     Representation,
-    encoded_as,
-    plain_representation,
+    encoded,
+    representation,
 )
 from kdns.runtime.files.yaml import dumped
 
@@ -43,13 +43,11 @@ def response_to(
     shape: Representation | None = None,
     warnings: Sequence[str] = (),
 ) -> web.Response:
-    """Returns a response with this JSON, or protobuf if `shape` says so, in the indentation and compression of the
-    request.
-    """
+    """Returns a response with this JSON, or with YAML of it, in the indentation and compression of the request."""
     media_type = shape.media_type if shape else JSON
     if media_type == YAML:
         body = dumped(msgspec.json.decode(body)).encode()
-    elif media_type == JSON and _wants_indent(request):
+    elif _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type, headers=NOT_CACHED)
     add_warnings(response, warnings)
@@ -77,8 +75,8 @@ def object_response(
     request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
     """Returns a response with an object without other forms, such as a Status, or raises 406."""
-    shape = plain_representation(request.headers.get("Accept", ""), obj)
-    return response_to(request, encoded_as(obj, shape.media_type), status=status, shape=shape, warnings=warnings)
+    shape = representation(request.headers.get("Accept", ""), has_forms=False)
+    return response_to(request, encoded(obj), status=status, shape=shape, warnings=warnings)
 
 
 def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
@@ -86,7 +84,7 @@ def error_response(request: web.BaseRequest, error: StatusError) -> web.Response
     try:
         return object_response(request, error.body(), status=error.code)
     except StatusError:
-        return response_to(request, encoded_as(error.body(), JSON), status=error.code)
+        return response_to(request, encoded(error.body()), status=error.code)
 
 
 async def send(request: web.BaseRequest, response: web.Response, body: bytes) -> None:

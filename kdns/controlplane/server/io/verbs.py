@@ -164,8 +164,8 @@ class Verbs:
         reviewer = Reviewer(self.config.user_of, audience)
         writer = Writer(request.manager, time=timestamp(self.api.now_s()))
         answered = reviewer.answered(request.kind, request.space, review.obj, call.user, writer)
-        body = representation.encoded_as(answered, call.renderer.shape.media_type)
-        return response_to(call.request, body, status=201, shape=call.renderer.shape, warnings=review.warnings)
+        body, shape = representation.encoded(answered), call.renderer.shape
+        return response_to(call.request, body, status=201, shape=shape, warnings=review.warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PUT on an object: 201 if this creates it."""
@@ -214,9 +214,8 @@ class Verbs:
         ):
             result = _Result(last, warnings)
             return await in_thread(lambda: self._object(call, result), len(last.encoded))
-        shape = call.renderer.shape
-        body = representation.encoded_as(representation.deleted(call.kind, last.metadata), shape.media_type)
-        return response_to(call.request, body, shape=shape, warnings=warnings)
+        body = representation.encoded(representation.deleted(call.kind, last.metadata))
+        return response_to(call.request, body, shape=call.renderer.shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles DELETE of a collection, a few objects at a time, so that other requests are served in between."""
@@ -243,10 +242,10 @@ class Verbs:
         except StatusError as error:
             if error.code != 410:
                 raise
-            return await watch.refused(call.request, renderer, error)
+            return await watch.refused(call.request, error)
         self.watches[subscription] = None
         try:
-            response = await watch.started(call.request, renderer, deprecations_of(self.api.kinds, call.kind))
+            response = await watch.started(call.request, deprecations_of(self.api.kinds, call.kind))
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
             state = watch.StoreState(lambda: self.api.store.revision, self.durable, self.api.now_s)
             stream = WatchStream(subscription, renderer, state, times)

@@ -1,4 +1,4 @@
-"""Watch streams: the events of a subscription, JSON lines or frames of protobuf, in a chunked response."""
+"""Watch streams: the events of a subscription, JSON lines in a chunked response."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from aiohttp import web
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.server.io.response import NOT_CACHED, add_warnings
 from kdns.controlplane.server.io.threads import in_thread
-from kdns.controlplane.server.protobuf import messages
-from kdns.controlplane.server.representation import Renderer
+from kdns.controlplane.server.representation import JSON, Renderer, event_line
 from kdns.controlplane.storage.watch import Subscription
 
 _STALLED_S = 60.0
@@ -99,7 +98,7 @@ class WatchStream:
                 else:
                     await asyncio.sleep(0)  # write() may return without yielding: other requests are served in between
         except StatusError as error:
-            await response.write(self._renderer.error(error.body()))
+            await response.write(event_line("ERROR", error.body()))
         except TimeoutError:
             if transport := request.transport:
                 transport.abort()
@@ -131,22 +130,18 @@ class WatchStream:
         return line
 
 
-async def started(
-    request: web.BaseRequest, renderer: Renderer, warnings: list[str] | None = None
-) -> web.StreamResponse:
+async def started(request: web.BaseRequest, warnings: list[str] | None = None) -> web.StreamResponse:
     """Returns the response of a watch, with its header sent."""
-    media_type = renderer.shape.media_type
-    content_type = f"{media_type};stream=watch" if media_type == messages.MEDIA_TYPE else media_type
-    response = web.StreamResponse(headers={"Content-Type": content_type, **NOT_CACHED})
+    response = web.StreamResponse(headers={"Content-Type": JSON, **NOT_CACHED})
     add_warnings(response, warnings or [])
     response.enable_chunked_encoding()
     await response.prepare(request)
     return response
 
 
-async def refused(request: web.BaseRequest, renderer: Renderer, error: StatusError) -> web.StreamResponse:
+async def refused(request: web.BaseRequest, error: StatusError) -> web.StreamResponse:
     """Returns the response to a watch from an expired resourceVersion: 200 and one ERROR event."""
-    response = await started(request, renderer)
-    await response.write(renderer.error(error.body()))
+    response = await started(request)
+    await response.write(event_line("ERROR", error.body()))
     await response.write_eof()
     return response

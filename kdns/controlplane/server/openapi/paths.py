@@ -12,7 +12,6 @@ from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V3, gvk, list_name, type_name_of
 from kdns.controlplane.server.patch import APPLY_PATCH, patch_types
-from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import JSON, YAML
 
 _QUERY: Final[Mapping[str, tuple[str, str]]] = {
@@ -180,8 +179,7 @@ def _consumed(operation: Operation) -> tuple[str, ...]:
 
 def _produced(verb: Verb) -> list[str]:
     """Returns the media types of a response; those of a watch after those of a list."""
-    streams = [f"{each};stream=watch" for each in (JSON, PROTOBUF)] if verb.action == "list" else []
-    return [JSON, YAML, PROTOBUF, *streams]
+    return [JSON, YAML, *([f"{JSON};stream=watch"] if verb.action == "list" else [])]
 
 
 def _parameters(operation: Operation) -> Iterable[tuple[str, str, str, str]]:

@@ -1,1 +1,1 @@
-"""Objects as application/vnd.kubernetes.protobuf: the wire format, and the messages of the schema's types both ways."""
+"""Requests as application/vnd.kubernetes.protobuf: the wire format, and the messages of the schema's types."""

@@ -1,4 +1,4 @@
-"""The messages of the schema's types: one table of field numbers for reading and writing."""
+"""The messages of the schema's types: the table of field numbers."""
 
 from __future__ import annotations
 

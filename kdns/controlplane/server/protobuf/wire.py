@@ -33,11 +33,6 @@ def tag(number: int, wire_type: int) -> bytes:
     return varint(number << 3 | wire_type)
 
 
-def delimited(number: int, payload: bytes) -> bytes:
-    """Encodes a field of text, bytes or a message."""
-    return tag(number, 2) + varint(len(payload)) + payload
-
-
 def fields(body: bytes) -> Iterator[tuple[int, Value]]:
     """Yields (field number, number or bytes) in order of appearance."""
     position = 0

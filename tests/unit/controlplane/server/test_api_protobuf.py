@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -114,6 +115,27 @@ def test_messages(kind: str, raw: bytes, obj: Json) -> None:
 def test_refused_bodies(body: bytes, reason: str) -> None:
     with pytest.raises(ProtobufError, match=re.escape(reason)):
         decoding.decoded(body)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "time", "micro_time"),
+    [
+        (b"", None, None),
+        (varint(2 << 3) + varint(0), "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
+        (varint(1 << 3) + varint(0), "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
+        (varint(1 << 3) + varint(-1), "1969-12-31T23:59:59Z", "1969-12-31T23:59:59.000000Z"),
+        (
+            varint(1 << 3) + varint(-2) + varint(2 << 3) + varint(5999),
+            "1969-12-31T23:59:58Z",
+            "1969-12-31T23:59:58.000005Z",
+        ),
+        (varint(1 << 3) + varint(int(datetime(1, 1, 1, tzinfo=UTC).timestamp())), None, None),
+    ],
+)
+def test_times(timestamp: bytes, time: str | None, micro_time: str | None) -> None:
+    """An absent Timestamp is the zero time, which is null; one without seconds is 1970 (time_proto.go of meta/v1)."""
+    obj = decoding.decoded(envelope("Event", message((6, timestamp), (10, timestamp))))
+    assert (obj.get("firstTimestamp"), obj.get("eventTime")) == (time, micro_time)
 
 
 @given(kind=st.sampled_from([kind.kind for kind in SERVED]), raw=st.binary(max_size=200))

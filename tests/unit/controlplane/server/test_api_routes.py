@@ -63,15 +63,12 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
         ("*/*", Representation()),
         ("application/json", Representation()),
         ("application/yaml", Representation("application/yaml")),
-        ("application/vnd.kubernetes.protobuf,application/json", Representation(PROTOBUF)),
+        (f"{PROTOBUF},application/json", Representation()),
         ("text/html,*/*", Representation()),
-        ("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json", Representation()),
+        (f"{PROTOBUF}, */*", Representation()),
+        (f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1,application/json", Representation()),
         ("application/yaml;as=Table;g=meta.k8s.io;v=v1", Representation("application/yaml", "Table")),
         ("application/yaml;stream=watch,application/json;stream=watch", Representation()),
-        (
-            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            Representation(PROTOBUF, "PartialObjectMetadata"),
-        ),
         ("application/json;q=0.5, application/yaml", Representation("application/yaml")),
         ("application/yaml;q=0, */*;q=0.1", Representation()),
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Representation(form="Table")),
@@ -91,8 +88,8 @@ def test_accept(accept: str, wanted: Representation) -> None:
 
 ACCEPTED = "only the following media types are accepted: "
 AVAILABLE = "406: Not Acceptable\n\nAvailable representations: "
-ALL = f"application/json, application/yaml, {PROTOBUF}"
-STREAMS = f"application/json;stream=watch, {PROTOBUF};stream=watch"
+ALL = "application/json, application/yaml"
+STREAMS = "application/json;stream=watch"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +100,8 @@ STREAMS = f"application/json;stream=watch, {PROTOBUF};stream=watch"
         ("text/html", True, f"{AVAILABLE}{ALL}, {STREAMS}"),
         ("application/json;q=0", False, f"{AVAILABLE}{ALL}"),
         ("application/json;as=Table;g=meta.k8s.io;v=v9", False, f"{ACCEPTED}{ALL}"),
-        (f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1", True, f"{ACCEPTED}{ALL}"),
+        (PROTOBUF, False, f"{AVAILABLE}{ALL}"),
+        (f"{PROTOBUF};stream=watch", True, f"{AVAILABLE}{ALL}, {STREAMS}"),
         ("application/yaml", True, f"{ACCEPTED}{STREAMS}"),
     ],
 )

@@ -6,17 +6,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from served_kinds import CATALOGUE, GENERIC, KINDS, SERVED
 from yaml_file import yaml_file
 
 from kdns.controlplane.meta.human_duration import human_duration, since
-from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE
+from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.resources.columns import printer_of
 from kdns.controlplane.resources.generic.columns import PRINTERS
 from kdns.controlplane.resources.scale import SCALE
-from kdns.controlplane.server.representation import IncludeObject, table
+from kdns.controlplane.server.representation import IncludeObject, Renderer, Representation, table
+from kdns.controlplane.storage.listing import ListResult
+from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
 
 NOW_S = datetime.fromisoformat("2024-05-01T12:00:00Z").timestamp()
 GOLDEN: list[dict[str, Any]] = yaml_file(Path(__file__).parents[3] / "golden" / "tables.yaml")
@@ -163,3 +166,22 @@ def test_a_scale_is_a_table_too() -> None:
     printed = table(CATALOGUE, SCALE, [scale], now_s=NOW_S)
     assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
     assert printed["rows"][0]["cells"][:3] == ["web", 3, 2]
+
+
+def test_items_of_a_json_list_have_no_type() -> None:
+    obj: Json = {"apiVersion": "v1", "metadata": {"name": "a"}, "kind": "Service", "spec": {}}
+    version = stored_object_of(SERVICE, ("", "a"), obj, 7)
+    item = {"metadata": {"name": "a", "resourceVersion": "7"}, "spec": {}, "status": {"loadBalancer": {}}}
+    renderer = Renderer(CATALOGUE, SERVICE, Representation())
+    body = msgspec.json.decode(renderer.many(ListResult((version, version), "9"), 0.0))
+    assert body == {
+        "kind": "ServiceList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": "9"},
+        "items": [item] * 2,
+    }
+    older = type(version)(SERVICE, ("", "a"), 7, msgspec.json.encode(obj | {"metadata": item["metadata"]}))
+    body = msgspec.json.decode(renderer.many(ListResult((older,), "9"), 0.0))
+    assert body["items"] == [item]
+    assert msgspec.json.decode(renderer.many(ListResult((), "9"), 0.0))["items"] == []
+    assert msgspec.json.decode(WatchEvent("ADDED", version).line)["object"]["kind"] == "Service"

@@ -12,12 +12,11 @@ from verbs_api import new_api
 
 from kdns.controlplane.meta.kinds import CONFIG_MAP
 from kdns.controlplane.server.io.watch import StoreState, WatchStream, WatchTimes
-from kdns.controlplane.server.protobuf.messages import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions
 
-SHAPES = [Representation(JSON), Representation(PROTOBUF), Representation(PROTOBUF, "PartialObjectMetadata")]
+SHAPES = [Representation(JSON), Representation(JSON, "PartialObjectMetadata")]
 OBJECTS, VALUE = 60, "x" * 20_000  # 1.2 MB: five pieces
 
 
