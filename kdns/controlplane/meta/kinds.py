@@ -72,7 +72,7 @@ class Kind:
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, ("ns",), ("status", "finalize"))
 SERVICE = Kind("", "v1", "Service", "services", True, ("svc",), ("status",), ("all",))
 ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints", True, ("ep",))
-POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "ephemeralcontainers", "eviction", "binding"), ("all",))
+POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "eviction", "binding"), ("all",))
 NODE = Kind("", "v1", "Node", "nodes", False, ("no",), ("status",))
 EVENT = Kind("", "v1", "Event", "events", True, ("ev",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
@@ -98,7 +98,6 @@ DEFINITION = Kind(
     *("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
     *(False, ("crd", "crds"), ("status",), ("api-extensions",)),
 )
-EVENT_V1 = Kind("events.k8s.io", "v1", "Event", "events", True, ("ev",), stored_as=EVENT)
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 SELF_REVIEW = Kind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False, is_review=True)

@@ -13,7 +13,6 @@ from kdns.controlplane.meta.kinds import DEFINITION, Kind, Kinds
 from kdns.controlplane.resources.apps.strategy import STRATEGIES as APPS
 from kdns.controlplane.resources.batch.strategy import STRATEGIES as BATCH
 from kdns.controlplane.resources.conversion import VersionConversion
-from kdns.controlplane.resources.core import events_v1
 from kdns.controlplane.resources.core.strategy import STRATEGIES as CORE
 from kdns.controlplane.resources.custom.kinds import CustomKinds
 from kdns.controlplane.resources.discovery.strategy import STRATEGIES as DISCOVERY
@@ -88,7 +87,7 @@ def built_in() -> Catalogue:
     """Returns a new catalogue of the kinds that every server has."""
     catalogue = Catalogue(
         {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **GENERIC},
-        (events_v1.CONVERSION, autoscaler_v1.CONVERSION),
+        (autoscaler_v1.CONVERSION,),
         _REVIEWS,
     )
     catalogue.put(DEFINITION, catalogue.custom.strategy())

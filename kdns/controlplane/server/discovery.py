@@ -14,7 +14,7 @@ from kdns.controlplane.server.conversions import kind_at
 
 # fmt: off
 _GROUPS = (
-    "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
+    "apiregistration.k8s.io", "apps", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
     "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
     "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io",
     "discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
@@ -29,8 +29,6 @@ _STORED_VERSIONS = {"MutatingAdmissionPolicy": "v1beta1", "MutatingAdmissionPoli
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
-    "approval": ("get", "patch", "update"),
-    "ephemeralcontainers": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "finalize": ("update",),
     "eviction": ("create",),

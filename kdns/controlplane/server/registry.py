@@ -369,11 +369,8 @@ def _managed(obj: Json, entries: Entries) -> Json:
     return {**obj, "metadata": {**metadata, "managedFields": entries} if entries else metadata}
 
 
-_FIELDS = {"status": "status", "approval": "status", "finalize": "spec", "ephemeralcontainers": "spec"}
+_FIELDS = {"status": "status", "finalize": "spec"}
 """Subresource → the field that it may change beside metadata."""
-
-_INNER_FIELDS = {"approval": "conditions", "ephemeralcontainers": "ephemeralContainers"}
-"""Subresource → the one field of that field that it may change."""
 
 
 def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource: str) -> Json:
@@ -382,10 +379,7 @@ def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource:
         metadata = {name: value for name, value in new["metadata"].items() if name != "generateName"}
         if "generateName" in old["metadata"]:
             metadata["generateName"] = old["metadata"]["generateName"]
-        kept = {**old, "metadata": metadata, field: new.get(field)}
-        if inner := _INNER_FIELDS.get(subresource):
-            kept[field] = without_nulls({**(old.get(field) or {}), inner: (new.get(field) or {}).get(inner)})
-        kept = without_nulls(kept)
+        kept = without_nulls({**old, "metadata": metadata, field: new.get(field)})
         return strategy.prepare_status(kept, old) if subresource == "status" else kept
     if "status" not in kind.subresources:
         return new

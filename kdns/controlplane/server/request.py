@@ -14,7 +14,7 @@ class Request:
     """The resource, and the options of a write. It is a collection if `name` is "".
 
     `namespace` None means all, or a cluster-scoped kind. Objects are read and written as the kind `served_version`.
-    `is_watch` is set by the deprecated paths that begin with watch/. A write without a `manager` adds no managedFields.
+    A write without a `manager` adds no managedFields.
     """
 
     kind: Kind
@@ -26,7 +26,6 @@ class Request:
     dry_run: bool = False
     force: bool = False
     policy: Policy = "Warn"
-    is_watch: bool = False
 
     @property
     def space(self) -> str:

@@ -21,7 +21,6 @@ class Path:
     """A path below /api or /apis: `names` are the plural of a kind, a name, a subresource and what follows it."""
 
     api_version: str
-    is_watch: bool
     namespace: str | None
     names: tuple[str, ...]
 
@@ -35,12 +34,9 @@ def parsed(path: str) -> Path:
             api_version = f"{group}/{version}"
         case _:
             raise unknown_path()
-    is_watch = rest[:1] == ["watch"]
-    if is_watch:
-        rest = rest[1:]
     in_namespace = rest[:1] == ["namespaces"] and len(rest) > _WITH_NAME and rest[2] not in NAMESPACE.subresources
     namespace, rest = (rest[1], rest[2:]) if in_namespace else (None, rest)
-    return Path(api_version, is_watch, namespace, tuple(rest))
+    return Path(api_version, namespace, tuple(rest))
 
 
 def target(path: Path, kinds: Kinds) -> Request:
@@ -52,9 +48,9 @@ def target(path: Path, kinds: Kinds) -> Request:
     placed = path.namespace is not None
     if kind is None or any(more) or (placed and not kind.namespaced) or (name and placed != kind.namespaced):
         raise unknown_path()
-    if kind.is_review and (name or path.is_watch or placed != kind.namespaced):
+    if kind.is_review and (name or placed != kind.namespaced):
         raise unknown_path()
     if subresource and subresource not in kind.subresources:
         raise unknown_path()
     served_version = kind if kind.stored_as else None
-    return Request(kind.stored_kind, path.namespace, name, subresource, served_version, is_watch=path.is_watch)
+    return Request(kind.stored_kind, path.namespace, name, subresource, served_version)

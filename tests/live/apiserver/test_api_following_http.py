@@ -27,7 +27,7 @@ async def test_watch(client: Client) -> None:
     assert [(line["type"], line["object"]["metadata"]["name"]) for line in lines] == [
         ("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"),
     ]  # fmt: skip
-    resumed = await client.lines("/api/v1/watch/services?resourceVersion=3", 2)
+    resumed = await client.lines("/api/v1/services?watch=1&resourceVersion=3", 2)
     assert resumed == lines[1:]
 
 
@@ -74,16 +74,6 @@ async def test_a_client_that_leaves_is_forgotten(client: Client) -> None:
         async with asyncio.timeout(60):
             while client.server.watching:  # noqa: ASYNC110 - the server offers a count, not an event
                 await asyncio.sleep(0.01)
-
-
-async def test_an_old_path_watches_one_object(client: Client) -> None:
-    for name in ("web", "other"):
-        await client("POST", SERVICES, service(name))
-    path = SERVICES.replace("/v1/", "/v1/watch/")
-    (first,) = await client.lines(f"{path}/web", 1)
-    assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "web")
-    status, refused, _ = await client("GET", f"{path}/web?fieldSelector=metadata.name%3Dother")
-    assert (status, refused["message"]) == (400, "fieldSelector metadata.name doesn't match requested name")
 
 
 async def test_a_watch_is_no_yaml(client: Client) -> None:

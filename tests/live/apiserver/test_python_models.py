@@ -100,7 +100,7 @@ def test_every_kind_is_read(tmp_path: Path) -> None:
         running.kubectl("wait", "job/a", "--for=condition=complete", "--timeout=60s")
         config.load_kube_config(str(tmp_path / "kdns.kubeconfig"))
         apis = [client.CoreV1Api, client.AppsV1Api, client.BatchV1Api, client.CoordinationV1Api]
-        apis += [client.DiscoveryV1Api, client.EventsV1Api, client.NetworkingV1Api, client.PolicyV1Api]
+        apis += [client.DiscoveryV1Api, client.NetworkingV1Api, client.PolicyV1Api]
         apis += [client.AutoscalingV2Api, client.RbacAuthorizationV1Api, client.StorageV1Api, client.SchedulingV1Api]
         apis += [client.AdmissionregistrationV1Api, client.ApiregistrationV1Api]
         empty = []

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kdns.controlplane.meta.human_duration import human_duration, since
-from kdns.controlplane.meta.inert import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, SIGNING_REQUEST, VOLUME
+from kdns.controlplane.meta.inert import AUTOSCALER, CLAIM, CRON_JOB, INGRESS, VOLUME
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.resources.batch.columns import CONTAINERS, IMAGES, containers_and_selector
 from kdns.controlplane.resources.columns import AGE, NAME, NONE, Cells, Column, Printer, age, join_labels, name
@@ -386,7 +386,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
         ),
         _pod_template,
     ),
-    SIGNING_REQUEST.resource: Printer(
+    "certificatesigningrequests.certificates.k8s.io": Printer(
         (
             NAME,
             AGE,

@@ -9,12 +9,11 @@ from typing import Final
 from kdns.controlplane.meta import formats
 from kdns.controlplane.meta.errors import Cause
 from kdns.controlplane.meta.formats import Format
-from kdns.controlplane.meta.inert import API_SERVICE, CRON_JOB, INERT, LEASE, RESOURCE_SLICE, SIGNING_REQUEST, InertKind
+from kdns.controlplane.meta.inert import API_SERVICE, CRON_JOB, INERT, LEASE, RESOURCE_SLICE, InertKind
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources import warnings
 from kdns.controlplane.resources.columns import printer_of
 from kdns.controlplane.resources.generic import columns, defaults
-from kdns.controlplane.resources.generic.signing_requests import unchanged_request
 from kdns.controlplane.resources.strategy import NAMED, Strategy, no_warnings, with_metadata_of_old
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
@@ -58,11 +57,6 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
             {**NAMED, **fields("spec.nodeName", "spec.driver")},
             f"field label not supported for {RESOURCE_SLICE.api_version}, Kind=ResourceSlice: {{}}",
         ),
-    ),
-    SIGNING_REQUEST: replace(
-        generic(INERT[SIGNING_REQUEST]),
-        prepare=unchanged_request,
-        field_labels=FieldLabels({**NAMED, **fields("spec.signerName")}),
     ),
     LEASE: replace(
         generic(INERT[LEASE]),

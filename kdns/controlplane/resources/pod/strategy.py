@@ -15,7 +15,7 @@ from kdns.controlplane.resources.pod.defaults import (
     pod_with_status,
 )
 from kdns.controlplane.resources.pod.pod import grace_period_s
-from kdns.controlplane.resources.pod.validation import validate_ephemeral_containers, validate_pod, validate_pod_status
+from kdns.controlplane.resources.pod.validation import validate_pod, validate_pod_status
 from kdns.controlplane.resources.strategy import COMMON, Strategy
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields, flag, no_value
 
@@ -28,7 +28,7 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         first_status=first_pod_status,
         prepare_status=pod_with_status,
         generation=counted_pod,
-        validate_subresource={"status": validate_pod_status, "ephemeralcontainers": validate_ephemeral_containers},
+        validate_subresource={"status": validate_pod_status},
         field_labels=FieldLabels(
             {
                 **COMMON,

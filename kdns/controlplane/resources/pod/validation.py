@@ -15,7 +15,6 @@ from kdns.controlplane.meta.field_errors import (
     invalid_value,
     invalid_values,
     not_found,
-    quoted,
     required,
     unsupported,
 )
@@ -41,7 +40,6 @@ _HOOKS = ("postStart", "preStop")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _SCHEMES = ("HTTP", "HTTPS")
-_NOT_EPHEMERAL = ("ports", "lifecycle", *_PROBES, "resources", "resizePolicy", "restartPolicy")
 _NOT_HERE = "may not be set for init containers without restartPolicy=Always"
 
 
@@ -56,24 +54,6 @@ def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
     if spec.get("ephemeralContainers"):
         causes.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
     return causes + validate_pod_status(pod)
-
-
-def validate_ephemeral_containers(pod: Json, old: Json | None = None) -> list[Cause]:
-    """Checks that ephemeral containers are only added; existing ones are immutable."""
-    path, spec = "spec.ephemeralContainers", pod.get("spec") or {}
-    listed = {each.get("name"): each for each in spec.get("ephemeralContainers") or ()}
-    return [
-        *validate_pod_spec("spec", spec),
-        *(
-            forbidden(path, f"existing ephemeral containers {quoted(each['name'])} may not be {what}\n")
-            for each in ((old or {}).get("spec") or {}).get("ephemeralContainers") or ()
-            if (what := _change(listed.get(each["name"]), each))
-        ),
-    ]
-
-
-def _change(new: Json | None, old: Json) -> str:
-    return "removed" if new is None else "changed" if new != old else ""
 
 
 def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
@@ -92,10 +72,6 @@ def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
                 causes += _calls(at, container, spec.get("terminationGracePeriodSeconds"))
             else:
                 causes += _forbid_calls(at, container)
-    for index, container in enumerate(spec.get("ephemeralContainers") or []):
-        at, name = f"{path}.ephemeralContainers[{index}]", container.get("name") or ""
-        causes += _ephemeral_container(at, container, volumes, names)
-        names |= {name} - {""}
     for field, values in (("restartPolicy", _RESTARTS), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(field) not in values:
             causes.append(unsupported(f"{path}.{field}", spec.get(field), values))
@@ -172,16 +148,6 @@ def _container(path: str, container: Json, volumes: Collection[str]) -> list[Cau
     if policy not in _PULL_POLICIES:
         causes.append(unsupported(f"{path}.imagePullPolicy", policy, _PULL_POLICIES))
     return [*causes, *_resources(f"{path}.resources", container.get("resources") or {})]
-
-
-def _ephemeral_container(path: str, container: Json, volumes: Collection[str], names: Collection[str]) -> list[Cause]:
-    """Validates a container for debugging; `names` are those of the Pod's other containers."""
-    name, target = (container.get(field) or "" for field in ("name", "targetContainerName"))
-    causes = _container(path, container, volumes)
-    causes += [duplicate(f"{path}.name", name)] if name in names else []
-    causes += [not_found(f"{path}.targetContainerName", target)] if target and target not in names else []
-    refused = [field for field in _NOT_EPHEMERAL if container.get(field)]
-    return causes + [forbidden(f"{path}.{field}", "cannot be set for an Ephemeral Container") for field in refused]
 
 
 def _container_port(path: str, port: Json, names: set[str]) -> list[Cause]:

@@ -1,24 +1,17 @@
-"""Users: facts about the sender of a request, and impersonation (apiserver: filters/impersonation.go)."""
+"""Users: facts about the sender of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote
 
-from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.field_errors import quoted
 from kdns.controlplane.meta.kinds import Json
 
 MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
 ANONYMOUS: Final = "system:anonymous"
 UNAUTHENTICATED: Final = "system:unauthenticated"
-
-_ACCOUNT: Final = "system:serviceaccount:"
-_HEADER: Final = "impersonate-"
-_EXTRA: Final = "extra-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,38 +43,3 @@ def authenticated(user: User) -> User:
     if {AUTHENTICATED, UNAUTHENTICATED} & set(user.groups):
         return user
     return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)
-
-
-def acting(user: User, headers: Iterable[tuple[str, str]]) -> User:
-    """Returns the user of the headers Impersonate-…, or of the request. Raises 403 except for system:masters.
-
-    Differs: kube-apiserver checks with its authorizers whether the user may impersonate.
-    """
-    sent = [(name.lower().removeprefix(_HEADER), value) for name, value in headers if name.lower().startswith(_HEADER)]
-    if not sent:
-        return user
-    by_name: dict[str, list[str]] = {}
-    for name, value in sent:
-        by_name.setdefault(name, []).append(value)
-    extra: dict[str, tuple[str, ...]] = {
-        unquote(name.removeprefix(_EXTRA)): tuple(by_name[name]) for name in by_name if name.startswith(_EXTRA)
-    }
-    (name, *_), (uid, *_) = by_name.get("user", [""]), by_name.get("uid", [""])
-    groups = tuple(by_name.get("group", ()))
-    if not name:
-        raise bad_request("headers Impersonate-Group, -Uid and -Extra need Impersonate-User")
-    if MASTERS not in user.groups:
-        why = f'User {quoted(user.name)} cannot impersonate resource "users" in API group "" at the cluster scope'
-        details = {"name": name, "kind": "users"}
-        raise StatusError(403, "Forbidden", f"users {quoted(name)} is forbidden: {why}", details)
-    return authenticated(User(name, groups or _own_groups(name), uid, extra))
-
-
-def _own_groups(name: str) -> tuple[str, ...]:
-    """Returns the groups that follow from a name."""
-    if name == ANONYMOUS:
-        return (UNAUTHENTICATED,)
-    namespace, _, account_name = name.removeprefix(_ACCOUNT).partition(":")
-    if not name.startswith(_ACCOUNT) or not (namespace and account_name):
-        return ()
-    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")

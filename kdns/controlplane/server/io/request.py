@@ -59,20 +59,11 @@ class ResourceRequest:
 
     @cached_property
     def watches(self) -> bool:
-        """Whether the request is a watch: `watch=true` on a collection, or a deprecated path below `/watch/`."""
-        watch = self.target.is_watch or (not self.target.name and self.flag("watch"))
-        return self.request.method == "GET" and bool(watch)
+        """Whether the request is a watch: `watch=true` on a collection.
 
-    @property
-    def field_selector(self) -> str:
-        """The field selector, with the object that a deprecated watch path names; 400 if they contradict."""
-        selector, name = self.text("fieldSelector"), self.target.name
-        if not (self.target.is_watch and name):
-            return selector
-        by_name = f"metadata.name={name}"
-        if selector and by_name not in selector.replace("==", "=").split(","):
-            raise bad_request("fieldSelector metadata.name doesn't match requested name")
-        return selector or by_name
+        Differs: the deprecated paths below `/watch/` are 404.
+        """
+        return self.request.method == "GET" and not self.target.name and bool(self.flag("watch"))
 
     def check_options(self) -> None:
         """Checks ListOptions: 422 for a combination that is not allowed, 400 for a number that cannot be parsed."""
@@ -85,7 +76,7 @@ class ResourceRequest:
         """The parameters of a list or watch. Raises 400 for values that cannot be parsed, and for a wrong selector."""
         return ListOptions(
             label_selector=self.text("labelSelector"),
-            field_selector=self.field_selector,
+            field_selector=self.text("fieldSelector"),
             limit=self.number("limit"),
             continue_token=self.text("continue"),
             resource_version=self.text("resourceVersion"),

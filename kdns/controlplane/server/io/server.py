@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from kdns import logs
 from kdns.controlplane.meta.errors import StatusError, bad_request, internal
 from kdns.controlplane.server import routes, subresources
-from kdns.controlplane.server.access.users import NOBODY, User, acting
+from kdns.controlplane.server.access.users import NOBODY, User
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import nonresource
 from kdns.controlplane.server.io.authentication import RestConfig, check_config, user_of_request
@@ -117,14 +117,19 @@ class _Handler:
             return _error_response(request, internal("see the server's log"))
 
     def _admit(self, request: web.BaseRequest) -> User:
-        """Authenticates the request and admit its connection; one to an open path is served without."""
+        """Authenticates the request and admits its connection; one to an open path is served without.
+
+        Differs: impersonation is refused. Every user may do everything, so an answer to another one would be the same.
+        """
         tls = request.transport.get_extra_info("ssl_object") if request.transport else None
         user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.api.now_s())
         if user is None:
             return NOBODY
         if not connection_of(request).admit(self.connections):
             raise StatusError(429, "TooManyRequests", "too many connections, try again later", {"retryAfterSeconds": 1})
-        return acting(user, request.headers.items())
+        if any(name.lower().startswith("impersonate-") for name in request.headers):
+            raise bad_request("impersonation is not supported: send the request without --as and Impersonate- headers")
+        return user
 
 
 def _error_response(request: web.BaseRequest, error: StatusError) -> web.Response:

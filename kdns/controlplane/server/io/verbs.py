@@ -13,11 +13,9 @@ from aiohttp import web
 from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.inert import SIGNING_REQUEST
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.meta.size import check_size
 from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.generic.signing_requests import requested_by
 from kdns.controlplane.resources.strategy import Strategy
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import FieldValidator
@@ -67,8 +65,6 @@ class Verbs:
         if target.kind.is_review:
             return await self._review(call)
         method = _METHODS.get((request.method, bool(target.name)))
-        if target.is_watch and request.method != "GET":
-            raise method_not_allowed()
         has_scope = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method in {"POST", "DELETE"} and not has_scope):
             raise method_not_allowed()
@@ -143,7 +139,7 @@ class Verbs:
         request, sent = call.write, await _reviewed(call)
 
         def write() -> _Result:
-            return _Result(self.api.create(request, _authored(call, sent.obj)), sent.warnings, 201)
+            return _Result(self.api.create(request, sent.obj), sent.warnings, 201)
 
         return await self._written(call, sent.size_bytes, write)
 
@@ -190,8 +186,7 @@ class Verbs:
             if call.media_type == APPLY_PATCH:
                 validator = FieldValidator(request.kind, request.policy, body.duplicates)
                 status = 200 if self._exists(request) else 201
-                applied = self.api.apply(request, _authored(call, body.obj), validator)
-                return _Result(applied, validator.warnings, status)
+                return _Result(self.api.apply(request, body.obj, validator), validator.warnings, status)
             validator = FieldValidator(call.kind, request.policy, duplicates, is_patch=True)
             changed = self.api.patch(request, call.media_type, body.value, validator)
             return _Result(changed, validator.warnings)
@@ -331,11 +326,6 @@ def _checked(call: ResourceRequest, text: bytes) -> _Sent:
     body = decoded(text, call.media_type, strictly=policy != "Ignore", kind=call.kind.kind)
     validator = FieldValidator(call.kind, policy, body.duplicates, pairs=body.pairs)
     return _Sent(validator(body.obj), validator.warnings, len(text))
-
-
-def _authored(call: ResourceRequest, obj: Json) -> Json:
-    """Returns a new object with its author's fields."""
-    return requested_by(obj, call.user.info) if call.target.kind is SIGNING_REQUEST else obj
 
 
 def deprecations_of(kinds: Catalogue, kind: Kind) -> list[str]:

@@ -106,15 +106,6 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_
     metrics = api.get(Request(AUTOSCALER, "default", "a"))["spec"]
     assert metrics["behavior"] == more["behavior"]
     assert [each["resource"]["target"]["averageUtilization"] for each in metrics["metrics"]] == [5, 50]
-    used: Json = {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}
-    told = api.update(
-        Request(AUTOSCALER, "default", "a", subresource="status", served_version=AUTOSCALER_V1),
-        patched | {"status": used},
-    ).copy()
-    assert told["status"] == used
-    assert api.get(Request(AUTOSCALER, "default", "a"))["status"]["currentMetrics"] == [
-        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}
-    ]
 
 
 @pytest.mark.parametrize(

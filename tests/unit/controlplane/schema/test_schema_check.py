@@ -12,7 +12,7 @@ import yaml
 from served_kinds import KINDS
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import CRON_JOB, LEASE, SIGNING_REQUEST
+from kdns.controlplane.meta.inert import CRON_JOB, LEASE
 from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.schema.check import (
     cannot_be_handled,
@@ -162,7 +162,11 @@ def test_prune_keeps_known_fields_and_decodes_nulls_as_go_does() -> None:
             {"securityContext": {"supplementalGroups": [7, 0]}},
         ),
         (POD, {"overhead": {"cpu": None}}, {"overhead": {"cpu": "0"}}),
-        (SIGNING_REQUEST, {"extra": {"a": ["b", None], "c": None}}, {"extra": {"a": ["b", ""], "c": []}}),
+        (
+            BY_KIND["certificates.k8s.io/v1", "CertificateSigningRequest"],
+            {"extra": {"a": ["b", None], "c": None}},
+            {"extra": {"a": ["b", ""], "c": []}},
+        ),
     ],
 )
 def test_null_in_a_list_or_map_is_the_zero_value(kind: Kind, spec: Json, pruned: Json) -> None:

@@ -6,7 +6,7 @@ import pytest
 from served_kinds import CATALOGUE
 
 from kdns.controlplane.meta.inert import AUTOSCALER_V1
-from kdns.controlplane.meta.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, EVENT_V1, POD, Json, Kind
+from kdns.controlplane.meta.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, POD, Json, Kind
 from kdns.controlplane.server import discovery
 
 
@@ -16,7 +16,6 @@ from kdns.controlplane.server import discovery
         (CONFIG_MAP, "qFsyl6wFWjQ="),
         (CONTROLLER_REVISION, "85nkx63pcBU="),
         (DEPLOYMENT, "8aSe+NMegvE="),
-        (EVENT_V1, "r2yiGXH7wu8="),
         (AUTOSCALER_V1, "qwQve8ut294="),
     ],
 )
@@ -37,7 +36,7 @@ def test_heads_and_order() -> None:
     names = [row["name"] for row in core["resources"]]
     assert names == sorted(names)
     groups = [each["name"] for each in discovery.group_list(CATALOGUE)["groups"]]
-    assert groups.index("apps") < groups.index("events.k8s.io") < groups.index("discovery.k8s.io")
+    assert groups.index("apps") < groups.index("authentication.k8s.io") < groups.index("discovery.k8s.io")
 
 
 def test_kinds_of_subresources() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from verbs_api import new_api, pod, refused, service
+from verbs_api import new_api, pod, service
 
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import API_SERVICE, SIGNING_REQUEST
+from kdns.controlplane.meta.inert import API_SERVICE
 from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.request import Request
 
 LABELS = {"app": "web"}
@@ -106,61 +106,3 @@ def _refused(api: Api, kind: Kind, obj: Json, patch: Json) -> StatusError:
 def test_whether_a_refusal_is_about_immutable_fields(kind: Kind, obj: Json, patch: Json, is_about: bool) -> None:
     """Whatever the message quotes: an object whose manifest changes such fields alone is made anew."""
     assert _refused(new_api(), kind, obj, patch).is_about_immutable_fields is is_about
-
-
-def test_a_request_for_a_certificate_is_approved_and_signed_but_never_changed() -> None:
-    api = new_api()
-    spec = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
-    sent: Json = {"metadata": {"name": "a"}, "spec": spec, "status": {"certificate": "Yg=="}}
-    denied: Json = {"conditions": [{"type": "Denied", "status": "True"}]}
-    made = api.create(Request(SIGNING_REQUEST), sent).copy()
-    assert (made["spec"], made["status"]) == (spec, {})
-    revision = made["metadata"]["resourceVersion"]
-    undecided = api.update(Request(SIGNING_REQUEST, "", "a", subresource="approval"), made).copy()
-    assert (undecided["status"], undecided["metadata"]["resourceVersion"]) == ({}, revision)
-    times: Json = {"lastTransitionTime": None, "lastUpdateTime": None}
-    approved: Json = {"conditions": [{"type": "Approved", "status": "True", **times}]}
-    sent = made | {"spec": {}, "status": {**approved, "certificate": "Yg=="}}
-    found = api.update(Request(SIGNING_REQUEST, "", "a", subresource="approval"), sent).copy()
-    assert (found["spec"], found["status"]) == (made["spec"], approved)
-    signed = api.update(
-        Request(SIGNING_REQUEST, "", "a", subresource="status"), found | {"status": sent["status"]}
-    ).copy()
-    assert signed["status"] == sent["status"]
-    changed = api.update(
-        Request(SIGNING_REQUEST, "", "a"), signed | {"spec": {"request": "Yg=="}, "status": denied}
-    ).copy()
-    assert (changed["spec"], changed["status"]) == (made["spec"], sent["status"])
-
-
-def test_ephemeral_containers_are_added_and_stay() -> None:
-    api, through = new_api(), "ephemeralcontainers"
-    first: Json = {"name": "a", "image": "i", "targetContainerName": "c"}
-    second: Json = {"name": "b", "image": "i"}
-    refused(422, "cannot be set on create", lambda: api.create(Request(POD, "default"), _debugged(pod("q"), [first])))
-    made = api.create(Request(POD, "default"), pod("p")).copy()
-    added = api.update(
-        Request(POD, "default", "p", subresource=through), _debugged(made | {"metadata": made["metadata"]}, [first])
-    ).copy()
-    assert [each["name"] for each in added["spec"]["ephemeralContainers"]] == ["a"]
-    assert added["spec"] | {"ephemeralContainers": None} == made["spec"] | {"ephemeralContainers": None}
-    patch: Json = {"spec": {"ephemeralContainers": [second]}}
-    both = api.patch(Request(POD, "default", "p", subresource=through), STRATEGIC_MERGE_PATCH, patch).copy()
-    assert {each["name"] for each in both["spec"]["ephemeralContainers"]} == {"a", "b"}
-    refusals: list[tuple[list[Json], str]] = [
-        ([first], 'existing ephemeral containers "b" may not be removed'),
-        ([first, {**second, "image": "j"}], 'existing ephemeral containers "b" may not be changed'),
-        ([first, second, {"name": "c", "image": "i"}], "spec.ephemeralContainers[2].name: Duplicate value"),
-        ([first, second, {"name": "d", "image": "i", "targetContainerName": "x"}], "targetContainerName: Not found"),
-        (
-            [first, second, {"name": "d", "image": "i", "ports": [{"containerPort": 1}]}],
-            "cannot be set for an Ephemeral",
-        ),
-    ]
-    for containers, text in refusals:
-        sent = _debugged(both, containers)
-        refused(422, text, lambda sent=sent: api.update(Request(POD, "default", "p", subresource=through), sent))  # type: ignore[misc]
-
-
-def _debugged(pod: Json, containers: list[Json]) -> Json:
-    return pod | {"spec": pod["spec"] | {"ephemeralContainers": containers}}

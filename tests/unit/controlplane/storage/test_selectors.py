@@ -11,7 +11,6 @@ from kdns.controlplane.meta.inert import RESOURCE_SLICE
 from kdns.controlplane.meta.kinds import (
     ENDPOINT_SLICE,
     EVENT,
-    EVENT_V1,
     JOB,
     NODE,
     POD,
@@ -126,9 +125,6 @@ RUNNING: Json = {
         (REPLICATION_CONTROLLER, {"status": {"replicas": 2}}, "status.replicas=2", True),
         (REPLICATION_CONTROLLER, {}, "status.replicas=0", True),
         (RESOURCE_SLICE, {"spec": {"driver": "d"}}, "spec.driver=d,spec.nodeName=", True),
-        (EVENT_V1, {"involvedObject": {"name": "p"}}, "regarding.name=p,regarding.kind=", True),
-        (EVENT_V1, {"reportingComponent": "c", "reason": "R"}, "reportingController=c,reason=R", True),
-        (EVENT_V1, {"type": "Normal"}, "type!=Normal", False),
         (SECRET, {"type": "a=b\\"}, r"type=a\=b\\", True),
         (JOB, {"status": {"succeeded": 1}}, "status.successful=1", True),
         (ENDPOINT_SLICE, {"metadata": {"name": "a"}}, "metadata.name=a", True),
@@ -159,8 +155,6 @@ def test_field_selector(kind: Kind, obj: Json, text: str, selected: bool) -> Non
             '"status.replicas" is not a known field selector: only "metadata.name", "meta',
         ),
         (RESOURCE_SLICE, "a=b", "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: a"),
-        (EVENT_V1, "involvedObject.name=p", "field label not supported: involvedObject.name"),
-        (EVENT_V1, "source=p", "field label not supported: source"),
     ],
 )
 def test_field_selector_refused(kind: Kind, text: str, reason: str) -> None:
