@@ -88,29 +88,37 @@ def _default_cells(obj: Json, _now_s: float) -> list[Any]:
 DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
 
 
-def printer_of(paths: tuple[str, ...]) -> Printer:
-    """Returns the printer of columns as inert_kinds.txt has them."""
-    if not paths:
+def printer_of(rows: Iterable[str]) -> Printer:
+    """Returns the printer of columns in the words of inert_kinds.txt."""
+    columns = [_path_column(row) for row in rows]
+    if not columns:
         return DEFAULT
-    rows = [_path_column(each) for each in paths]
 
     def shown(obj: Json, now_s: float) -> list[Any]:
-        return [name(obj), *(cell(obj, now_s) for _, cell in rows)]
+        return [name(obj), *(cell(obj, now_s) for _, cell in columns)]
 
-    return Printer((NAME, *(column for column, _ in rows)), shown)
+    return Printer((NAME, *(column for column, _ in columns)), shown)
 
 
 def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
-    """Returns the column and its cell: `Age`, `Title=path|absent` or `Title=#path`, which counts a list."""
+    """Returns the column and its cell: `Age`, or `Title=path|absent` with further paths behind slashes.
+
+    `#path` counts a list, `Title*` is a column of `-o wide`.
+    """
     title, _, rest = text.partition("=")
-    path, _, absent = rest.partition("|")
-    if not path:
+    if not rest:
         return AGE, age
-    if path.startswith("#"):
-        names = path[1:].split(".")
-        return Column(title, path[1:], type="integer"), lambda obj, _: len(_at(obj, names) or ())
-    names = path.split(".")
-    return Column(title, path), lambda obj, _: _text(obj, names) or absent
+    title, priority, paths = title.removesuffix("*"), int(title.endswith("*")), rest.split("/")
+    if rest.startswith("#"):
+        names = rest[1:].split(".")
+        return Column(title, rest[1:], priority, "integer"), lambda obj, _: len(_at(obj, names) or ())
+    about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {rest}."
+    return Column(title, about, priority), lambda obj, _: "/".join(_field_text(obj, path) for path in paths)
+
+
+def _field_text(obj: Json, path: str) -> str:
+    field, _, absent = path.partition("|")
+    return _text(obj, field.split(".")) or absent
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:
@@ -124,7 +132,7 @@ def _text(value: Any, path: Sequence[str]) -> str:
         case None:
             return ""
         case list():
-            return ",".join(_text(each, path) for each in value)
+            return ",".join(filter(None, (_text(element, path) for element in value)))
         case dict() if path:
             return _text(value.get(path[0]), path[1:])
         case bool():

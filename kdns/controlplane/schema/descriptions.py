@@ -42,12 +42,15 @@ def common_description(name: str) -> str:
 
 
 def description_at(kind: Kind, path: str) -> str:
-    """Returns the text of the field at a path such as `spec.ports`, or "".
+    """Returns the text of the field at a path such as `spec.ports`, or "". A key of a map has the text of the map.
 
     Raises KeyError if the field does not exist.
     """
     parent, _, name = path.rpartition(".")
-    type_name = field_at(kind, parent).type_name if parent else name_of(type_of(kind))
+    field = field_at(kind, parent) if parent else None
+    if field and field.map_of:
+        return description_at(kind, parent)
+    type_name = field.type_name if field else name_of(type_of(kind))
     return field_description(type_name, fields(type_name)[name].name)
 
 

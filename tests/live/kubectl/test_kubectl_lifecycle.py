@@ -186,7 +186,7 @@ def test_drain_moves_pods(cluster: Running, space: Callable[..., str]) -> None:
     space("apply", "-f", "-", stdin=DEPLOYMENT % (4, 1))
     stored = space("create", "pdb", "web", "--selector=app=web", "--min-available=4")
     assert "but nothing in this control plane acts on it" in stored
-    assert space("get", "pdb", "web", "--no-headers").split()[:4] == ["web", "4", "N/A", "0"]
+    assert space("get", "pdb", "web", "--no-headers").split()[:4] == ["web", "4", "<none>", "0"]
     pods_ready(space, 4)
     assert nodes_of(space) == ["n1", "n1", "n2", "n2"], "spread"
     cluster.kubectl("cordon", "n2")

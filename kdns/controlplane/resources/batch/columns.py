@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from kdns.controlplane.meta.human_duration import human_duration, seconds_of
 from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.columns import AGE, NAME, NONE, Column, Printer, age, name
-from kdns.controlplane.resources.label_selectors import selector_text
+from kdns.controlplane.resources.apps.columns import CONTAINERS, IMAGES, SELECTOR, containers_and_selector
+from kdns.controlplane.resources.columns import AGE, NAME, Column, Printer, age, name
 
 _JOB_ENDS = {"Complete": "Complete", "Failed": "Failed"}
 _JOB_STATES = {"Suspended": "Suspended", "FailureTarget": "FailureTarget", "SuccessCriteriaMet": "SuccessCriteriaMet"}
@@ -36,15 +36,6 @@ def _job_state(obj: Json) -> str:
     return found[0] if found else "Running"
 
 
-def containers_and_selector(spec: Json) -> list[str]:
-    """Returns the cells of the columns Containers, Images and Selector."""
-    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ()
-    named = [",".join(str(each.get(field) or "") for each in containers) for field in ("name", "image")]
-    return [*named, selector_text(spec["selector"]) if spec.get("selector") else NONE]
-
-
-CONTAINERS: Final = Column("Containers", "Names of the Pods' containers.", priority=1)
-IMAGES: Final = Column("Images", "Images of the Pods' containers.", priority=1)
 JOBS: Final = Printer(
     (
         NAME,
@@ -54,7 +45,7 @@ JOBS: Final = Printer(
         AGE,
         CONTAINERS,
         IMAGES,
-        Column("Selector", "spec.selector", priority=1),
+        SELECTOR,
     ),
     job_cells,
 )

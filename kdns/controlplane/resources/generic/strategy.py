@@ -13,7 +13,7 @@ from kdns.controlplane.meta.inert import API_SERVICE, CRON_JOB, INERT, LEASE, RE
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources import warnings
 from kdns.controlplane.resources.columns import printer_of
-from kdns.controlplane.resources.generic import columns, defaults
+from kdns.controlplane.resources.generic import defaults
 from kdns.controlplane.resources.strategy import NAMED, Strategy, no_warnings, with_metadata_of_old
 from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
@@ -32,10 +32,9 @@ def generic(row: InertKind) -> Strategy:
         causes = validate_meta_update(old, new) if old else []
         return causes + validate_meta(new, name, namespaced=kind.namespaced)
 
-    printer = columns.PRINTERS.get(kind.resource) or printer_of(row.columns)
     return Strategy(
         validate,
-        printer,
+        printer_of(row.columns),
         defaults=defaults.defaults_of(row),
         first_status=defaults.first_status_of(row),
         generation=content if row.is_counted else None,

@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from served_kinds import CATALOGUE, GENERIC, KINDS, SERVED
+from served_kinds import CATALOGUE, KINDS, SERVED
 from yaml_file import yaml_file
 
 from kdns.controlplane.meta.human_duration import human_duration, since
 from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.resources.columns import printer_of
-from kdns.controlplane.resources.generic.columns import PRINTERS
 from kdns.controlplane.resources.scale import SCALE
 from kdns.controlplane.server.representation import IncludeObject, Renderer, Representation, table
 from kdns.controlplane.storage.listing import ListResult
@@ -46,10 +45,9 @@ def test_columns_are_the_golden_ones(group: dict[str, Any]) -> None:
     assert [column["name"] for column in columns if column["format"] == "name"] == ["Name"]
 
 
-def test_every_kind_with_cells_of_its_own_has_golden_rows() -> None:
-    plain = {kind.kind for kind in GENERIC if kind.resource not in PRINTERS}
-    assert {group["kind"] for group in GOLDEN} - plain == set(BY_KIND) - plain - {"CustomResourceDefinition"}
-    assert set(PRINTERS) <= {kind.resource for kind in GENERIC}
+def test_every_kind_that_acts_has_golden_rows() -> None:
+    acting = {kind.kind for kind in KINDS if not kind.is_inert} - {"CustomResourceDefinition"}
+    assert acting <= {group["kind"] for group in GOLDEN}
 
 
 def test_every_row_has_a_cell_for_every_column_even_of_an_empty_object() -> None:
@@ -65,6 +63,14 @@ def test_columns_that_are_paths() -> None:
     full = {"metadata": meta, "value": 3, "spec": {"isDefault": True, "modes": ["a", "b"]}}
     assert printer.cells(full, NOW_S) == ["x", "3", "60m", "true", "a,b"]
     assert printer.cells({"metadata": meta, "spec": None}, NOW_S) == ["x", "", "60m", "", ""]
+
+
+def test_a_column_of_several_paths_and_one_of_wide_output() -> None:
+    printer = printer_of(("Ready=status.ready|0/spec.size", "Hosts*=spec.rules.host|*"))
+    assert [(column.name, column.priority) for column in printer.columns[1:]] == [("Ready", 0), ("Hosts", 1)]
+    rules = [{"host": "a"}, {}, {"host": "b"}]
+    assert printer.cells({"spec": {"size": 3, "rules": rules}}, NOW_S) == ["", "0/3", "a,b"]
+    assert printer.cells({"status": {"ready": 2}}, NOW_S) == ["", "2/", "*"]
 
 
 def test_a_kind_without_columns_shows_its_name_and_creation() -> None:
