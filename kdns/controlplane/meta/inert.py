@@ -79,7 +79,6 @@ def _named(api_version: str, name: str) -> Kind:
 CLAIM: Final = _named("v1", "PersistentVolumeClaim")
 VOLUME: Final = _named("v1", "PersistentVolume")
 CRON_JOB: Final = _named("batch/v1", "CronJob")
-INGRESS: Final = _named("networking.k8s.io/v1", "Ingress")
 LEASE: Final = _named("coordination.k8s.io/v1", "Lease")
 API_SERVICE: Final = _named("apiregistration.k8s.io/v1", "APIService")
 RESOURCE_SLICE: Final = _named("resource.k8s.io/v1", "ResourceSlice")

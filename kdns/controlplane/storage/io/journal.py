@@ -18,7 +18,6 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -161,19 +160,10 @@ class Journal:
         deletions = [(commit.revision,) for commit in forgotten if commit.new is None]
         floors = {_resource(commit.kind): commit.revision for commit in forgotten}
         with transaction(self._connection):
-            self._check_session()
             self._execute_many("INSERT OR REPLACE INTO commits VALUES ", "(?, ?, ?, ?, ?)", rows)
             self._execute_many("DELETE FROM commits WHERE revision IN (VALUES ", "(?)", replaced + deletions, ")")
             self._execute_many("INSERT OR REPLACE INTO floors VALUES ", "(?, ?)", list(floors.items()))
         self._check_present()
-        with suppress(OSError):
-            self._lock.note(self._lock.session, batch[-1].revision)
-
-    def _check_session(self) -> None:
-        """Raises OSError if another process opened the file since; only a process without the lock can do that."""
-        (session,) = self._connection.execute("SELECT value FROM facts WHERE name = 'session'").fetchone()
-        if session != self._lock.session:
-            raise OSError("another kdns has opened it since; end this one")
 
     def _check_present(self) -> None:
         """Raises OSError if a restart could not find the written rows: SQLite goes on writing to deleted files."""

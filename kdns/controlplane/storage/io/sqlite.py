@@ -1,7 +1,6 @@
-"""The SQLite file of a data directory: its lock, its layout, and the migrations from older layouts.
+"""The SQLite file of a data directory, and its lock.
 
-A new layout is a new row of `_MIGRATIONS`. All migrations of a file run in one transaction, so a crash leaves the old
-file. Newer, foreign and damaged files are left as they are, and the error names the remedy.
+Files of another layout, foreign and damaged ones are left as they are, and the error names the remedy.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -35,14 +34,6 @@ _FLOORS = "CREATE TABLE floors (resource TEXT PRIMARY KEY, revision INTEGER NOT 
 """The newest commit of each resource that was dropped. Without a row it is fact `floor`: the history's beginning."""
 
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
-_OBJECTS = """
-CREATE TABLE objects (
-    resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, revision INTEGER NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (resource, namespace, name)
-)
-"""
-"""Of layout 2."""
-
 _WRITER = "CREATE TABLE writer (version TEXT NOT NULL)"
 _STORAGE_ERRORS: Final = frozenset({"SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM"})
 """SQLite's errors of the file system rather than of the file."""
@@ -51,84 +42,35 @@ _LOCK_ERRORS: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCO
 """SQLite's errors of another program's lock, and of a file system without locks."""
 
 
-def _objects_by_rowid(connection: sqlite3.Connection) -> None:
-    """Moves bodies out of the primary key's tree: writes take a third of the time, and a third less space."""
-    connection.execute("ALTER TABLE objects RENAME TO objects_1")
-    connection.execute(_OBJECTS)
-    connection.execute("INSERT INTO objects SELECT resource, namespace, name, revision, body FROM objects_1")
-    connection.execute("DROP TABLE objects_1")
-    connection.execute(_WRITER)
-
-
-def _commits_by_revision(connection: sqlite3.Connection) -> None:
-    """Moves objects to an append-only table; the history begins at the revision of the file."""
-    connection.execute(_COMMITS)
-    connection.execute("INSERT INTO commits SELECT revision, resource, namespace, name, body FROM objects")
-    connection.execute("DROP TABLE objects")
-    connection.execute(_FLOORS)
-    connection.execute("UPDATE facts SET name = 'floor' WHERE name = 'revision'")
-
-
-_MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _objects_by_rowid, 2: _commits_by_revision}
-"""Layout → the migration to the next one."""
-
-_INT64_MAX: Final = (1 << 63) - 1
-
-LAYOUT: Final = max(_MIGRATIONS) + 1
-_NOTES_BYTES: Final = 63
-"""Three lines of 20 characters."""
+LAYOUT: Final = 3
+_PID_BYTES: Final = 20
 
 
 class Lock:
-    """The lock on a data directory, whose file has notes of the last process with the lock.
-
-    It has a line for the process, for the session, and for the last written revision; None if unknown.
-    """
+    """The lock on a data directory, whose file names the process that has it."""
 
     def __init__(self, directory: Path) -> None:
         """Raises OSError, or InputError if another process has the lock."""
         self._descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            process, self.session, self.revision = _numbers(os.pread(self._descriptor, _NOTES_BYTES, 0))
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.note(self.session, self.revision)
+            os.pwrite(self._descriptor, f"{os.getpid():<{_PID_BYTES}}\n".encode(), 0)
         except BlockingIOError:
+            holder = os.pread(self._descriptor, _PID_BYTES, 0).decode(errors="replace").strip() or "unknown"
             self.close()
-            holder = process or "unknown"
             raise InputError(f"the data directory {directory} is in use by another kdns (process {holder})") from None
         except BaseException:
             self.close()
             raise
 
-    def note(self, session: int | None, revision: int | None) -> None:
-        """Notes both in place, which a full disk does not keep from it.
-
-        This waits for no disk: a process that is killed leaves the revision that it wrote last, a machine that loses
-        power perhaps an earlier one.
-        """
-        self.session, self.revision = session, revision
-        lines = (str(os.getpid()), *(str(each or "-") for each in (session, revision)))
-        os.pwrite(self._descriptor, "".join(f"{line:<20}\n" for line in lines).encode(), 0)
-
     def close(self) -> None:
-        """Releases the lock."""
         os.close(self._descriptor)
 
 
-def _numbers(notes: bytes) -> list[int | None]:
-    """Returns the numbers of three lines; None for a line that is missing or has another text."""
-    lines = [*notes.split(b"\n"), b"", b"", b""][:3]
-    numbers = [int(line) if line.strip().isdigit() else None for line in lines]
-    return [number if number is not None and number < _INT64_MAX else None for number in numbers]
-
-
 def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]:
-    """Returns the file of a data directory, checked and in the current layout, and the lock that is held on it.
+    """Returns the file of a data directory, checked, and the lock that is held on it; both are created when absent.
 
-    `start` is the revision of a new file and the number of this session, unless the session before has a higher one. A
-    copy that was put in the file's place loses its history, because the revisions after the copy was made may have been
-    used: it continues at `start`, or at its own revision if that is higher.
-    Both are created when absent. The connection is in autocommit mode: transactions are explicit.
+    `start` is the revision of a new file. The connection is in autocommit mode: transactions are explicit.
     Raises InputError for a directory in use by another process and for a file that cannot be used.
     """
     try:
@@ -137,13 +79,13 @@ def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]
         lock = Lock(directory)
     except OSError as error:
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
-    path, session = directory / FILE, max(start, (lock.session or 0) + 1)
+    path = directory / FILE
     try:
         if not path.exists():
-            _make(path, session)
+            _make(path, start)
             if was_used:
                 log.warning("data file missing: starting empty", path=str(path))
-        connection = _connected(path, lock, session)
+        connection = _connected(path)
     except OSError as error:
         lock.close()
         raise InputError(f"--data {directory}: cannot be used: {error.strerror}") from error
@@ -211,20 +153,17 @@ def _make(path: Path, start: int) -> None:
     new.replace(path)
 
 
-def _connected(path: Path, lock: Lock, session: int) -> sqlite3.Connection:
+def _connected(path: Path) -> sqlite3.Connection:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is damaged: it has 0 bytes; restore a copy, or move it away to start empty")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        layout = _checked_layout(path, connection)
+        _check(path, connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
-            _migrate(connection, layout)
-            _forget_unknown_history(path, connection, lock, session)
             connection.execute("DELETE FROM writer")
             connection.execute("INSERT INTO writer VALUES (?)", (kdns.__version__,))
-        lock.note(session, latest(connection))
     except BaseException:
         connection.close()
         raise
@@ -237,36 +176,6 @@ def _create(connection: sqlite3.Connection, start: int) -> None:
     connection.execute("INSERT INTO facts VALUES ('schema', ?), ('floor', ?)", (LAYOUT, start))
 
 
-def _forget_unknown_history(path: Path, connection: sqlite3.Connection, lock: Lock, session: int) -> None:
-    """Drops the history of a file that is not as the session before left it, and begin it again at this `session`.
-
-    That is a copy, or a file that lost writes, as with its write-ahead log. A start that ended before the session was
-    noted leaves it behind the file's.
-    """
-    facts: dict[str, int] = dict(connection.execute("SELECT name, value FROM facts"))
-    inode, revision = path.stat().st_ino & _INT64_MAX, latest(connection)
-    is_older = lock.session is None or facts.get("session", lock.session) < lock.session
-    is_copy = "session" in facts and (is_older or facts["inode"] != inode)
-    lacks_writes = lock.revision is not None and revision < lock.revision
-    if is_copy or lacks_writes:
-        connection.execute(
-            "DELETE FROM commits WHERE body IS NULL"
-            " OR revision NOT IN (SELECT max(revision) FROM commits GROUP BY resource, namespace, name)"
-        )
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'floor'", (max(session, revision),))
-        connection.execute("DELETE FROM floors")
-    if lacks_writes:
-        log.warning(
-            "data file lacks acknowledged writes: watches start over",
-            path=str(path),
-            revision=revision,
-            acknowledged=lock.revision,
-        )
-    elif is_copy:
-        log.warning("data file is a copy: watches start over", path=str(path))
-    connection.execute("INSERT OR REPLACE INTO facts VALUES ('inode', ?), ('session', ?)", (inode, session))
-
-
 def latest(connection: sqlite3.Connection) -> int:
     """Returns the newest revision of the file, also of a dropped commit."""
     (revision,) = connection.execute(
@@ -276,27 +185,20 @@ def latest(connection: sqlite3.Connection) -> int:
     return int(revision)
 
 
-def _migrate(connection: sqlite3.Connection, layout: int) -> None:
-    for each in range(layout, LAYOUT):
-        _MIGRATIONS[each](connection)
-    connection.execute("UPDATE facts SET value = ? WHERE name = 'schema'", (LAYOUT,))
-
-
-def _checked_layout(path: Path, connection: sqlite3.Connection) -> int:
-    """Returns the layout of the file. Raises InputError for a foreign, newer or damaged one."""
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Raises InputError for a foreign or damaged file and for one of another layout."""
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     if mark != APPLICATION_ID:
         raise InputError(f"{path} is an SQLite file, but not kdns's; choose another data directory")
     (layout,) = connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
-    if layout not in {*_MIGRATIONS, LAYOUT}:
+    if layout != LAYOUT:
         raise InputError(
-            f"{path} has format {layout}, this kdns {kdns.__version__} reads formats up to {LAYOUT}; "
-            f"use the kdns that wrote it{_writer(connection)}"
+            f"{path} has format {layout}, this kdns {kdns.__version__} reads format {LAYOUT}; use the kdns that wrote "
+            f"it{_writer(connection)}, or move it away and apply its objects again"
         )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise InputError(f"{path} is damaged ({verdict}); restore a copy, or move it away to start empty")
-    return int(layout)
 
 
 def _writer(connection: sqlite3.Connection) -> str:
