@@ -14,10 +14,8 @@ from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.events import EventExpiry
 from kdns.controlplane.controllers.namespaces.root_ca import RootCa
 from kdns.controlplane.controllers.namespaces.service_accounts import ServiceAccounts
-from kdns.controlplane.controllers.nodes.heartbeats import Heartbeats
 from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
-from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
 from kdns.controlplane.controllers.reconciler import Reconciler
 from kdns.controlplane.controllers.service.load_balancers import LoadBalancers
@@ -56,8 +54,6 @@ Row: TypeAlias = Callable[[Setup], Reconciler | None]
 CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda setup: Scheduler() if setup.config.simulate_pods else None,
     lambda setup: Kubelet(setup.config, setup.choose) if setup.config.simulate_pods else None,
-    lambda setup: Heartbeats() if setup.config.simulate_pods else None,
-    lambda setup: PodGarbageCollector() if setup.config.simulate_pods else None,
     lambda setup: NodeLifecycle() if setup.config.simulate_pods else None,
     lambda setup: EndpointsController(setup.services),
     lambda setup: EndpointSliceController(setup.services),

@@ -1,6 +1,8 @@
-"""The node lifecycle controller: Ready of Pods on Nodes that are not Ready, and eviction by NoExecute taints.
+"""The node lifecycle controller: Pods are as ready as their Node, and are deleted with it.
 
-Differs: a Node that is not Ready keeps its Pods; Kubernetes evicts them after five minutes.
+A Node is Ready unless a client sets its condition.
+Differs: a Node that is not Ready keeps its Pods, and NoExecute taints evict none; Kubernetes evicts after five minutes.
+A Pod on a Node that never existed stays Pending until it is deleted.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.nodes.placement import evicting_taints, eviction_in_s
 from kdns.controlplane.controllers.nodes.pods_by_node import PodsByNode
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.meta.conditions import condition_of, is_ready
@@ -20,7 +21,7 @@ _LOST = "NodeNotReady"
 
 
 class NodeLifecycle(Reconciler):
-    """Requests are Pods by namespace and name. A Pod becomes Ready again with its Node."""
+    """Requests are Pods by namespace and name."""
 
     name = "node-controller"
     watches = (NODE, POD)
@@ -29,63 +30,65 @@ class NodeLifecycle(Reconciler):
         self._nodes: dict[str, Json] = {}
         self._pods: dict[Key, Json] = {}
         self._pods_by_node = PodsByNode()
-        self._tainted_s: dict[Key, float] = {}
+        self._orphans: set[Key] = set()
+        """The Pods of deleted Nodes."""
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Returns the Pod, or all Pods of a Node whose readiness or taints change."""
+        """Returns the Pod, or all Pods of a Node that is deleted or whose readiness changes."""
         kind, key, obj, _ = change
         if kind == NODE:
-            before = self._nodes.pop(key[1], None)
-            if obj is None:
-                return ()
-            self._nodes[key[1]] = obj
-            if _state(obj) == _state(before):
-                return ()
-            pods = self._pods_by_node.on(key[1])
-            for pod in pods if not evicting_taints(obj) else ():
-                self._tainted_s.pop(pod, None)
-            return pods
+            return self._observe_node(key[1], obj)
         if old := self._pods.pop(key, None):
             self._pods_by_node.remove(key, node_of(old))
-        if obj is None or not evicting_taints(self._nodes.get(node_of(obj)) or {}):
-            self._tainted_s.pop(key, None)
-        if obj is None or not node_of(obj) or is_finished(obj) or is_terminating(obj):
+        if obj is None:
+            self._orphans.discard(key)
+            return ()
+        if not node_of(obj):
             return ()
         self._pods[key] = obj
         self._pods_by_node.put(key, node_of(obj))
-        return (key,) if self._is_affected(obj) else ()
+        return (key,) if self._is_affected(key, obj) else ()
 
-    def _is_affected(self, pod: Json) -> bool:
+    def _observe_node(self, name: str, node: Json | None) -> Iterable[Name]:
+        before, pods = self._nodes.pop(name, None), self._pods_by_node.on(name)
+        if node is None:
+            self._orphans.update(pods)
+            return pods
+        self._nodes[name] = node
+        self._orphans.difference_update(pods)
+        was_ready = is_ready(before) if before else True
+        return pods if is_ready(node) != was_ready else ()
+
+    def _is_affected(self, key: Key, pod: Json) -> bool:
         node = self._nodes.get(node_of(pod))
-        return node is not None and (not is_ready(node) or bool(evicting_taints(node)) or _was_lost(pod))
+        if node is None:
+            return self._is_orphaned(key, pod)
+        return not is_ready(node) or _was_lost(pod)
+
+    def _is_orphaned(self, key: Key, pod: Json) -> bool:
+        """Returns whether a Pod without a Node must go: no kubelet would end it."""
+        return key in self._orphans or is_terminating(pod)
 
     def reconcile(self, request: Request) -> Result:
-        """Evicts the Pod, now or later, or sets its Ready condition to that of its Node."""
-        (namespace, name), now_s = request
-        pod = self._pods.get((namespace, name))
-        node = self._nodes.get(node_of(pod)) if pod else None
-        if pod is None or node is None:
+        """Deletes the Pod of a deleted Node, or sets the Pod's Ready condition to that of its Node."""
+        pod = self._pods.get(request.key)
+        if pod is None:
             return Result()
-        begun_s = now_s
-        if evicting_taints(node):  # since now at the latest: the clock may have gone back
-            begun_s = self._tainted_s[namespace, name] = min(now_s, self._tainted_s.get((namespace, name), now_s))
-        wait_s = eviction_in_s(pod, node, begun_s, now_s)
-        if wait_s == 0:
-            event = Event(POD, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {namespace}/{name}")
-            return Result((Action("delete", POD, pod),), (event,))
+        node = self._nodes.get(node_of(pod))
+        if node is None:
+            gone = Action("delete", POD, pod, options={"gracePeriodSeconds": 0})
+            return Result((gone,) if self._is_orphaned(request.key, pod) else ())
+        if is_finished(pod) or is_terminating(pod):
+            return Result()
         ready = condition_of(pod, "Ready") or {}
         if not is_ready(node) and ready.get("status") == "True":
-            changed = with_condition(pod, "Ready", "False", timestamp(now_s), reason=_LOST)
+            changed = with_condition(pod, "Ready", "False", timestamp(request.now_s), reason=_LOST)
             event = Event(POD, pod, "Warning", _LOST, "Node is not ready")
-            return Result((Action("update", POD, changed, "status"),), (event,), wait_s)
+            return Result((Action("update", POD, changed, "status"),), (event,))
         if is_ready(node) and _was_lost(pod):
-            changed = with_condition(pod, "Ready", "True", timestamp(now_s))
-            return Result((Action("update", POD, changed, "status"),), requeue_after_s=wait_s)
-        return Result(requeue_after_s=wait_s)
-
-
-def _state(node: Json | None) -> tuple[bool, list[Json]]:
-    return (is_ready(node), evicting_taints(node)) if node else (True, [])
+            changed = with_condition(pod, "Ready", "True", timestamp(request.now_s))
+            return Result((Action("update", POD, changed, "status"),))
+        return Result()
 
 
 def _was_lost(pod: Json) -> bool:

@@ -31,8 +31,6 @@ _HEALTHY = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
 }
 _NO_HUGE_PAGES: Final = {"hugepages-1Gi": "0", "hugepages-2Mi": "0"}
-_SILENT = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
-"""The reason that a node lifecycle controller sets if a kubelet is silent."""
 _SYSTEM: Final = {
     **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
     "osImage": "simulated",
@@ -76,25 +74,18 @@ def node_status(
 
 
 def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
-    """Returns the conditions after a report: each keeps its state with a new heartbeat; missing and unknown ones are
-    healthy.
-    """
+    """Returns the conditions of a Node: those that are missing are healthy."""
     by_type = {row.get("type"): row for row in given}
     for kind, (status, reason, message) in _HEALTHY.items():
-        row = by_type.get(kind)
-        if row is None or row.get("reason") in _SILENT:
-            state = {"type": kind, "status": status, "reason": reason, "message": message}
-            by_type[kind] = {**state, "lastHeartbeatTime": now, "lastTransitionTime": now}
-        else:
-            by_type[kind] = {**row, "lastHeartbeatTime": now}
+        state = {"type": kind, "status": status, "reason": reason, "message": message}
+        by_type.setdefault(kind, {**state, "lastHeartbeatTime": now, "lastTransitionTime": now})
     return [*by_type.values()]
 
 
 def lacks_node_status(node: Json) -> bool:
-    """Returns whether the status lacks an internal address or a condition, or reports a silent kubelet."""
+    """Returns whether the status lacks an internal address or a condition."""
     rows = (node.get("status") or {}).get("conditions") or ()
-    reported = {row.get("type") for row in rows if row.get("reason") not in _SILENT}
-    return not (reported >= _HEALTHY.keys() and internal_ips(node))
+    return not ({row.get("type") for row in rows} >= _HEALTHY.keys() and internal_ips(node))
 
 
 def internal_ips(node: Json) -> list[str]:

@@ -115,23 +115,6 @@ def obstacle(pod: Json, node: Json) -> str:
     return "" if fits_node(pod.get("spec") or {}, node) else "node(s) didn't match Pod's node affinity/selector"
 
 
-def evicting_taints(node: Json) -> list[Json]:
-    """Returns the taints with effect NoExecute."""
-    return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") == "NoExecute"]
-
-
-def eviction_in_s(pod: Json, node: Json, since_s: float, now_s: float) -> float | None:
-    """Returns the seconds until the Node's NoExecute taints of `since_s` evict the Pod: 0 for now, None for never."""
-    tolerations, left = (pod.get("spec") or {}).get("tolerations") or [], list[float]()
-    for taint in evicting_taints(node):
-        fitting = [each for each in tolerations if tolerates([each], taint)]
-        if not fitting:
-            return 0.0
-        times = [each["tolerationSeconds"] for each in fitting if each.get("tolerationSeconds") is not None]
-        left += [max(0.0, since_s + min(times) - now_s)] if times else []
-    return min(left, default=None)
-
-
 def on_node_only(spec: Json, name: str) -> Json:
     """Returns the Pod's spec with a required node affinity for one Node, as the DaemonSet controller sets it."""
     required = {"nodeSelectorTerms": [{"matchFields": [_named(name)]}]}

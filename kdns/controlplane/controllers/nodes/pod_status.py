@@ -5,7 +5,6 @@ Only missing values are set: the status of a manifest, and later writes of clien
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 from kdns.controlplane.meta.conditions import is_ready
@@ -45,18 +44,10 @@ def observed_status(pod: Json, status: Json) -> Json:
 
 
 def lacks_status(pod: Json) -> bool:
-    """Returns whether addresses, the Ready condition or container statuses (ephemeral ones too) are missing."""
+    """Returns whether addresses, the Ready condition or container statuses are missing."""
     conditions = status_of(pod).get("conditions") or []
     ready = any(row.get("type") == "Ready" for row in conditions)
-    complete = pod_ips(pod) and ready and status_of(pod).get("containerStatuses")
-    return not complete or any(True for _ in _unreported(pod))
-
-
-def _unreported(pod: Json) -> Iterator[Json]:
-    """Returns the ephemeral containers without a status; `kubectl debug` waits for it."""
-    reported = {row.get("name") for row in status_of(pod).get("ephemeralContainerStatuses") or ()}
-    listed = (pod.get("spec") or {}).get("ephemeralContainers") or ()
-    return (each for each in listed if each["name"] not in reported)
+    return not (pod_ips(pod) and ready and status_of(pod).get("containerStatuses"))
 
 
 def is_done(pod: Json) -> bool:
@@ -95,12 +86,7 @@ def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: st
     given_ready = [row.get("status") == "True" for row in conditions if row.get("type") == "Ready"]
     ready = given_ready[0] if given_ready else phase == "Running"
     ips = pod_ips(pod) or (host_ips if (pod.get("spec") or {}).get("hostNetwork") else addresses)
-    debugging = _rows(pod, _unreported(pod), now, ready=False)
-    others = {
-        "initContainerStatuses": given.get("initContainerStatuses")
-        or _containers(pod, "initContainers", now, ready=True),
-        "ephemeralContainerStatuses": [*given.get("ephemeralContainerStatuses", ()), *debugging],
-    }
+    initial = given.get("initContainerStatuses") or _containers(pod, "initContainers", now, ready=True)
     status = {
         **given,
         "phase": phase,
@@ -111,7 +97,7 @@ def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: st
         "startTime": given.get("startTime") or now,
         "conditions": _conditions(conditions, now, ready=ready),
         "containerStatuses": given.get("containerStatuses") or _containers(pod, "containers", now, ready=ready),
-        **{field: rows for field, rows in others.items() if rows},
+        **({"initContainerStatuses": initial} if initial else {}),
     }
     return gated_status({**pod, "status": status}, now)
 
@@ -188,16 +174,11 @@ def _conditions(given: list[Json], now: str, *, ready: bool) -> list[Json]:
 
 
 def _containers(pod: Json, field: str, now: str, *, ready: bool) -> list[Json]:
-    containers = (pod.get("spec") or {}).get(field) or ()
-    return _rows(pod, containers, now, ready=ready, initial=field == "initContainers")
-
-
-def _rows(pod: Json, containers: Iterable[Json], now: str, *, ready: bool, initial: bool = False) -> list[Json]:
     running = {"running": {"startedAt": now}}
     finished = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
     uid, rows = pod["metadata"].get("uid"), list[Json]()
-    for container in containers:
-        ended = initial and container.get("restartPolicy") != "Always"
+    for container in (pod.get("spec") or {}).get(field) or ():
+        ended = field == "initContainers" and container.get("restartPolicy") != "Always"
         name, resources = container["name"], container.get("resources") or {}
         row = {
             "name": name,

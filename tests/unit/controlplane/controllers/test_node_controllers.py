@@ -11,7 +11,6 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.namespaces.service_accounts import ServiceAccounts
 from kdns.controlplane.controllers.nodes.kubelet import Kubelet
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
-from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
 from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
 from kdns.controlplane.meta.cluster_config import ClusterConfig
@@ -39,7 +38,6 @@ class Cluster:
         controllers: tuple[Reconciler, ...] = (
             Scheduler(),
             Kubelet(config, choose),
-            PodGarbageCollector(),
             ServiceAccounts(),
             NodeLifecycle(),
         )
@@ -168,20 +166,12 @@ def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
     assert cluster.names(POD) == []
 
 
-def test_a_clock_that_is_set_back_holds_no_pod(cluster: Cluster) -> None:
-    """Neither one that is draining, nor one that tolerates a taint for a while."""
+def test_a_clock_that_is_set_back_holds_no_pod_that_drains(cluster: Cluster) -> None:
     sleeps = {"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}
-    cluster.pod("drains", spec={"containers": [sleeps]})
-    cluster.pod("tolerates", spec={"tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]})
-    cluster.api.delete(ApiRequest(POD, "default", "drains"))
-    cluster.api.patch(
-        ApiRequest(NODE, "", "a"), STRATEGIC_MERGE_PATCH, {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
-    )
+    cluster.pod("p", spec={"containers": [sleeps]})
+    cluster.api.delete(ApiRequest(POD, "default", "p"))
     cluster.settle()
     cluster.now_s -= 3 * 3600
-    cluster.settle()
-    assert cluster.names(POD) == ["tolerates"]
-    cluster.now_s += 61
     cluster.settle()
     assert cluster.names(POD) == []
 
@@ -195,6 +185,17 @@ def test_pods_go_with_their_node(cluster: Cluster) -> None:
     cluster.api.delete(ApiRequest(POD, "default", "never"))
     cluster.settle()
     assert cluster.names(POD) == [], "nobody else could end it"
+
+
+def test_pods_of_a_node_that_is_made_anew_stay_with_it(cluster: Cluster) -> None:
+    held = cluster.pod("p")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    cluster.api.update(ApiRequest(POD, "default", "p"), held)
+    cluster.api.delete(ApiRequest(NODE, "", "a"))
+    cluster.api.create(ApiRequest(NODE), {"metadata": {"name": "a"}})
+    cluster.settle()
+    assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == "True"
+    assert not is_terminating(cluster.api.get(ApiRequest(POD, "default", "p")))
 
 
 def set_ready(cluster: Cluster, node: str, status: str) -> None:
@@ -217,24 +218,13 @@ def test_pods_are_as_ready_as_their_node(cluster: Cluster) -> None:
     assert "NodeNotReady" in cluster.told
 
 
-def test_a_no_execute_taint_evicts(cluster: Cluster) -> None:
-    for name, toleration in (
-        ("p", []),
-        ("stays", [{"key": "k", "operator": "Exists"}]),
-        ("later", [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]),
-    ):
-        cluster.pod(name, spec={"tolerations": toleration})
+def test_a_taint_evicts_nobody(cluster: Cluster) -> None:
+    cluster.pod("p")
     taints = {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
     cluster.api.patch(ApiRequest(NODE, "", "a"), STRATEGIC_MERGE_PATCH, taints)
     cluster.settle()
-    assert cluster.names(POD) == ["later", "stays"]
-    cluster.now_s += 59
-    cluster.settle()
-    assert cluster.names(POD) == ["later", "stays"]
-    cluster.now_s += 2
-    cluster.settle()
-    assert cluster.names(POD) == ["stays"]
-    assert cluster.told.count("TaintManagerEviction") == 2
+    assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == "True"
+    assert cluster.pod("q")["status"]["phase"] == "Pending"
 
 
 def test_every_namespace_has_its_account(cluster: Cluster) -> None:

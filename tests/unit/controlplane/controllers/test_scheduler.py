@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.controlplane.controllers.nodes import pod_gc
+from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.controllers.nodes.node_status import lacks_node_status, node_status
 from kdns.controlplane.controllers.nodes.placement import obstacle
-from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.nodes.scheduler import Scheduler
 from kdns.controlplane.controllers.reconciler import Change, Request
 from kdns.controlplane.meta.kinds import NODE, POD, Json
@@ -174,15 +173,14 @@ def test_a_node_reports_itself_but_for_what_its_manifest_says() -> None:
     assert [row["status"] for row in told if row["type"] == "Ready"] == ["False"]
 
 
-def test_what_is_known_of_nodes_that_are_gone_is_bounded() -> None:
-    scheduler, collector = Scheduler(), PodGarbageCollector()
-    count = 2 * pod_gc.DELETED_NODES_MAX
-    for number in range(count):
+def test_nothing_is_known_of_nodes_that_are_gone() -> None:
+    scheduler, lifecycle = Scheduler(), NodeLifecycle()
+    for number in range(9):
         node = {"metadata": {"name": f"n{number}"}}
         pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": f"n{number}"}}
         for revision, (kind, key, obj) in enumerate(((NODE, ("", f"n{number}"), node), (POD, ("a", "p"), pod))):
-            for controller in (scheduler, collector):
+            for controller in (scheduler, lifecycle):
                 controller.observe(Change(kind, key, obj, revision))
                 controller.observe(Change(kind, key, None, revision))
     assert not scheduler._load  # noqa: SLF001 - what leaks is not shown
-    assert len(collector._deleted_nodes) == pod_gc.DELETED_NODES_MAX  # noqa: SLF001 - the same
+    assert not lifecycle._orphans  # noqa: SLF001 - the same

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
-from kdns.controlplane.controllers.nodes.pod_gc import PodGarbageCollector
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.controllers.workloads.index import WorkloadIndex
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, Json
+from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD, REPLICA_SET, Json
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.watch import stored_object_of
 
@@ -20,15 +17,15 @@ OBJECT: Json = {
 }
 
 
-@pytest.mark.parametrize("kind", [PodGarbageCollector, NodeLifecycle])
-def test_pods_on_nodes(kind: type[PodGarbageCollector | NodeLifecycle]) -> None:
-    controller, others = kind(), [("x", "b"), ("y", "a")]
+def test_pods_on_nodes() -> None:
+    controller, others = NodeLifecycle(), [("x", "b"), ("y", "a")]
     for key in (KEY, *others):
         controller.observe(Change(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1))
+    controller.observe(Change(NODE, ("", "n"), None, 2))
     for key in (KEY, *others):
-        assert vars(controller) != vars(kind())
-        controller.observe(Change(POD, key, None, 2))
-    assert vars(controller) == vars(kind())
+        assert vars(controller) != vars(NodeLifecycle())
+        controller.observe(Change(POD, key, None, 3))
+    assert vars(controller) == vars(NodeLifecycle())
 
 
 def test_workloads() -> None:
