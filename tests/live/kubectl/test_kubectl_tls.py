@@ -62,7 +62,9 @@ async def test_only_a_good_token_or_certificate_gets_in(tmp_path: Path) -> None:
     user = json.loads(said)["status"]["userInfo"]
     assert (code, user["username"], user["groups"]) == (0, "ann", ["system:masters", "devs", "system:authenticated"])
     assert user["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
-    assert await kubectl(*logged_in("ann"), "auth", "can-i", "get", "pods", "--as", "bob") == (0, "yes\n")
+    assert await kubectl(*logged_in("ann"), "auth", "can-i", "get", "pods") == (0, "yes\n")
+    code, said = await kubectl(*logged_in("ann"), "auth", "can-i", "get", "pods", "--as", "bob")
+    assert (code, "impersonation is not supported" in said) == (1, True), said
     code, said = await kubectl(*logged_in("late", end_h=-1), "get", "ns")
     assert (code, "expired certificate" in said) == (1, True), said
     code, said = await kubectl(*logged_in("other", authority("other")), "get", "ns")

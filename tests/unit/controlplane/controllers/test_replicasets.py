@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from workload_cluster import START_S, Workbench, template, workload
 
-from kdns.controlplane.controllers.workloads.replicaset import DELETION_COST, deletion_cost, rank
+from kdns.controlplane.controllers.workloads.replicaset import rank
 from kdns.controlplane.meta.errors import forbidden
 from kdns.controlplane.meta.kinds import POD, REPLICA_SET, REPLICATION_CONTROLLER, Json
 from kdns.controlplane.server.request import Request
@@ -17,55 +17,18 @@ from kdns.controlplane.storage.watch import StoredObject
 REPLICAS = (REPLICA_SET, REPLICATION_CONTROLLER)
 
 
-def pod(node: str = "n1", phase: str = "Running", ready_s: float | None = 100.0, cost: str = "", **more: Any) -> Json:
-    """A Pod that is ready for so many seconds; None: not ready."""
-    ready = {"type": "Ready", "status": "False" if ready_s is None else "True"}
-    ready["lastTransitionTime"] = timestamp(START_S - (ready_s or 0))
-    status = {"phase": phase, "conditions": [ready], "containerStatuses": [{"restartCount": more.get("restarts", 0)}]}
-    created = timestamp(START_S - more.get("age_s", 1000.0))
-    notes = {DELETION_COST: cost} if cost else {}
-    metadata = {"name": "p", "uid": more.get("uid", "u"), "creationTimestamp": created, "annotations": notes}
-    return {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
+def pod(node: str = "n1", ready: str = "True", age_s: float = 1000.0) -> Json:
+    metadata = {"name": "p", "creationTimestamp": timestamp(START_S - age_s)}
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (pod(node=""), pod(phase="Pending", ready_s=None)),
-        (pod(phase="Pending", ready_s=None, cost="5"), pod(phase="Running", ready_s=None)),
-        (pod(phase="Unknown", ready_s=None), pod(ready_s=None)),
-        (pod(ready_s=None, cost="5"), pod(cost="-5")),
-        (pod(cost="-5", ready_s=1000.0), pod()),
-        (pod(ready_s=10.0), pod(ready_s=1000.0, restarts=9)),
-        (pod(restarts=2), pod(restarts=1, age_s=10.0)),
-        (pod(age_s=10.0, uid="z"), pod(age_s=1000.0, uid="a")),
-        (pod(uid="a", ready_s=100.0), pod(uid="b", ready_s=101.0)),
-    ],
-)
-def test_who_goes_first(first: Json, second: Json) -> None:
-    assert rank(first, 1, START_S) < rank(second, 1, START_S)
-
-
-def test_pods_on_crowded_nodes_go_before_those_that_are_ready_for_a_shorter_time() -> None:
-    assert rank(pod(ready_s=1000.0), 2, START_S) < rank(pod(ready_s=10.0), 1, START_S)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("5", 5),
-        ("-5", -5),
-        ("0", 0),
-        ("+5", 0),
-        ("05", 0),
-        ("x", 0),
-        ("", 0),
-        ("2147483648", 0),
-        ("-2147483648", -(2**31)),
-    ],
-)
-def test_deletion_cost(text: str, expected: int) -> None:
-    assert deletion_cost({DELETION_COST: text}) == expected
+def test_who_goes_first() -> None:
+    last, third, second, first = pod(), pod(age_s=10.0), pod(ready="False"), pod(node="", age_s=9.0)
+    assert rank(last) < rank(third) < rank(second) < rank(first)
 
 
 def replicas(bench: Workbench, kind: Any, **spec: Any) -> Json:
