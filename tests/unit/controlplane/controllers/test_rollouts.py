@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kdns.controlplane.controllers.workloads.deployment.rolling import (
-    DESIRED,
-    MAX,
     budget,
-    proportional_sizes,
     size_of_new,
     sizes_of_old,
-    was_scaled,
 )
 from kdns.controlplane.controllers.workloads.replicas import int_or_percent
 from kdns.controlplane.meta.kinds import Json
@@ -25,15 +19,13 @@ def deployment(replicas: int, surge: int | str = "25%", unavailable: int | str =
     return {"metadata": {"name": "d"}, "spec": {"replicas": replicas, "strategy": strategy}, "status": status}
 
 
-def sets(*rows: tuple[int, int], most: int | None = None) -> list[Json]:
+def sets(*rows: tuple[int, int]) -> list[Json]:
     """ReplicaSets s0, s1, … from the oldest on, of (wanted, available) Pods."""
-    notes = {} if most is None else {MAX: str(most)}
     return [
         {
             "metadata": {
                 "name": f"s{number}",
                 "creationTimestamp": f"2024-01-0{number + 1}T00:00:00Z",
-                "annotations": notes,
             },
             "spec": {"replicas": size},
             "status": {"availableReplicas": available},
@@ -123,33 +115,3 @@ def test_sizes_of_old_ones(
 ) -> None:
     *old, fresh = sets(*olds, new)
     assert named(sizes_of_old(deployment(replicas, 2, unavailable), fresh, old)) == expected
-
-
-@pytest.mark.parametrize(
-    ("replicas", "surge", "most", "rows", "expected"),
-    [
-        # from 10 to 15, surge 3: the example of the documentation
-        (15, 3, 13, [(8, 8), (5, 0)], {"s0": 11, "s1": 7}),
-        (20, 0, 10, [(5, 5), (5, 5)], {"s0": 10, "s1": 10}),
-        (5, 0, 10, [(5, 5), (5, 5)], {"s0": 2, "s1": 3}),
-        (0, 2, 12, [(7, 7), (5, 5)], {"s0": 0, "s1": 0}),
-        (10, 0, 10, [(6, 6), (4, 4)], {"s0": 6, "s1": 4}),
-        (11, 0, 10, [(5, 5), (5, 5)], {"s0": 5, "s1": 6}),
-        (6, 0, 3, [(1, 1), (1, 1), (1, 1)], {"s0": 2, "s1": 2, "s2": 2}),
-        (4, 0, 0, [(1, 1), (2, 2)], {"s0": 1, "s1": 3}),
-    ],
-)
-def test_sizes_in_proportion(
-    replicas: int, surge: int, most: int, rows: list[tuple[int, int]], expected: dict[str, int]
-) -> None:
-    assert named(proportional_sizes(deployment(replicas, surge, 1), sets(*rows, most=most))) == expected
-
-
-@pytest.mark.parametrize(
-    ("notes", "size", "expected"),
-    [({DESIRED: "3"}, 3, False), ({DESIRED: "2"}, 3, True), ({DESIRED: "2"}, 0, False), ({}, 3, False)],
-)
-def test_was_scaled(notes: dict[str, Any], size: int, expected: bool) -> None:
-    (each,) = sets((size, size))
-    each["metadata"]["annotations"] = notes
-    assert was_scaled(deployment(3), [each]) is expected

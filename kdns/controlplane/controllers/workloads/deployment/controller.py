@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.owner_references import controller_of
 from kdns.controlplane.controllers.reconciler import (
     Action,
     Change,
@@ -26,7 +24,6 @@ from kdns.controlplane.controllers.workloads.deployment.replica_sets import (
     resized,
     revision_of,
     same_template,
-    scaled,
     scaling,
     set_name,
     surplus,
@@ -37,7 +34,6 @@ from kdns.controlplane.controllers.workloads.deployment.rolling import (
     oldest_first,
     size_of_new,
     sizes_of_old,
-    was_scaled,
 )
 from kdns.controlplane.controllers.workloads.deployment.status import (
     counted_status,
@@ -45,17 +41,15 @@ from kdns.controlplane.controllers.workloads.deployment.status import (
     deployment_conditions,
     has_deadline,
     is_complete,
-    pause_conditions,
     progressing,
     rollout_status,
     with_condition,
 )
-from kdns.controlplane.controllers.workloads.index import Dependents, WorkloadIndex
+from kdns.controlplane.controllers.workloads.index import WorkloadIndex
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
 from kdns.controlplane.meta.conditions import condition_of
 from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
-from kdns.controlplane.resources.pod.pod import is_finished
+from kdns.controlplane.meta.kinds import DEPLOYMENT, REPLICA_SET, Json
 from kdns.controlplane.storage.object_meta import is_terminating, key_of
 
 _MIN_WAIT_S = 1.0
@@ -65,30 +59,19 @@ class Deployments(Reconciler):
     """Requests are Deployments by namespace and name."""
 
     name = "deployment-controller"
-    watches = (DEPLOYMENT, REPLICA_SET, POD)
+    watches = (DEPLOYMENT, REPLICA_SET)
 
     def __init__(self) -> None:
         self._index = WorkloadIndex(DEPLOYMENT, REPLICA_SET)
-        self._pods = Dependents()
-        self._set_keys: dict[str, Key] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Returns the Deployment, or that of a ReplicaSet; that of a finished Pod only with strategy Recreate."""
+        """Returns the Deployment, or that of a ReplicaSet."""
         kind, key, obj, _ = change
-        if kind == POD:
-            old = self._pods.apply(key, obj)
-            return self._recreated_with(old) if obj is None or is_finished(obj) else ()
-        if kind == REPLICA_SET:
-            old = self._index.parts[REPLICA_SET].objects.get(key)
-            if old is not None:
-                self._set_keys.pop(old["metadata"]["uid"], None)
-            if obj is not None:
-                self._set_keys[obj["metadata"]["uid"]] = key
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request) -> Result:
         """Takes one step of the rollout, and updates the status."""
-        key = request.key
+        key, now_s = request.key, request.now_s
         deployment = self._index.all.get(key)
         if deployment is None:
             return Result()
@@ -99,26 +82,22 @@ class Deployments(Reconciler):
         new = next((each for each in sets if same_template(each, deployment)), None)
         rollout = Rollout(deployment, new, tuple(each for each in sets if each is not new))
         if is_terminating(deployment):
-            return Result(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, request.now_s)))
-        if (conditions := pause_conditions(deployment, request.now_s)) is not None:
-            status = {**(deployment.get("status") or {}), "conditions": conditions}
-            return Result(status_update(DEPLOYMENT, deployment, status))
-        if due := self._synced(rollout, request.now_s):
+            return Result(status_update(DEPLOYMENT, deployment, counted_status(deployment, new, sets, now_s)))
+        if due := self._synced(rollout, now_s):
             return Result(due)
-        paused = bool(deployment["spec"].get("paused"))
-        if paused or was_scaled(deployment, sets):
-            step = scaled(rollout) or (Result(surplus(rollout)) if paused else Result())
-            status = counted_status(deployment, new, sets, request.now_s)
+        if deployment["spec"].get("paused"):
+            status = _without_progress(counted_status(deployment, new, sets, now_s))
+            step = _paused(rollout)
             return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events)
         take_step = self._rolling if is_rolling(deployment) else self._recreating
-        step = take_step(rollout, request.now_s)
-        status = rollout_status(deployment, new, sets, request.now_s)
+        step = take_step(rollout, now_s)
+        status = rollout_status(deployment, new, sets, now_s)
         if new is None and any(action.verb == "create" for action in step.actions):
             return step
         if not step.actions and is_complete(deployment, status):
             step = Result(surplus(rollout))
         condition = condition_of({"status": status}, "Progressing")
-        left_s = deadline_in_s(deployment, condition, request.now_s) if condition and has_deadline(deployment) else None
+        left_s = deadline_in_s(deployment, condition, now_s) if condition and has_deadline(deployment) else None
         requeue_after_s = None if left_s is None else left_s + _MIN_WAIT_S
         return Result([*status_update(DEPLOYMENT, deployment, status), *step.actions], step.events, requeue_after_s)
 
@@ -127,21 +106,8 @@ class Deployments(Reconciler):
         deployment = self._index.all.get(request.key)
         if deployment is None or not action.creates(REPLICA_SET):
             return None
-        message = f'Failed to create new replica set "{self._name(deployment)[0]}": {error.message}'
+        message = f'Failed to create new replica set "{set_name(deployment)}": {error.message}'
         return Event(DEPLOYMENT, deployment, "Warning", "ReplicaSetCreateError", message)
-
-    def _recreated_with(self, pod: Json | None) -> Iterable[Name]:
-        controller = controller_of(pod) if pod else None
-        key = self._set_keys.get(controller["uid"]) if controller else None
-        deployments = self._index.affected(self._index.parts[REPLICA_SET].objects[key]) if key else ()
-        return [each for each in deployments if not is_rolling(self._index.all[each])]
-
-    def _name(self, deployment: Json) -> tuple[str, int]:
-        """Returns the name of the next ReplicaSet, and the number of collisions with names of other ReplicaSets."""
-        namespace, collisions = deployment["metadata"]["namespace"], count(deployment.get("status"), "collisionCount")
-        while (namespace, set_name(deployment, collisions)) in self._index.parts[REPLICA_SET].objects:
-            collisions += 1
-        return set_name(deployment, collisions), collisions
 
     def _synced(self, rollout: Rollout, now_s: float) -> list[Action]:
         """Updates of the new ReplicaSet's annotations and minReadySeconds, and of the Deployment's revision."""
@@ -164,13 +130,10 @@ class Deployments(Reconciler):
     def _created(self, rollout: Rollout, now_s: float) -> Result:
         """Creates the new ReplicaSet, as large as the surge allows."""
         deployment = rollout.deployment
-        name, collisions = self._name(deployment)
         number = max(map(revision_of, rollout.olds), default=0) + 1
         size = size_of_new(deployment, rollout.olds, 0)
-        replica_set = new_replica_set(deployment, name, number, size)
-        status = dict(deployment.get("status") or {})
-        if collisions != count(status, "collisionCount"):
-            status["collisionCount"] = collisions
+        replica_set = new_replica_set(deployment, number, size)
+        name, status = replica_set["metadata"]["name"], dict(deployment.get("status") or {})
         if has_deadline(deployment):
             row = progressing("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
             status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
@@ -196,11 +159,29 @@ class Deployments(Reconciler):
         active = [each for each in rollout.olds if desired_replicas(each)]
         if active:
             return resized(rollout.deployment, {key_of(each): 0 for each in active}, active)
-        if any(count(each.get("status"), "replicas") for each in rollout.olds) or self._old_pods_run(rollout):
+        if any(_runs(each) for each in rollout.olds):
             return Result()
         if rollout.new is None:
             return self._created(rollout, now_s)
         return resized(rollout.deployment, {key_of(rollout.new): desired_replicas(rollout.deployment)}, [rollout.new])
 
-    def _old_pods_run(self, rollout: Rollout) -> bool:
-        return any(not is_finished(pod) for each in rollout.olds for pod in self._pods.of(each))
+
+def _paused(rollout: Rollout) -> Result:
+    """Brings a paused Deployment to its size by its newest ReplicaSet that has Pods, else by the new one."""
+    active = [each for each in rollout.every if desired_replicas(each)] or rollout.every
+    if not active:
+        return Result()
+    *others, last = active
+    size = max(0, desired_replicas(rollout.deployment) - sum(map(desired_replicas, others)))
+    return resized(rollout.deployment, {key_of(last): size}, [last])
+
+
+def _without_progress(status: Json) -> Json:
+    """Returns the status of a paused Deployment, whose progress is judged anew when it is resumed."""
+    return {**status, "conditions": [row for row in status["conditions"] if row.get("type") != "Progressing"]}
+
+
+def _runs(replica_set: Json) -> bool:
+    """Returns whether Pods of the ReplicaSet run, or have not ended yet."""
+    status = replica_set.get("status")
+    return bool(count(status, "replicas") or count(status, "terminatingReplicas"))

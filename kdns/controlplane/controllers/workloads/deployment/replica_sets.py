@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.reconciler import Action, Event, Result
-from kdns.controlplane.controllers.workloads.deployment.rolling import (
-    DESIRED,
-    MAX,
-    budget,
-    is_rolling,
-    oldest_first,
-    proportional_sizes,
-)
 from kdns.controlplane.controllers.workloads.deployment.status import NO_LIMIT
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas
 from kdns.controlplane.controllers.workloads.revisions import safe_hash
@@ -26,19 +18,7 @@ from kdns.controlplane.storage.object_meta import is_terminating, key_of
 
 HASH: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
-HISTORY: Final = "deployment.kubernetes.io/revision-history"
-
-_HISTORY_MAX = 2000
-_NOT_INHERITED = frozenset(
-    {
-        KUBECTL_LAST_APPLIED,
-        "deprecated.deployment.rollback.to",
-        DESIRED,
-        HISTORY,
-        MAX,
-        REVISION,
-    }
-)
+_NOT_INHERITED = frozenset({KUBECTL_LAST_APPLIED, "deprecated.deployment.rollback.to", REVISION})
 """Annotations that a ReplicaSet does not inherit from its Deployment."""
 
 
@@ -55,9 +35,9 @@ def same_template(replica_set: Json, deployment: Json) -> bool:
     return _template(replica_set) == _template(deployment)
 
 
-def set_name(deployment: Json, collisions: int) -> str:
-    """Returns the name of the ReplicaSet of the present template; each collision gives another one."""
-    return f"{deployment['metadata']['name']}-{safe_hash(_template(deployment), collisions)}"
+def set_name(deployment: Json) -> str:
+    """Returns the name of the ReplicaSet of the present template."""
+    return f"{deployment['metadata']['name']}-{safe_hash(_template(deployment))}"
 
 
 def revision_of(replica_set: Json) -> int:
@@ -65,20 +45,16 @@ def revision_of(replica_set: Json) -> int:
     return annotated_number(replica_set, REVISION) or 0
 
 
-def newest(replica_sets: Iterable[Json]) -> Json | None:
-    """Returns the ReplicaSet that was created last."""
-    return max(replica_sets, key=oldest_first, default=None)
-
-
-def new_replica_set(deployment: Json, name: str, number: int, size: int) -> Json:
+def new_replica_set(deployment: Json, number: int, size: int) -> Json:
     """Returns a ReplicaSet of the present template."""
     spec, meta = deployment["spec"], deployment["metadata"]
-    template, text = spec.get("template") or {}, name.rpartition("-")[2]
+    template, name = spec.get("template") or {}, set_name(deployment)
+    text = name.rpartition("-")[2]
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), HASH: text}
     selector = spec.get("selector") or {}
     annotations = {key: value for key, value in inherited_annotations(deployment).items() if key not in _NOT_INHERITED}
-    replica_set = {
+    return {
         "metadata": {
             "name": name,
             "namespace": meta["namespace"],
@@ -87,20 +63,12 @@ def new_replica_set(deployment: Json, name: str, number: int, size: int) -> Json
             "ownerReferences": [owner_reference(DEPLOYMENT, deployment)],
         },
         "spec": {
+            "replicas": size,
             **({"minReadySeconds": spec["minReadySeconds"]} if spec.get("minReadySeconds") else {}),
             "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), HASH: text}},
             "template": {**template, "metadata": {**metadata, "labels": labels}},
         },
     }
-    return sized(replica_set, deployment, size)
-
-
-def sized(replica_set: Json, deployment: Json, size: int) -> Json:
-    """Returns the ReplicaSet with `size` replicas, and the annotations of the Deployment's size."""
-    meta, most = replica_set["metadata"], desired_replicas(deployment) + budget(deployment)[0]
-    annotations = {**(meta.get("annotations") or {}), DESIRED: str(desired_replicas(deployment)), MAX: str(most)}
-    metadata = {**meta, "annotations": annotations}
-    return {**replica_set, "metadata": metadata, "spec": {**replica_set["spec"], "replicas": size}}
 
 
 def synced(replica_set: Json, deployment: Json, number: int) -> Json:
@@ -111,14 +79,7 @@ def synced(replica_set: Json, deployment: Json, number: int) -> Json:
     meta = replica_set["metadata"]
     annotations = dict(meta.get("annotations") or {})
     annotations |= {key: value for key, value in inherited_annotations(deployment).items() if key not in _NOT_INHERITED}
-    before = revision_of(replica_set)
-    if before < number:
-        annotations[REVISION] = str(number)
-        if before:
-            history = ",".join(filter(None, (annotations.get(HISTORY), str(before))))
-            while len(history) > _HISTORY_MAX:
-                history = history.partition(",")[2]
-            annotations[HISTORY] = history
+    annotations[REVISION] = str(max(number, revision_of(replica_set)))
     spec = {key: value for key, value in replica_set["spec"].items() if key != "minReadySeconds"}
     if seconds := (deployment["spec"].get("minReadySeconds") or 0):
         spec["minReadySeconds"] = seconds
@@ -145,34 +106,16 @@ class Rollout:
         return NO_LIMIT if limit is None else int(limit)
 
 
-def scaled(rollout: Rollout) -> Result | None:
-    """Scales the ReplicaSets in proportion to the Deployment's new size; None if nothing changes."""
-    deployment, new, olds = rollout.deployment, rollout.new, rollout.olds
-    active = [each for each in rollout.every if desired_replicas(each)]
-    if len(active) <= 1:
-        only = active[0] if active else new or newest(olds)
-        sizes = {key_of(only): desired_replicas(deployment)} if only else {}
-    elif new and desired_replicas(new) == desired_replicas(deployment) == count(new.get("status"), "availableReplicas"):
-        sizes = {key_of(each): 0 for each in active if each is not new} | {key_of(new): desired_replicas(new)}
-    elif is_rolling(deployment):
-        sizes = proportional_sizes(deployment, rollout.every)
-    else:  # Recreate scales nothing up while old Pods end; the annotations change, so that this state is left
-        sizes = {key_of(each): desired_replicas(each) for each in active}
-    step = resized(deployment, sizes, rollout.every, annotate=True)
-    return step if step.actions else None
-
-
-def resized(deployment: Json, sizes: dict[Key, int], sets: Iterable[Json], *, annotate: bool = False) -> Result:
-    """Updates to new sizes; with `annotate` also of ReplicaSets whose annotations alone change."""
+def resized(deployment: Json, sizes: Mapping[Key, int], sets: Iterable[Json]) -> Result:
+    """Updates to new sizes."""
     actions, events = [], []
-    for each in sets:
-        size = sizes.get(key_of(each), desired_replicas(each))
-        changed = sized(each, deployment, size)
-        if size != desired_replicas(each):
-            events.append(scaling(deployment, each["metadata"]["name"], desired_replicas(each), size))
-        elif not (annotate and key_of(each) in sizes and changed != each):
+    for replica_set in sets:
+        before = desired_replicas(replica_set)
+        if (size := sizes.get(key_of(replica_set), before)) == before:
             continue
-        actions.append(Action("update", REPLICA_SET, changed))
+        events.append(scaling(deployment, replica_set["metadata"]["name"], before, size))
+        resized_set = {**replica_set, "spec": {**replica_set["spec"], "replicas": size}}
+        actions.append(Action("update", REPLICA_SET, resized_set))
     return Result(actions, events)
 
 

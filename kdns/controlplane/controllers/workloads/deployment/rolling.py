@@ -1,6 +1,6 @@
-"""The sizes of ReplicaSets in a rolling update: surge, availability and proportional scaling.
+"""The sizes of ReplicaSets in a rolling update: at most maxSurge Pods more, maxUnavailable fewer than spec.replicas.
 
-(kube-controller-manager: deployment/rolling.go, sync.go, util.)
+Differs: a Deployment that is scaled during a rollout is not scaled in proportion: the new ReplicaSet gets the surge.
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
-from kdns.controlplane.meta.annotations import annotated_number
 from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.storage.object_meta import key_of
-
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MAX = "deployment.kubernetes.io/max-replicas"
 
 
 def available(replica_set: Json) -> int:
@@ -78,45 +74,3 @@ def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[Key,
         room -= fewer
         spare -= fewer
     return {key_of(each): sizes[key_of(each)] for each in in_order if sizes[key_of(each)] != desired_replicas(each)}
-
-
-def proportional_sizes(deployment: Json, replica_sets: Iterable[Json]) -> dict[Key, int]:
-    """Returns the sizes of the active ReplicaSets when the Deployment is scaled during a rollout.
-
-    Each gets its share of the change; the remainder of rounding goes to the largest.
-    """
-    surge = budget(deployment)[0]
-    active = [each for each in replica_sets if desired_replicas(each)]
-    allowed = desired_replicas(deployment) + surge if desired_replicas(deployment) else 0
-    change = allowed - sum(map(desired_replicas, active))
-    active.sort(key=oldest_first, reverse=change > 0)
-    active.sort(key=desired_replicas, reverse=True)
-    sizes, left = {}, change
-    for each in active:
-        share = _share(deployment, each, surge)
-        step = min(share, left) if change > 0 else max(share, left)
-        step = step if change else 0
-        sizes[key_of(each)] = desired_replicas(each) + step
-        left -= step
-    if active and change:
-        first = key_of(active[0])
-        sizes[first] = max(0, sizes[first] + left)
-    return sizes
-
-
-def _share(deployment: Json, replica_set: Json, surge: int) -> int:
-    """Returns a ReplicaSet's share of the Deployment's change of size."""
-    size = desired_replicas(replica_set)
-    if not desired_replicas(deployment):
-        return -size
-    annotated = annotated_number(replica_set, MAX)
-    before = count(deployment.get("status"), "replicas") if annotated is None else annotated
-    if not before:
-        return 0
-    return int(size * (desired_replicas(deployment) + surge) / before + 0.5) - size
-
-
-def was_scaled(deployment: Json, replica_sets: Iterable[Json]) -> bool:
-    """Returns whether the Deployment's size differs from the annotations of its active ReplicaSets."""
-    desired = (annotated_number(each, DESIRED) for each in replica_sets if desired_replicas(each))
-    return any(number is not None and number != desired_replicas(deployment) for number in desired)

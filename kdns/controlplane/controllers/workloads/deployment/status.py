@@ -48,17 +48,6 @@ def has_deadline(deployment: Json) -> bool:
     return seconds is not None and seconds != NO_LIMIT
 
 
-def pause_conditions(deployment: Json, now_s: float) -> list[Json] | None:
-    """Returns the conditions when spec.paused has changed; None if it has not."""
-    condition = condition_of(deployment, "Progressing") or {}
-    paused = bool((deployment.get("spec") or {}).get("paused"))
-    was_paused = condition.get("reason") == "DeploymentPaused"
-    if not has_deadline(deployment) or condition.get("reason") == TIMED_OUT or paused == was_paused:
-        return None
-    words = ("DeploymentPaused", "Deployment is paused") if paused else ("DeploymentResumed", "Deployment is resumed")
-    return with_condition(deployment_conditions(deployment), progressing("Unknown", *words), now_s)
-
-
 def deployment_conditions(deployment: Json) -> list[Json]:
     """Returns status.conditions."""
     return list((deployment.get("status") or {}).get("conditions") or ())
@@ -78,8 +67,6 @@ def counted_status(deployment: Json, new: Json | None, replica_sets: Sequence[Js
     }
     status: Json = {name: number for name, number in counts.items() if number}
     status["terminatingReplicas"] = sum(count(each.get("status"), "terminatingReplicas") for each in replica_sets)
-    if (collisions := (deployment.get("status") or {}).get("collisionCount")) is not None:
-        status["collisionCount"] = collisions
     enough = sums["availableReplicas"] >= desired_replicas(deployment) - budget(deployment)[1]
     row = {
         "type": "Available",
