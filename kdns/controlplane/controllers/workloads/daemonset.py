@@ -1,6 +1,7 @@
 """The DaemonSet controller: one Pod on each eligible Node (kube-controller-manager: pkg/controller/daemon).
 
-Differs: the controller sets spec.nodeName, where kube-scheduler would bind the Pod by its node affinity.
+Differs: a rolling update replaces maxUnavailable and maxSurge Pods at a time, none beside its predecessor; the
+controller sets spec.nodeName, where kube-scheduler would bind the Pod by its node affinity.
 """
 
 from __future__ import annotations
@@ -90,15 +91,15 @@ class DaemonSets(Reconciler):
             return Result([*orphans, *changes])
         if is_terminating(owner):
             return Result()
-        revision_history = history(DAEMON_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
+        revision_history = history(DAEMON_SET, owner, revisions)
         if revision_history.due or revision_history.update is None:
             return Result(revision_history.due)
         text = revision_history.update["metadata"]["labels"].get(REVISION_HASH) or ""
         nodes = self._nodes_of(owner, pods, text, request.now_s)
-        actions = status_update(DAEMON_SET, owner, _status(nodes, revision_history.collisions))
+        actions = status_update(DAEMON_SET, owner, _status(nodes))
         steps, events = self._ensure_pods(nodes)
         if not steps and (owner["spec"].get("updateStrategy") or {}).get("type") == "RollingUpdate":
-            steps, events = self._replace_outdated(nodes)
+            steps, events = self._steps(nodes, [], _outdated(nodes), [])
         used = {(pod["metadata"].get("labels") or {}).get(REVISION_HASH) for pod in pods} | {text}
         live = [
             each["metadata"]["name"]
@@ -128,16 +129,13 @@ class DaemonSets(Reconciler):
         for name, node in sorted(self._nodes.items()):
             if spec.get("nodeName") not in {None, "", name} or not fits_node(spec, node):
                 continue
-            against = untolerated(tolerations, node)
-            if "NoExecute" not in against:
-                may.add(name)
-            if not against & {"NoExecute", "NoSchedule"}:
+            may.add(name)
+            if not untolerated(tolerations, node) & {"NoExecute", "NoSchedule"}:
                 should.append(name)
         return _Nodes(owner, now_s, text, on_node, should, may)
 
     def _ensure_pods(self, nodes: _Nodes) -> tuple[list[Action], list[Event]]:
         """Creates Pods on nodes without one; deletes finished ones, duplicates, and those on ineligible nodes."""
-        surge = _limits(nodes)[0]
         missing_on = [name for name in nodes.should if not nodes.on_node.get(name)]
         deleted_pods, events = [], list[Event]()
         for name, pods in nodes.on_node.items():
@@ -147,38 +145,8 @@ class DaemonSets(Reconciler):
                 continue
             deleted_pods += (ended := [pod for pod in staying if is_finished(pod)])
             events += [_finished_event(nodes.owner, pod, name) for pod in ended]
-            running = [pod for pod in staying if not is_finished(pod)]
-            if surge and len(running) > 1:
-                kinds = (True, False)
-                oldest = [next((pod for pod in running if nodes.is_updated(pod) is is_new), None) for is_new in kinds]
-                deleted_pods += [pod for pod in running if not any(pod is each for each in oldest)]
-            else:
-                deleted_pods += running[1:]
+            deleted_pods += [pod for pod in staying if not is_finished(pod)][1:]
         return self._steps(nodes, missing_on, deleted_pods, events)
-
-    def _replace_outdated(self, nodes: _Nodes) -> tuple[list[Action], list[Event]]:
-        """Deletes old Pods within maxUnavailable, or starts new ones beside them within maxSurge (RollingUpdate)."""
-        surge, unavailable = _limits(nodes)
-        broken, candidates = list[Json](), list[Json]()
-        replaced, missing, surging = list[Json](), 0, 0
-        for name in nodes.should:
-            pods = [pod for pod in nodes.on_node.get(name, ()) if not is_finished(pod)]
-            old = next((pod for pod in pods if not nodes.is_updated(pod) and not is_terminating(pod)), None)
-            new = next((pod for pod in pods if nodes.is_updated(pod) and not is_terminating(pod)), None)
-            if old is None:
-                missing += not (new is not None and nodes.is_available(new))
-            elif new is not None:
-                surging += 1
-                replaced += [old] if nodes.is_available(new) else []
-            elif nodes.is_available(old):
-                candidates.append(old)
-            else:
-                broken.append(old)
-                missing += 1
-        if not surge:
-            return self._steps(nodes, [], [*broken, *candidates[: max(0, unavailable - missing)]], [])
-        fresh = [*broken, *candidates[: max(0, surge - surging)]]
-        return self._steps(nodes, [(pod.get("spec") or {}).get("nodeName") or "" for pod in fresh], replaced, [])
 
     def _steps(
         self, nodes: _Nodes, missing_on: list[str], deleted_pods: list[Json], events: list[Event]
@@ -213,15 +181,16 @@ def _oldest_first(pod: Json) -> tuple[str, str]:
     return pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]
 
 
-def _limits(nodes: _Nodes) -> tuple[int, int]:
-    """Returns (maxSurge, maxUnavailable) in nodes: never both 0 in a rolling update."""
-    update, total = nodes.owner["spec"].get("updateStrategy") or {}, len(nodes.should)
-    if update.get("type") != "RollingUpdate":
-        return 0, 0
-    rolling = update.get("rollingUpdate") or {}
-    surge = int_or_percent(rolling.get("maxSurge"), total, up=True)
-    unavailable = int_or_percent(rolling.get("maxUnavailable"), total, up=True)
-    return surge, unavailable if surge or unavailable else 1
+def _outdated(nodes: _Nodes) -> list[Json]:
+    """Returns the Pods of other templates that may be replaced now: those that are not available, and a step's."""
+    rolling = (nodes.owner["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    total = len(nodes.should)
+    step = sum(int_or_percent(rolling.get(name), total, up=True) for name in ("maxUnavailable", "maxSurge"))
+    pods = [pods[0] for name in nodes.should if (pods := nodes.on_node.get(name))]
+    available = [pod for pod in pods if nodes.is_available(pod)]
+    broken = [pod for pod in pods if not (nodes.is_updated(pod) or nodes.is_available(pod) or is_terminating(pod))]
+    room = max(1, step) - (total - len(available))
+    return [*broken, *[pod for pod in available if not nodes.is_updated(pod)][: max(0, room)]]
 
 
 def _finished_event(owner: Json, pod: Json, node: str) -> Event:
@@ -233,7 +202,7 @@ def _finished_event(owner: Json, pod: Json, node: str) -> Event:
     return Event(DAEMON_SET, owner, "Normal", "SucceededDaemonPod", message)
 
 
-def _status(nodes: _Nodes, collisions: int) -> Json:
+def _status(nodes: _Nodes) -> Json:
     """Returns the status: counts of nodes; of several Pods on a node the oldest is used."""
     first = [pods[0] for name in nodes.should if (pods := nodes.on_node.get(name))]
     waits = [pod_available_in_s(pod, count(nodes.owner["spec"], "minReadySeconds"), nodes.now_s) for pod in first]
@@ -244,7 +213,6 @@ def _status(nodes: _Nodes, collisions: int) -> Json:
         "numberAvailable": available,
         "numberUnavailable": len(nodes.should) - available,
         "observedGeneration": count(nodes.owner["metadata"], "generation"),
-        "collisionCount": collisions,
     }
     status: Json = {
         "currentNumberScheduled": len(first),

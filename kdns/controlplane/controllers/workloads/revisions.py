@@ -6,13 +6,12 @@ Differs: kube-controller-manager hashes Go structures; the hashes here have the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from kdns.cluster.objects import Key
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.controllers.workloads.replicas import count
@@ -26,9 +25,9 @@ _NAME_MAX = 223
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def safe_hash(value: Any, collisions: int = 0) -> str:
-    """Returns the hash of a value and a number of collisions, in the letters of generated names."""
-    digest = hashlib.sha256(_encode(value) + (str(collisions).encode() if collisions else b"")).digest()
+def safe_hash(value: Any) -> str:
+    """Returns the hash of a value in the letters of generated names."""
+    digest = hashlib.sha256(_encode(value)).digest()
     return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
 
 
@@ -59,7 +58,6 @@ class History:
     revisions: tuple[Json, ...]
     update: Json | None
     due: tuple[Action, ...]
-    collisions: int
 
     def named(self, name: str) -> Json | None:
         """Returns the revision of a name."""
@@ -72,30 +70,27 @@ class History:
         return [Action("delete", CONTROLLER_REVISION, each) for each in unused[:surplus]]
 
 
-def history(kind: Kind, owner: Json, owned: Iterable[Json], taken: Container[Key]) -> History:
-    """Returns the history of a set whose revisions are `owned`; `taken` are the keys of all ControllerRevisions."""
+def history(kind: Kind, owner: Json, owned: Iterable[Json]) -> History:
+    """Returns the history of a set whose revisions are `owned`."""
     revisions = sorted(owned, key=lambda each: (count(each, "revision"), each["metadata"]["name"]))
     data, newest = template_data(kind, owner), count(revisions[-1], "revision") if revisions else 0
-    collisions = count(owner.get("status"), "collisionCount")
     equal = next((each for each in reversed(revisions) if template_data(kind, each.get("data") or {}) == data), None)
     if equal is revisions[-1] if revisions else False:
-        return History(tuple(revisions), equal, (), collisions)
+        return History(tuple(revisions), equal, ())
     if equal is not None:
         due = Action("update", CONTROLLER_REVISION, {**equal, "revision": newest + 1})
-        return History(tuple(revisions), None, (due,), collisions)
-    namespace, stem = owner["metadata"].get("namespace", ""), owner["metadata"]["name"][:_NAME_MAX]
-    while (namespace, name := f"{stem}-{safe_hash(data, collisions)}") in taken:
-        collisions += 1
-    due = Action("create", CONTROLLER_REVISION, _revision(kind, owner, name, data, newest + 1))
-    return History(tuple(revisions), None, (due,), collisions)
+    else:
+        due = Action("create", CONTROLLER_REVISION, _revision(kind, owner, data, newest + 1))
+    return History(tuple(revisions), None, (due,))
 
 
-def _revision(kind: Kind, owner: Json, name: str, data: Json, number: int) -> Json:
+def _revision(kind: Kind, owner: Json, data: Json, number: int) -> Json:
+    """Returns a new revision, in whose name the owner's uid keeps sets of one name and template apart."""
     meta = owner["metadata"]
     labels = (data["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    text = name.rpartition("-")[2]
+    text = safe_hash([meta["uid"], data])
     metadata = {
-        "name": name,
+        "name": f"{meta['name'][:_NAME_MAX]}-{text}",
         "namespace": meta.get("namespace", ""),
         "labels": {**labels, _HASH: text, **({REVISION_HASH: text} if kind.kind == "DaemonSet" else {})},
         "annotations": inherited_annotations(owner),

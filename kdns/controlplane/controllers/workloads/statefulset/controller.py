@@ -21,9 +21,8 @@ from kdns.controlplane.controllers.reconciler import (
 from kdns.controlplane.controllers.workloads.index import ACTIONS_MAX, Dependents, WorkloadIndex
 from kdns.controlplane.controllers.workloads.pods import pod_available_in_s
 from kdns.controlplane.controllers.workloads.replicas import count, desired_replicas, int_or_percent
-from kdns.controlplane.controllers.workloads.revisions import History, history, template_of
+from kdns.controlplane.controllers.workloads.revisions import history, template_of
 from kdns.controlplane.controllers.workloads.statefulset.pods import (
-    claim_names,
     claims_of,
     first_ordinal,
     identified,
@@ -32,7 +31,6 @@ from kdns.controlplane.controllers.workloads.statefulset.pods import (
     ordinal_of,
     revision_name,
     wait_s,
-    with_retention_owner,
 )
 from kdns.controlplane.meta.errors import StatusError
 from kdns.controlplane.meta.inert import CLAIM
@@ -70,7 +68,7 @@ class StatefulSets(Reconciler):
         orphans = [each for each in orphans if ordinal_of(each.obj, owner) is not None]
         if changes or orphans:
             return Result([*changes, *orphans])
-        revision_history = history(STATEFUL_SET, owner, revisions, self._index.parts[CONTROLLER_REVISION].objects)
+        revision_history = history(STATEFUL_SET, owner, revisions)
         if is_terminating(owner):
             return Result()
         if revision_history.due or revision_history.update is None:
@@ -78,7 +76,7 @@ class StatefulSets(Reconciler):
         current = (
             revision_history.named((owner.get("status") or {}).get("currentRevision") or "") or revision_history.update
         )
-        step = Step(owner, revision_history, revision_history.update, current, request.now_s)
+        step = Step(owner, revision_history.update, current, request.now_s)
         step.pods = {ordinal: pod for pod in pods if (ordinal := ordinal_of(pod, owner)) is not None}
         status = status_of(step)
         actions = status_update(STATEFUL_SET, owner, status)
@@ -131,7 +129,6 @@ class StatefulSets(Reconciler):
         metadata = identified(pod, step.owner, ordinal)["metadata"]
         if not is_terminating(pod) and metadata != pod["metadata"]:
             step.actions.append(Action("update", POD, {**pod, "metadata": metadata}))
-        step.actions += self._claim_owner_updates(step, pod, ordinal, condemned=False)
         return True
 
     def _create_pod(self, step: Step, ordinal: int) -> None:
@@ -166,22 +163,10 @@ class StatefulSets(Reconciler):
                 continue
             if step.in_order and not step.is_available(pod) and ordinal != first_unhealthy:
                 return False
-            step.actions += self._claim_owner_updates(step, pod, ordinal, condemned=True)
             step.delete(pod)
             if step.in_order:
                 return False
         return True
-
-    def _claim_owner_updates(self, step: Step, pod: Json, ordinal: int, *, condemned: bool) -> list[Action]:
-        """Updates of a Pod's claims whose owner references differ from the retention policy."""
-        namespace, here = step.owner["metadata"]["namespace"], self._claims.objects
-        names = claim_names(step.owner, ordinal).values()
-        claims = [here[namespace, name] for name in names if (namespace, name) in here]
-        wanted_claims = [with_retention_owner(claim, step.owner, pod, condemned=condemned) for claim in claims]
-        pairs = zip(claims, wanted_claims, strict=True)
-        return [
-            Action("update", CLAIM, fresh) for claim, fresh in pairs if fresh != claim and not is_terminating(claim)
-        ]
 
 
 @dataclass(slots=True)
@@ -189,7 +174,6 @@ class Step:
     """One reconcile of a StatefulSet: the set, its Pods by ordinal, and the writes and Events so far."""
 
     owner: Json
-    history: History
     update: Json
     current: Json
     now_s: float
@@ -300,7 +284,6 @@ def status_of(step: Step) -> Json:
         "observedGeneration": count(step.owner["metadata"], "generation"),
         **{name: ordinal for name, ordinal in counts.items() if ordinal or name in {"replicas", "availableReplicas"}},
         **names,
-        "collisionCount": step.history.collisions,
     }
     if conditions := (step.owner.get("status") or {}).get("conditions"):
         status["conditions"] = conditions

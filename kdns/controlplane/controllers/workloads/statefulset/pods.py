@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kdns.controlplane.controllers.owner_references import owner_reference
 from kdns.controlplane.controllers.workloads.pods import new_pod, pod_available_in_s
 from kdns.controlplane.controllers.workloads.replicas import count
 from kdns.controlplane.controllers.workloads.revisions import REVISION_HASH
-from kdns.controlplane.meta.kinds import POD, STATEFUL_SET, Json, Kind
+from kdns.controlplane.meta.kinds import STATEFUL_SET, Json
 from kdns.controlplane.storage.object_meta import is_terminating
 
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
@@ -76,10 +75,9 @@ def claim_names(owner: Json, ordinal: int) -> dict[str, str]:
 
 
 def claims_of(owner: Json, ordinal: int) -> list[Json]:
-    """Returns the claims of the Pod of an ordinal."""
+    """Returns the claims of the Pod of an ordinal. Differs: they stay, whatever the retention policy says."""
     spec, meta = owner.get("spec") or {}, owner["metadata"]
     selected = (spec.get("selector") or {}).get("matchLabels") or {}
-    keep = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenDeleted") != "Delete"
     claims = []
     for template, name in zip(
         spec.get("volumeClaimTemplates") or (), claim_names(owner, ordinal).values(), strict=True
@@ -90,28 +88,6 @@ def claims_of(owner: Json, ordinal: int) -> list[Json]:
             "name": name,
             "namespace": meta.get("namespace", ""),
             "labels": {**(given.get("labels") or {}), **selected},
-            **({} if keep else {"ownerReferences": [_loose_reference(STATEFUL_SET, owner)]}),
         }
         claims.append({"metadata": metadata, "spec": template.get("spec") or {}})
     return claims
-
-
-def with_retention_owner(claim: Json, owner: Json, pod: Json, *, condemned: bool) -> Json:
-    """Returns the claim with the owner reference of the retention policy.
-
-    With `whenScaled: Delete` the owner is a Pod beyond the size, with `whenDeleted: Delete` the set; otherwise the
-    claim has no owner.
-    """
-    meta, policy = claim["metadata"], (owner.get("spec") or {}).get("persistentVolumeClaimRetentionPolicy") or {}
-    ours = {(STATEFUL_SET.kind, owner["metadata"]["name"]), (POD.kind, pod["metadata"]["name"])}
-    references = [row for row in meta.get("ownerReferences") or () if (row.get("kind"), row.get("name")) not in ours]
-    if condemned and policy.get("whenScaled") == "Delete":
-        references.append(_loose_reference(POD, pod))
-    elif policy.get("whenDeleted") == "Delete":
-        references.append(_loose_reference(STATEFUL_SET, owner))
-    rest = {name: value for name, value in meta.items() if name != "ownerReferences"}
-    return {**claim, "metadata": {**rest, **({"ownerReferences": references} if references else {})}}
-
-
-def _loose_reference(kind: Kind, owner: Json) -> Json:
-    return {**owner_reference(kind, owner), "controller": False, "blockOwnerDeletion": False}
