@@ -26,6 +26,9 @@ def evict(api: Api, request: Request, eviction: Json) -> None:
     """
     _check_name("Eviction", eviction, request.name)
     options = {key: value for key, value in (eviction.get("deleteOptions") or {}).items() if value is not None}
+    if request.dry_run and options.get("dryRun") not in (None, [], ["All"]):
+        sent = " ".join(options["dryRun"])
+        raise StatusError(500, "", f"Non-matching dry-run options in request and content: [All] and [{sent}]")
     dry_run = request.dry_run or bool(options.get("dryRun"))
     api.delete(Request(POD, request.namespace, request.name, dry_run=dry_run), options)
 

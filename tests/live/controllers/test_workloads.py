@@ -107,7 +107,7 @@ def test_what_get_shows(running: Running) -> None:
     assert re.search(r"^deployment.apps/front +2/2 +2 +2 ", rows, re.MULTILINE)
     assert re.search(r"^replicaset.apps/front-\w+ +2 +2 +2 ", rows, re.MULTILINE)
     assert re.search(r"^statefulset.apps/web +2/2 ", rows, re.MULTILINE)
-    assert re.search(r"^daemonset.apps/agent +1 +1 +1 +1 +1 +<none> ", rows, re.MULTILINE)
+    assert re.search(r"^daemonset.apps/agent +1 +1 +1 +1 +1 ", rows, re.MULTILINE)
     everything = running.kubectl("get", "all")
     for kind in ("pod", "service", "deployment.apps", "replicaset.apps", "statefulset.apps", "daemonset.apps"):
         assert f"\n{kind}/" in f"\n{everything}"
