@@ -123,13 +123,6 @@ async def test_every_kind_can_be_explained_to_its_leaves(explain: Run, kind: Kin
 
 
 @in_one_loop
-async def test_explain_from_the_old_document(explain: Run) -> None:
-    code, text = await explain("service.spec.clusterIP", "--output", "plaintext-openapiv2")
-    assert code == 0, text
-    assert "clusterIP <string>" in text
-
-
-@in_one_loop
 async def test_explaining_an_unknown_field_fails(explain: Run) -> None:
     code, text = await explain("service.spec.foo")
     assert code == 1

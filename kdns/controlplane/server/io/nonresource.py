@@ -15,7 +15,7 @@ from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.io.response import object_response, response_to
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread
-from kdns.controlplane.server.openapi.documents import V2_PROTOBUF_TYPES, Documents
+from kdns.controlplane.server.openapi.documents import Documents
 from kdns.controlplane.server.representation import encoded
 from kdns.controlplane.server.routes import unknown_path
 from kdns.runtime.process import platform
@@ -24,7 +24,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 _PATHS = (
-    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz"),
+    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v3", "/readyz"),
     "/version",
 )
 
@@ -59,8 +59,6 @@ def _maker(
             return lambda: _json(request, {"paths": list(_PATHS)})
         case ["version"]:
             return lambda: _json(request, discovery.version(kdns.__version__, platform()))
-        case ["openapi", "v2"]:
-            return lambda: _openapi_v2(request, documents)
         case ["openapi", "v3", *rest]:
             return lambda: _openapi_v3(request, documents, "/".join(rest))
         case ["api" | "apis", *_]:
@@ -100,16 +98,6 @@ def _discovery(request: web.BaseRequest, kinds: Catalogue, plain: Json, *, core:
     response.headers["Content-Type"] = AGGREGATED
     response.headers["Vary"] = "Accept"
     return response
-
-
-def _openapi_v2(request: web.BaseRequest, documents: Documents) -> web.Response:
-    ranges = representation.media_ranges(request.headers.get("Accept", ""))
-    if ranges and ranges[0].media_type in V2_PROTOBUF_TYPES:
-        # Clients send a media type with an @ and refuse it in a response: it gets the spelling without.
-        response = web.Response(body=documents.v2_protobuf())
-        response.headers["Content-Type"] = V2_PROTOBUF_TYPES[1]
-        return response
-    return response_to(request, documents.v2_json())
 
 
 def _openapi_v3(request: web.BaseRequest, documents: Documents, key: str) -> web.Response:

@@ -1,9 +1,9 @@
-"""The OpenAPI documents: v2 as JSON and protobuf, v3 as an index and one document per group version.
+"""The OpenAPI documents: v3 as an index and one document per group version.
 
-kubectl explain reads v3. kubectl's writing commands read from it merge keys and whether the server supports the query
-parameters dryRun and fieldValidation. kubectl reads v2 for `explain --output plaintext-openapiv2`,
-kubectl before 1.29 for each write too: as protobuf only, and of it the definitions only.
-Differs: v2 has no operations.
+kubectl explain reads them. kubectl's writing commands read merge keys from them, and whether the server supports the
+query parameters dryRun and fieldValidation.
+Differs: there is no v2, which kubectl before 1.29 needs for each write, and later ones for
+`explain --output plaintext-openapiv2` only.
 A document is built at the first request after a change of its kinds, and shared: it must not be changed.
 """
 
@@ -20,14 +20,7 @@ from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.openapi.paths import root, v3_paths
-from kdns.controlplane.server.openapi.proto import document_bytes
-from kdns.controlplane.server.openapi.types import V2, V3, definitions
-
-V2_PROTOBUF_TYPES: Final = (
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-)
-"""The media types of `openapi_v2_protobuf`: the one that clients request and the valid one of responses."""
+from kdns.controlplane.server.openapi.types import definitions
 
 _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_VERSION}"}
 
@@ -40,22 +33,6 @@ class Documents:
     def __init__(self, kinds: Catalogue) -> None:
         self.kinds = kinds
         self._made: dict[tuple[str, str], tuple[int, Any]] = {}
-
-    def v2(self) -> Json:
-        """Returns the Swagger document: the definitions of all kinds."""
-
-        def made() -> Json:
-            return {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": definitions(self.kinds, V2)}
-
-        return self._current("v2", "", made)
-
-    def v2_json(self) -> bytes:
-        """Returns the Swagger document as JSON."""
-        return self._current("v2 json", "", lambda: msgspec.json.encode(self.v2()))
-
-    def v2_protobuf(self) -> bytes:
-        """Returns the Swagger document as a gnostic `openapi.v2.Document` in protobuf."""
-        return self._current("v2 protobuf", "", lambda: document_bytes(self.v2()))
 
     def v3_index(self) -> Json:
         """Returns the response of `/openapi/v3`: the documents, each with a URL that changes with its content."""
@@ -72,7 +49,7 @@ class Documents:
             kinds: list[Kind] = [kind for kind in self.kinds if root(kind) == key]
             if not kinds:
                 raise KeyError(key)
-            paths, schemas = v3_paths(self.kinds, kinds), definitions(kinds, V3)
+            paths, schemas = v3_paths(self.kinds, kinds), definitions(kinds)
             return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
         return self._current("v3", key, made)
@@ -91,9 +68,8 @@ class Documents:
         return self._current("v3 hash", key, made)
 
     def _current(self, form: str, key: str, make: Callable[[], T]) -> T:
-        """Returns the document of a group version ("" for all) in a form, made again if kinds of it changed."""
-        changes = self.kinds.changes
-        count = changes[key.partition("/")[2]] if key else changes.total()
+        """Returns the document of a group version in a form, made again if kinds of it changed."""
+        count = self.kinds.changes[key.partition("/")[2]]
         found = self._made.get((form, key))
         if found is None or found[0] != count:
             found = self._made[form, key] = (count, make())

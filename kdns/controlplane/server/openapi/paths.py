@@ -10,7 +10,16 @@ from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
-from kdns.controlplane.server.openapi.types import DELETE_OPTIONS, GVK, PATCH, STATUS, V3, gvk, list_name, type_name_of
+from kdns.controlplane.server.openapi.types import (
+    DELETE_OPTIONS,
+    GVK,
+    PATCH,
+    STATUS,
+    gvk,
+    list_name,
+    reference,
+    type_name_of,
+)
 from kdns.controlplane.server.patch import APPLY_PATCH, patch_types
 from kdns.controlplane.server.representation import JSON, YAML
 
@@ -203,12 +212,12 @@ def v3_paths(catalogue: Catalogue, kinds: Iterable[Kind]) -> Json:
             for name, place, of, doc in _parameters(operation)
         ]
         if verb.body:
-            schema = V3.ref(operation.type_named(verb.body))
+            schema = reference(operation.type_named(verb.body))
             item["requestBody"] = {
                 "content": {media_type: {"schema": schema} for media_type in _consumed(operation)},
                 **({"required": True} if verb.body != "options" else {}),
             }
-        response = {"schema": V3.ref(operation.type_named(verb.response))}
+        response = {"schema": reference(operation.type_named(verb.response))}
         content = dict.fromkeys(_produced(verb), response)
         item["responses"] = _responses(verb, {"content": content})
         paths.setdefault(operation.path, {})[verb.method] = item

@@ -1,9 +1,8 @@
-"""The schema's types as OpenAPI schema objects, in the two dialects that kubectl reads."""
+"""The schema's types as OpenAPI v3 schema objects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kdns.controlplane.meta.kinds import Json, Kind
@@ -54,25 +53,14 @@ _LIST_META_TEXT = "Revision of the list and the token for its next page."
 _KIND_OF: Final[Mapping[TypeName, str]] = {STATUS: "Status", DELETE_OPTIONS: "DeleteOptions"}
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The differences of the OpenAPI versions: location of schemas, siblings of a reference, values of two types."""
-
-    prefix: str
-    siblings: bool
-    one_of: bool
-
-    def ref(self, name: TypeName) -> Json:
-        """Returns a reference to a schema of this document."""
-        return {"$ref": f"{self.prefix}{name}"}
-
-    def either(self, first: str, second: str) -> Json:
-        """Returns the schema of a value of one of two types; Swagger cannot express it and declares a string."""
-        return {"oneOf": [{"type": first}, {"type": second}]} if self.one_of else {"type": "string"}
+def reference(name: TypeName) -> Json:
+    """Returns a reference to a schema of this document."""
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
-V2: Final = Dialect("#/definitions/", siblings=True, one_of=False)
-V3: Final = Dialect("#/components/schemas/", siblings=False, one_of=True)
+def _either(first: str, second: str) -> Json:
+    """Returns the schema of a value of one of two types."""
+    return {"oneOf": [{"type": first}, {"type": second}]}
 
 
 def type_name_of(kind: Kind) -> TypeName:
@@ -85,24 +73,23 @@ def list_name(kind: Kind) -> TypeName:
     return f"{type_name_of(kind)}List"
 
 
-def definitions(kinds: Iterable[Kind], dialect: Dialect) -> Json:
+def definitions(kinds: Iterable[Kind]) -> Json:
     """Returns schemas by name: kinds, their lists, Status, DeleteOptions, Patch, and all types that these refer to."""
     served = tuple(kinds)
-    result = {list_name(kind): _list_schema(kind, dialect) for kind in served if not kind.is_review}
+    result = {list_name(kind): _list_schema(kind) for kind in served if not kind.is_review}
     result[PATCH] = {"type": "object", "description": _PATCH_TEXT}
     shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
     custom = [kind for kind in served if kind.schema]
     for kind in custom:
-        schema = custom_schema(kind, _common(dialect), is_v2=dialect is V2)
-        result[type_name_of(kind)] = {**schema, GVK: [gvk(kind)]}
+        result[type_name_of(kind)] = {**custom_schema(kind, _common()), GVK: [gvk(kind)]}
     released = [kind for kind in (*served, *shown) if not kind.schema]
     identities = _identities(released)
     roots = [*map(type_name_of, released), *([OBJECT_META] if custom else ())]
     for name in _reachable([*roots, LIST_META, STATUS, DELETE_OPTIONS]):
         if name in _NAMED:
-            result[_NAMED[name]] = _scalar_schema(name, dialect)
+            result[_NAMED[name]] = _scalar_schema(name)
         elif name not in SCALARS:
-            result[name] = _type_schema(type_named(name), identities.get(name, []), dialect)
+            result[name] = _type_schema(type_named(name), identities.get(name, []))
     return dict(sorted(result.items()))
 
 
@@ -118,13 +105,13 @@ def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
     return reached
 
 
-def _scalar_schema(scalar: TypeName, dialect: Dialect) -> Json:
+def _scalar_schema(scalar: TypeName) -> Json:
     """Returns the schema of a scalar that has a definition of its own."""
     match scalar:
         case "quantity":
-            schema = dialect.either("string", "number")
+            schema = _either("string", "number")
         case "intorstr":
-            schema = dialect.either("integer", "string") | {"format": "int-or-string"}
+            schema = _either("integer", "string") | {"format": "int-or-string"}
         case "time" | "microtime":
             schema = {"type": "string", "format": "date-time"}
         case _:
@@ -145,13 +132,12 @@ def _identities(kinds: Iterable[Kind]) -> dict[TypeName, list[Json]]:
     return found
 
 
-def _type_schema(described: Type, identities: list[Json], dialect: Dialect) -> Json:
+def _type_schema(described: Type, identities: list[Json]) -> Json:
     schema: Json = {"type": "object"}
     if description := type_description(described.name):
         schema["description"] = description
     schema["properties"] = {
-        name: _property(field, field_description(described.name, name), dialect)
-        for name, field in described.fields.items()
+        name: _property(field, field_description(described.name, name)) for name, field in described.fields.items()
     }
     if required := sorted(name for name, field in described.fields.items() if field.required):
         schema["required"] = required
@@ -164,11 +150,11 @@ def _type_schema(described: Type, identities: list[Json], dialect: Dialect) -> J
     return schema
 
 
-def _list_schema(kind: Kind, dialect: Dialect) -> Json:
+def _list_schema(kind: Kind) -> Json:
     """Returns a list's schema: its items and the fields that every object has, with a list's metadata."""
-    properties = _common(dialect)
-    properties["items"] = _property(Field("items", type_name_of(kind), list_of=True), "The objects.", dialect)
-    properties["metadata"] = _property(Field("metadata", LIST_META), _LIST_META_TEXT, dialect)
+    properties = _common()
+    properties["items"] = _property(Field("items", type_name_of(kind), list_of=True), "The objects.")
+    properties["metadata"] = _property(Field("metadata", LIST_META), _LIST_META_TEXT)
     return {
         "type": "object",
         "description": f"A list of {kind.plural}.",
@@ -178,25 +164,25 @@ def _list_schema(kind: Kind, dialect: Dialect) -> Json:
     }
 
 
-def _common(dialect: Dialect) -> Json:
+def _common() -> Json:
     """Returns the properties that every object has."""
     types = {"apiVersion": "string", "kind": "string", "metadata": OBJECT_META}
-    return {name: _property(Field(name, each), common_description(name), dialect) for name, each in types.items()}
+    return {name: _property(Field(name, each), common_description(name)) for name, each in types.items()}
 
 
-def _element(field: Field, dialect: Dialect) -> Json:
+def _element(field: Field) -> Json:
     if field.type_name not in _PLAIN:
-        return dialect.ref(_NAMED.get(field.type_name, field.type_name))
+        return reference(_NAMED.get(field.type_name, field.type_name))
     return _PLAIN[field.type_name] | ({"enum": list(field.enum)} if field.enum else {})
 
 
-def _property(field: Field, description: str, dialect: Dialect) -> Json:
-    schema = _element(field, dialect)
+def _property(field: Field, description: str) -> Json:
+    schema = _element(field)
     if field.list_of:
         schema = {"type": "array", "items": schema}
     elif field.map_of:
         schema = {"type": "object", "additionalProperties": schema}
-    elif "$ref" in schema and not dialect.siblings:
+    elif "$ref" in schema:
         schema = {"allOf": [schema]}
     members: Json = {
         "description": description,

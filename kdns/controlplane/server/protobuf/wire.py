@@ -15,24 +15,6 @@ class ProtobufError(ValueError):
     """Bytes that are not a valid message."""
 
 
-def varint(number: int) -> bytes:
-    """Encodes a number; a negative one takes ten bytes."""
-    number &= _WORD
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def tag(number: int, wire_type: int) -> bytes:
-    """Returns the tag before the value of a field: type 0 is a number, type 2 has a length."""
-    return varint(number << 3 | wire_type)
-
-
 def fields(body: bytes) -> Iterator[tuple[int, Value]]:
     """Yields (field number, number or bytes) in order of appearance."""
     position = 0

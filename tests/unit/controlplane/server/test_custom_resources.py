@@ -69,8 +69,7 @@ def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Api) -> None:
     assert schema["properties"]["spec"] == SCHEMA["properties"]["spec"]
     texts = [schema["properties"][name]["description"] for name in ("apiVersion", "kind", "metadata")]
     assert texts == [common_description(name) for name in ("apiVersion", "kind", "metadata")]
-    assert "com.example.v1.WidgetList" in documents.v2()["definitions"]
-    assert documents.v2_protobuf()
+    assert "com.example.v1.WidgetList" in documents.v3("apis/example.com/v1")["components"]["schemas"]
 
 
 def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Api) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +13,8 @@ from served_kinds import CATALOGUE, DOCUMENTS, REVIEWS, SERVED
 from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.schema import types
 from kdns.controlplane.server.discovery import verbs_of
-from kdns.controlplane.server.openapi.documents import (
-    V2_PROTOBUF_TYPES,
-)
 from kdns.controlplane.server.openapi.paths import operations, root
-from kdns.controlplane.server.openapi.proto import document_bytes
-from kdns.controlplane.server.openapi.types import PATCH, type_name_of
+from kdns.controlplane.server.openapi.types import type_name_of
 
 GVK = "x-kubernetes-group-version-kind"
 KEYS = sorted({root(kind) for kind in (*SERVED, *REVIEWS)})
@@ -37,11 +32,10 @@ def _words(node: Any, word: str) -> Iterator[Any]:
             yield from _words(value, word)
 
 
-def _documents() -> list[tuple[Json, Json, str]]:
-    """Each document, its schemas and the prefix of references to them."""
-    documents = [(DOCUMENTS.v2(), DOCUMENTS.v2()["definitions"], "#/definitions/")]
-    v3 = [DOCUMENTS.v3(key) for key in KEYS]
-    return documents + [(each, each["components"]["schemas"], "#/components/schemas/") for each in v3]
+def _documents() -> list[tuple[Json, Json]]:
+    """Each document, and its schemas."""
+    documents = [DOCUMENTS.v3(key) for key in KEYS]
+    return [(document, document["components"]["schemas"]) for document in documents]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +72,10 @@ def _operations(document: Json) -> list[tuple[str, str, Json]]:
 
 @pytest.mark.parametrize("index", range(3))
 def test_every_reference_is_defined_and_every_schema_used_or_a_kind(index: int) -> None:
-    document, schemas, prefix = _documents()[index]
-    referred = {each.removeprefix(prefix) for each in _words(document, "$ref")}
+    document, schemas = _documents()[index]
+    referred = {each.removeprefix("#/components/schemas/") for each in _words(document, "$ref")}
     assert referred - set(schemas) == set()
-    unused = {PATCH} if "swagger" in document else set()  # operations, which v2 lacks, refer to it
-    assert {name for name in set(schemas) - referred if GVK not in schemas[name]} == unused
+    assert {name for name in set(schemas) - referred if GVK not in schemas[name]} == set()
 
 
 @pytest.mark.parametrize("index", range(1, 3))
@@ -164,17 +157,13 @@ SERVICE_PORTS = {
 }
 
 
-def test_the_dialects_differ_in_references_only() -> None:
-    v2 = DOCUMENTS.v2()["definitions"]
-    v3 = DOCUMENTS.v3("api/v1")["components"]["schemas"]
-    spec, port = "io.k8s.api.core.v1.ServiceSpec", "io.k8s.api.core.v1.ServicePort"
-    assert v2[spec]["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/definitions/{port}"}}
-    assert v3[spec]["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/components/schemas/{port}"}}
+def test_references_stand_alone() -> None:
+    schemas = DOCUMENTS.v3("api/v1")["components"]["schemas"]
+    spec, port = schemas["io.k8s.api.core.v1.ServiceSpec"], "io.k8s.api.core.v1.ServicePort"
+    assert spec["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/components/schemas/{port}"}}
     target = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-    assert v2[port]["properties"]["targetPort"]["$ref"] == f"#/definitions/{target}"
-    assert v3[port]["properties"]["targetPort"]["allOf"] == [{"$ref": f"#/components/schemas/{target}"}]
-    assert (v2[target]["type"], v2[target]["format"]) == ("string", "int-or-string")
-    assert v3[target]["oneOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert schemas[port]["properties"]["targetPort"]["allOf"] == [{"$ref": f"#/components/schemas/{target}"}]
+    assert schemas[target]["oneOf"] == [{"type": "integer"}, {"type": "string"}]
 
 
 def test_map_types_enums_and_defaults() -> None:
@@ -203,99 +192,3 @@ def test_hashes_are_the_same_in_another_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=90)
     assert done.stdout.split() == [DOCUMENTS.v3_hash(key) for key in KEYS]
-
-
-# Protobuf, read back by a reader that knows the wire format only.
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not data[at - 1] & 0x80:
-            return value, at
-
-
-def _read(data: bytes) -> list[tuple[int, bytes | int]]:
-    """Field numbers and payloads of a message."""
-    fields: list[tuple[int, bytes | int]] = []
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, at = _varint(data, at)
-        if tag & 7 == 0:
-            fields.append((tag >> 3, number))
-        else:
-            assert tag & 7 == 2
-            assert at + number <= len(data)
-            fields.append((tag >> 3, data[at : at + number]))
-            at += number
-    return fields
-
-
-def _one(data: bytes, *numbers: int) -> bytes:
-    for number in numbers:
-        data = next(each for found, each in _read(data) if found == number and isinstance(each, bytes))
-    return data
-
-
-def _named(data: bytes, number: int) -> dict[str, bytes]:
-    pairs = [each for found, each in _read(data) if found == number and isinstance(each, bytes)]
-    return {_one(pair, 1).decode(): _one(pair, 2) for pair in pairs}
-
-
-def _schema(data: bytes) -> Json:
-    """A Schema message as the JSON it was made from."""
-    found: Json = {}
-    for number, payload in _read(data):
-        assert isinstance(payload, bytes)
-        match number:
-            case 1 | 2 | 4:
-                found[{1: "$ref", 2: "format", 4: "description"}[number]] = payload.decode()
-            case 5:
-                found["default"] = json.loads(_one(payload, 2))
-            case 19:
-                found.setdefault("required", []).append(payload.decode())
-            case 20:
-                found.setdefault("enum", []).append(json.loads(_one(payload, 2)))
-            case 21:
-                found["additionalProperties"] = _schema(_one(payload, 1))
-            case 22:
-                found["type"] = _one(payload, 1).decode()
-            case 23:
-                found["items"] = _schema(_one(payload, 1))
-            case 25:
-                found["properties"] = {name: _schema(each) for name, each in _named(payload, 1).items()}
-            case 31:
-                found[_one(payload, 1).decode()] = json.loads(_one(payload, 2, 2))
-            case _:
-                pytest.fail(f"unexpected field {number}")
-    return found
-
-
-def test_protobuf_has_every_definition_of_json() -> None:
-    definitions = _named(_one(DOCUMENTS.v2_protobuf(), 9), 1)
-    assert {name: _schema(each) for name, each in definitions.items()} == DOCUMENTS.v2()["definitions"]
-
-
-@pytest.mark.parametrize(
-    ("document", "encoded"),
-    [
-        ({"swagger": "2.0"}, b"\x0a\x032.0"),
-        ({"info": {"title": "a", "version": "b"}}, b"\x12\x06\x0a\x01a\x12\x01b"),
-        ({"definitions": {"D": {"type": "o"}}}, b"J\x0d\x0a\x0b\x0a\x01D\x12\x06\xb2\x01\x03\x0a\x01o"),
-    ],
-)
-def test_protobuf_bytes(document: Json, encoded: bytes) -> None:
-    assert document_bytes(document) == encoded
-
-
-def test_protobuf_refuses_members_without_a_number() -> None:
-    with pytest.raises(KeyError, match="pattern"):
-        document_bytes({"definitions": {"D": {"pattern": "x"}}})
-
-
-def test_protobuf_media_types_are_those_of_client_go() -> None:
-    assert V2_PROTOBUF_TYPES[0] == "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-    assert "@" not in V2_PROTOBUF_TYPES[1]
