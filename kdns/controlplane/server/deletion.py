@@ -1,7 +1,8 @@
 """Deletion: preconditions, grace periods, finalizers, dependents, and the content of namespaces.
 
 The rules are those of kube-apiserver (registry/generic, BeforeDelete) and of the garbage collector.
-Differs: small deletions are complete when the request is answered, not some time later.
+Differs: small deletions are complete when the request is answered, not some time later. A circle of owners that is
+deleted in the foreground waits for itself, until a client removes a finalizer.
 """
 
 from __future__ import annotations
@@ -223,8 +224,6 @@ class Deletion:
             self._disown(version, uid)
             return
         dependents = self._objects.owners.dependents(version.obj["metadata"]["uid"]) if in_foreground else []
-        if any(self._waits(*each) for each in dependents):
-            version = self._unblock(version)
         self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
 
     def _owner(self, reference: Json, namespace: str) -> StoredObject | None:
@@ -260,20 +259,6 @@ class Deletion:
         self._objects.put(self._objects.draft(owner.kind, obj), owner)
         if is_namespace:
             self._end(owner.key[1])
-
-    def _waits(self, kind: Kind, key: Key) -> bool:
-        """Returns whether the object is deleted in the foreground."""
-        version = self._store.get(kind, key)
-        return version is not None and FOREGROUND in (version.obj["metadata"].get("finalizers") or ())
-
-    def _unblock(self, version: StoredObject) -> StoredObject:
-        """The object with references that do not block its owners, since they may form a circle."""
-        obj = _with_own_metadata(version.obj)
-        unblocked = [{**reference, "blockOwnerDeletion": None} for reference in references(obj)]
-        obj["metadata"]["ownerReferences"] = unblocked
-        changed = self._objects.put(self._objects.draft(version.kind, obj), version)
-        self.released(version.obj)
-        return changed
 
     def _disown(self, version: StoredObject, uid: str) -> None:
         obj = _with_own_metadata(version.obj)

@@ -177,10 +177,10 @@ def _create(connection: sqlite3.Connection, start: int) -> None:
 
 
 def latest(connection: sqlite3.Connection) -> int:
-    """Returns the newest revision of the file, also of a dropped commit."""
+    """Returns the newest revision of the file: the newest commit of a kind is never dropped."""
     (revision,) = connection.execute(
         "SELECT max(revision) FROM (SELECT max(revision) AS revision FROM commits UNION ALL"
-        " SELECT revision FROM floors UNION ALL SELECT value FROM facts WHERE name = 'floor')"
+        " SELECT value FROM facts WHERE name = 'floor')"
     ).fetchone()
     return int(revision)
 

@@ -268,6 +268,17 @@ def test_a_long_chain_goes_in_the_foreground_too(api: Api) -> None:
     assert names(api) == []
 
 
+def test_a_circle_in_the_foreground_waits_for_a_client(api: Api) -> None:
+    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
+    b = api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True)).copy()
+    circle = {"metadata": {"ownerReferences": plain("_", b, blocking=True)["metadata"]["ownerReferences"]}}
+    api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, circle)
+    api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
+    assert names(api) == ["a", "b"]
+    api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, {"metadata": {"finalizers": None}})
+    assert names(api) == []
+
+
 def test_an_immortal_namespace_may_have_an_owner(api: Api) -> None:
     owner = api.create(Request(CONFIG_MAP, "x"), plain("a")).copy()
     default = api.get(Request(NAMESPACE, "", "default"))
