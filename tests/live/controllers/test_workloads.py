@@ -158,7 +158,8 @@ def test_a_pause_holds_a_rollout(running: Running) -> None:
     running.kubectl("rollout", "status", "deployment/held", "--timeout=60s")
     running.kubectl("rollout", "pause", "deployment/held")
     running.kubectl("set", "image", "deployment/held", "held=held:2")
-    running.kubectl("wait", "deployment/held", "--for=condition=Progressing=Unknown", "--timeout=60s")
+    seen = ("get", "deployment", "held", "-o", "jsonpath={.metadata.generation} {.status.observedGeneration}")
+    eventually(lambda: len(set(running.kubectl(*seen).split())), 1)
     assert set(image(running, "pods", "-l", "app=held")) == {"held:1"}
     running.kubectl("rollout", "resume", "deployment/held")
     running.kubectl("rollout", "status", "deployment/held", "--timeout=60s")

@@ -129,8 +129,10 @@ class DaemonSets(Reconciler):
         for name, node in sorted(self._nodes.items()):
             if spec.get("nodeName") not in {None, "", name} or not fits_node(spec, node):
                 continue
-            may.add(name)
-            if not untolerated(tolerations, node) & {"NoExecute", "NoSchedule"}:
+            against = untolerated(tolerations, node)
+            if "NoExecute" not in against:
+                may.add(name)
+            if not against & {"NoExecute", "NoSchedule"}:
                 should.append(name)
         return _Nodes(owner, now_s, text, on_node, should, may)
 

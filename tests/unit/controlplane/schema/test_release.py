@@ -74,7 +74,8 @@ def _facts(schema: Any) -> Any:
         return [_facts(each) for each in schema]
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/components/schemas/") if isinstance(schema, str) else schema
-    if len(referred := schema.get("allOf") or ()) == 1:
+    referred: list[Json] = schema.get("allOf") or []
+    if len(referred) == 1:
         schema = {word: each for word, each in schema.items() if word != "allOf"} | referred[0]
     facts = {
         word: _facts(each)
