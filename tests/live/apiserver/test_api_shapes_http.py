@@ -90,7 +90,11 @@ async def test_discovery(client: Client) -> None:
     for path in index["paths"]:
         assert (await client("GET", f"/openapi/v3/{path}"))[0] == 200
     assert (await client("GET", "/openapi/v3/apis/nothing/v1"))[0] == 404
-    assert (await client("GET", "/openapi/v2"))[0] == 404
+    assert (await client("GET", "/openapi/v2"))[1]["swagger"] == "2.0"
+    protobuf = {"Accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
+    async with client.session.get("/openapi/v2", headers=protobuf) as answer:
+        assert answer.headers["Content-Type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+        assert await answer.read() == b"\n\x032.0"
 
 
 async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(

@@ -15,7 +15,7 @@ from kdns.controlplane.resources.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.io.response import object_response, response_to
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread
-from kdns.controlplane.server.openapi.documents import Documents
+from kdns.controlplane.server.openapi.documents import Documents, v2_document
 from kdns.controlplane.server.representation import encoded
 from kdns.controlplane.server.routes import unknown_path
 from kdns.runtime.process import platform
@@ -24,7 +24,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 _PATHS = (
-    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v3", "/readyz"),
+    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/readyz"),
     "/version",
 )
 
@@ -59,6 +59,9 @@ def _maker(
             return lambda: _json(request, {"paths": list(_PATHS)})
         case ["version"]:
             return lambda: _json(request, discovery.version(kdns.__version__, platform()))
+        case ["openapi", "v2"]:
+            body, media_type = v2_document(request.headers.get("Accept", ""))
+            return lambda: web.Response(body=body, headers={"Content-Type": media_type})
         case ["openapi", "v3", *rest]:
             return lambda: _openapi_v3(request, documents, "/".join(rest))
         case ["api" | "apis", *_]:

@@ -2,8 +2,8 @@
 
 kubectl explain reads them. kubectl's writing commands read merge keys from them, and whether the server supports the
 query parameters dryRun and fieldValidation.
-Differs: there is no v2, which kubectl before 1.29 needs for each write, and later ones for
-`explain --output plaintext-openapiv2` only.
+Differs: v2 is empty. kubectl before 1.29 reads it for each write, later ones for kinds that v3 does not have, and both
+leave the checks to the server where a kind is missing; `explain --output plaintext-openapiv2` finds nothing.
 A document is built at the first request after a change of its kinds, and shared: it must not be changed.
 """
 
@@ -22,9 +22,19 @@ from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.openapi.paths import root, v3_paths
 from kdns.controlplane.server.openapi.types import definitions
 
+_V2_JSON: Final = b'{"swagger":"2.0","info":{"title":"kdns control plane","version":"v2"},"paths":{}}'
+_V2_PROTOBUF: Final = b"\n\x032.0"
+"""`openapi.v2.Document` of gnostic's OpenAPIv2.proto, with field 1, swagger, alone: clients in Go read protobuf only."""
+_V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
 _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_VERSION}"}
 
 T = TypeVar("T")
+
+
+def v2_document(accept: str) -> tuple[bytes, str]:
+    """Returns the empty v2 document and its media type; client-go spells that of protobuf with an @ in `accept`."""
+    return (_V2_PROTOBUF, _V2_PROTOBUF_TYPE) if "openapi.spec.v2" in accept else (_V2_JSON, "application/json")
 
 
 class Documents:
