@@ -24,7 +24,7 @@ from kdns.controlplane.server.openapi.types import definitions
 
 _V2_JSON: Final = b'{"swagger":"2.0","info":{"title":"kdns control plane","version":"v2"},"paths":{}}'
 _V2_PROTOBUF: Final = b"\n\x032.0"
-"""`openapi.v2.Document` of gnostic's OpenAPIv2.proto, of which field 1, swagger, is set: clients in Go read protobuf."""
+"""`openapi.v2.Document` of gnostic's OpenAPIv2.proto with field 1, swagger; clients in Go read protobuf only."""
 _V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_VERSION}"}
