@@ -266,7 +266,6 @@ class Chain:
 
     @property
     def order(self) -> Order:
-        """The order of addresses of the block."""
         return self._orderer.order if self._orderer else AS_IS
 
     def for_zone(self, zone: Labels, server: str) -> Serve:
@@ -326,7 +325,6 @@ class Block:
 
 
 def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
-    """Returns the plugins as one function that ends in `serve`."""
     for plugin in reversed(plugins):
         if is_linked(plugin):
             serve = partial(plugin.serve, next=serve)
@@ -353,7 +351,6 @@ async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply | Awai
 
 
 async def awaited(reply: Reply | Awaitable[Reply]) -> Reply:
-    """Returns the reply when it is available."""
     return reply if reply is None or isinstance(reply, Response) else await reply
 
 
@@ -377,12 +374,10 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
 
 
 def for_one_client(reply: Reply) -> Reply:
-    """Returns the reply for its client only; it is not kept."""
     return reply and evolve(reply, reuse=PRIVATE)
 
 
 def is_end(reply: Reply) -> bool:
-    """Returns whether no directive of the chain answered for the name."""
     return reply is UNHANDLED or reply is UNANSWERED
 
 

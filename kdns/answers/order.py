@@ -41,7 +41,6 @@ class Order:
 
     @property
     def looks_at_addresses(self) -> bool:
-        """Whether the order depends on more than the number of addresses."""
         return bool(self.prefer or self.weights)
 
     def arranged(self, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:

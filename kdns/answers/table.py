@@ -83,7 +83,6 @@ class ResponseCounts:
         self.by_kind: dict[ResponseKind, int] = {}
 
     def add(self, kind: ResponseKind, times: int = 1) -> None:
-        """Counts responses of one kind."""
         if len(self.by_kind) >= MAX_KINDS and kind not in self.by_kind:
             request_bytes, response_bytes = _power_of_two(kind.request_bytes), _power_of_two(kind.response_bytes)
             kind = kind._replace(request_bytes=request_bytes, response_bytes=response_bytes)
@@ -135,7 +134,6 @@ class Partition:
         return self.counts.by_kind.items()
 
     def count(self, answer: Answer) -> None:
-        """Counts the uses of an answer up to now."""
         uses = answer.hits - answer.counted
         if uses:
             self.counts.add(answer.kind, uses)
@@ -179,7 +177,6 @@ class Generations:
         return self._by_number[answer.generation].pop(answer)
 
     def count(self, answer: Answer) -> None:
-        """Counts the uses of an answer up to now."""
         self._by_number[answer.generation][answer].partition.count(answer)
 
     def sweep(self) -> None:

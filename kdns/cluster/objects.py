@@ -170,7 +170,6 @@ class Service(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """(namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
@@ -309,7 +308,6 @@ class EndpointSlice(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """(namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
@@ -361,7 +359,6 @@ class Pod(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """(namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
@@ -384,7 +381,6 @@ class Namespace(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """("", name)."""
         return "", self.metadata.name
 
 
@@ -438,17 +434,14 @@ class Node(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """("", name)."""
         return "", self.metadata.name
 
     @property
     def zone(self) -> str:
-        """The zone of its label, or ""."""
         return self.metadata.labels.zone if self.metadata.labels else ""
 
     @property
     def pod_cidrs(self) -> tuple[str, ...]:
-        """The ranges of its Pods."""
         return self.spec.pod_cidrs or ((self.spec.pod_cidr,) if self.spec.pod_cidr else ())
 
 
@@ -466,7 +459,6 @@ class ServiceCIDR(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """("", name)."""
         return "", self.metadata.name
 
 
@@ -486,7 +478,6 @@ class ServiceImport(Slim, frozen=True):
 
     @property
     def key(self) -> Key:
-        """(namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property

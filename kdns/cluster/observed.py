@@ -31,7 +31,6 @@ class ObservedStatus(PodStatus, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the condition Ready is True."""
         return any(one.type == "Ready" and one.status == "True" for one in self.conditions or ())
 
 

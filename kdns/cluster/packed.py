@@ -71,7 +71,6 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
         return hash(tuple(self))
 
     def rows(self) -> Iterator[Row]:
-        """Returns the endpoints one by one."""
         missing = ("",) * len(self.traits)
         hostnames = self.hostnames.split(" ") if self.hostnames else missing
         pods = self.pods.split(" ") if self.pods else missing
@@ -83,7 +82,6 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
         return [addresses[at : at + width] for at in range(0, len(addresses), width)]
 
     def ready_addresses(self) -> Iterator[EndpointAddress]:
-        """Yields the addresses of ready endpoints with what may be in their names."""
         for address, (conditions, _, zone, _), hostname, pod in self.rows():
             if conditions is None or conditions.ready is not False:
                 yield EndpointAddress(address, hostname, pod, zone or "")
@@ -165,7 +163,6 @@ def _ready_addresses(endpoints: Iterable[Endpoint]) -> Iterator[EndpointAddress]
 
 
 def addresses_of(endpoint: Endpoint) -> Iterator[EndpointAddress]:
-    """Yields the addresses of an endpoint."""
     pod = endpoint.target_ref.name if endpoint.target_ref else ""
     for text in endpoint.addresses:
         if address := packed(text):

@@ -187,17 +187,14 @@ def _pod_text(pod: Pod) -> str:
 
 
 def endpoint_text(endpoint: Endpoint) -> str:
-    """Returns the Pod and the address of an endpoint."""
     address = endpoint.addresses[0] if endpoint.addresses else "no address"
     return f"{endpoint.target_ref.name}, {address}" if endpoint.target_ref else address
 
 
 def count(number: int, what: str) -> str:
-    """Returns a number and what it counts."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def and_(words: Iterable[str]) -> str:
-    """Returns the words with commas and an "and"."""
     *front, last = words = [*words] or [""]
     return f"{', '.join(front)} and {last}" if front else last

@@ -232,7 +232,6 @@ class State:
         return kind in self.synced and kind not in self.stale
 
     def objects(self, kind: type[Object]) -> Mapping[Key, Object]:
-        """Returns all stored objects of `kind`, by their keys."""
         return self._by_kind[kind]
 
     def note_deleted(self, key: Key, now_s: float) -> None:
@@ -248,7 +247,6 @@ class State:
 
     @property
     def _same(self) -> Same:
-        """Returns the first of equal values: `same(value, value)`."""
         if len(self._shared) > MAX_SHARED:
             self._shared.clear()
         return self._shared.setdefault
@@ -294,7 +292,6 @@ def _regroup(
     *,
     is_new: bool,
 ) -> None:
-    """Puts a slice into the group that it belongs to, or takes it out."""
     if group and is_new:
         groups.setdefault(group, {})[key] = endpoint_slice
     elif group:

@@ -57,7 +57,6 @@ class Cluster:
 
     @property
     def kinds(self) -> tuple[type[Object], ...]:
-        """The kinds that are followed."""
         return self.spec.scope.kinds
 
     @property
@@ -119,7 +118,6 @@ class Clusters:
 
     @property
     def followed(self) -> tuple[Cluster, ...]:
-        """The followed clusters."""
         return tuple(self._clusters.values())
 
     @property
@@ -139,7 +137,6 @@ class Clusters:
         return self._clusters.setdefault(spec, Cluster(spec))
 
     def follow(self) -> None:
-        """Starts following the clusters that are not followed yet."""
         for cluster in self.followed:
             if cluster not in self._tasks:
                 work = partial(self._follow, cluster)
@@ -166,7 +163,6 @@ class Clusters:
         self._is_started = True
 
     async def stop(self) -> None:
-        """Stops following all clusters."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -76,7 +76,6 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
 
 
 def kubeconfig_server(text: str, context: str) -> str:
-    """Returns the URL of the API server of the context."""
     content, _ = kubeconfig(text, context)
     (chosen, *_) = [each for each in content["contexts"] if each["name"] == (context or content["current-context"])]
     (cluster, *_) = [each for each in content["clusters"] if each["name"] == chosen["context"]["cluster"]]

@@ -35,8 +35,7 @@ class Getter(Protocol):
     """A connection that reads: kdns.cluster.io.connection.Connection."""
 
     @property
-    def server(self) -> str:
-        """The server's URL, for messages."""
+    def server(self) -> str: ...
 
     def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yields the body of a successful response as it arrives; ApiServerError otherwise."""

@@ -49,12 +49,10 @@ class Followed(Protocol):
     noticed: asyncio.Event
 
     @property
-    def kinds(self) -> tuple[type[Object], ...]:
-        """The kinds that are followed."""
+    def kinds(self) -> tuple[type[Object], ...]: ...
 
     @property
-    def identity(self) -> str:
-        """See kdns.cluster.snapshot.identity."""
+    def identity(self) -> str: ...
 
     @property
     def is_synced(self) -> bool:
@@ -64,8 +62,7 @@ class Followed(Protocol):
     def is_connected(self) -> bool:
         """Whether changes of all kinds arrive."""
 
-    def changed(self, changes: list[AnyChange]) -> None:
-        """Passes changes on."""
+    def changed(self, changes: list[AnyChange]) -> None: ...
 
 
 class SnapshotKeeper:

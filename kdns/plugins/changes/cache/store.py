@@ -68,14 +68,12 @@ class Item(msgspec.Struct, eq=False, gc=False):
 
     @classmethod
     def of(cls, key: bytes, kind: AnswerKind, response: Response, stored_s: float, ttl_s: float) -> Item:
-        """Returns an item that was not used."""
         body = response.body
         size_bytes = _ITEM_BYTES + len(key)
         size_bytes += len(body.wire) if isinstance(body, Message) and not response.options else _size_of(response)
         return cls(key, kind, response, stored_s, ttl_s, stored_s + ttl_s, size_bytes, Tally(), stored_s)
 
     def reuse(self, until_s: float, repeat: Repeat | None = None) -> Reuse:
-        """Returns the reuse of an answer that is made of it."""
         self.reused_until_s = max(self.reused_until_s, until_s)
         return Reuse((self.key,), until_s, repeat)
 
@@ -116,7 +114,6 @@ class Store:
         return evictions
 
     def remove(self, key: bytes) -> None:
-        """Drops the item of a key, if there is one."""
         item = self._items.pop(key, None)
         if item is not None:
             self.size_bytes -= item.size_bytes

@@ -84,7 +84,6 @@ class ForwardConfig:
     source_address: str = ""
 
     def spec(self, target: Target) -> UpstreamSpec:
-        """Returns the parameters of a connection to an upstream."""
         source = self.source_address
         return UpstreamSpec(
             address=target.address,

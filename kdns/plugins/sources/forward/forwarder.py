@@ -70,7 +70,6 @@ class Forwarder:
         return config.next_on_nodata and response.rcode == NOERROR and not has_answer
 
     def plain_zones(self) -> Iterable[Labels]:
-        """Returns the zones at which it changes whether names are forwarded."""
         yield from self.zones
         yield from map(labels_of, self._config.excluded)
 

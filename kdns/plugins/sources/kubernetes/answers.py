@@ -61,7 +61,6 @@ class ZoneAnswers(Plugin):
         self.renew(serial)
 
     def renew(self, serial: int) -> None:
-        """Gives all zones this serial, also in the answers that have been compiled."""
         if serial != self.zones.serial:
             self.zones.serial = serial
             for zone, soa in self._soas.items():

@@ -164,7 +164,6 @@ class ClusterCauses:
         return (Cause(f"Service {'/'.join(service.key)} has {number} endpoints: `kdns explain` looks at them"),)
 
     def _no_namespace(self, key: Key, below: Sequence[str]) -> Iterator[Cause]:
-        """Yields which namespace was meant, by its name and the Services in it."""
         namespace, name = key
         having = [space for space in self._spaces() if (space, name) in self.state.services]
         near = self._closest(namespace, having)
@@ -244,7 +243,6 @@ class ClusterCauses:
         return ""
 
     def _spaces(self) -> Iterable[str]:
-        """Returns the namespaces, in the order of their names."""
         return sorted(name for _, name in self.state.namespaces)
 
     def _services_in(self, namespace: str) -> Iterable[str]:

@@ -60,7 +60,6 @@ class KubernetesConfig:
 
     @property
     def scope(self) -> Scope:
-        """The parts of the cluster that are watched."""
         kinds: list[type[Object]] = [Namespace, Service]
         if self.options.endpoints:
             kinds.append(EndpointSlice)

@@ -105,7 +105,6 @@ class Kubernetes(ZoneAnswers):
         return Source(self.zones.options.ttl_s, link, falls_through)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
-        """See kdns.plugins.observers.metadata.Provider."""
         zones, labels = self.zones, request.query.labels
         zone = zones.zone_of(labels)
         facts: dict[str, str] = {}
@@ -115,7 +114,6 @@ class Kubernetes(ZoneAnswers):
         return facts | client_facts(request.client[0], zones.state)
 
     def transfer_zones(self) -> tuple[str, ...]:
-        """See kdns.plugins.sources.transfer.Transferer."""
         return self.zones.options.zones
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
@@ -138,8 +136,6 @@ def _serial(changed_s: float) -> int:
 
 
 def build(config: KubernetesConfig, setup: World) -> Kubernetes:
-    """Returns the plugin of a stanza, following its cluster."""
-
     def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
         plugin.changed(changes, changed_s)
 

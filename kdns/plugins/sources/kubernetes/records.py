@@ -124,7 +124,6 @@ class ClusterNames:
         return None if self._falls_through or self._options.explain else self._denial(NXDOMAIN, depends_on)
 
     def _addresses(self, node: Node, qtype: int, subject: Subject) -> Response | None:
-        """Returns the addresses of a name that has no other records, or NODATA."""
         addresses: tuple[bytes, ...] = node.get(qtype, ())  # type: ignore[assignment] # A and AAAA hold packed addresses
         if not addresses:
             return None if self._options.explain else self._denial(NOERROR, (subject,))
@@ -263,5 +262,4 @@ def _hosts(endpoint_slice: EndpointSlice, options: Options) -> list[tuple[bytes,
 
 
 def _numbers(ports: Iterable[ServicePort | EndpointPort], asked: tuple[str, str]) -> list[int]:
-    """Returns the numbers of the ports with these labels."""
     return [port.port for port in ports if port.port and port_labels(port) == asked]

@@ -281,7 +281,6 @@ def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
 
 
 def port_labels(port: ServicePort | EndpointPort) -> tuple[str, str]:
-    """Returns `_port` and `_proto` of a port."""
     return f"_{port.name.lower()}" if port.name else UNNAMED, f"_{(port.protocol or 'TCP').lower()}"
 
 

@@ -39,7 +39,6 @@ def of_service(key: Key) -> Subject:
 
 
 def of_address(address: bytes) -> Subject:
-    """Returns the reverse name of one address."""
     return ("address", address)
 
 

@@ -291,7 +291,6 @@ class Zones:
         return NameRecords(node, subject, tree)
 
     def _base(self, key: Key, zone: str) -> str:
-        """Returns the name of a Service in a zone."""
         namespace, name = key
         return _below(f"{name}.{namespace}.svc", zone)
 
