@@ -109,7 +109,7 @@ def test_parallelism_bounds_how_many_run() -> None:
         assert 1 <= len(running) <= 2
         cluster.finish(1)
     cluster.settle()
-    assert (cluster.status["succeeded"], len(cluster.pods)) == (5, 5)
+    assert (cluster.status["succeeded"], cluster.reasons.count("SuccessfulCreate")) == (5, 5)
     assert "Complete" in cluster.conditions()
     assert cluster.settle() == Result()
 
