@@ -136,8 +136,11 @@ class _Check:
         """In the order of these paths, others behind them."""
         order = {path: number for number, path in enumerate(paths)}
 
-        def in_order(found: Iterable[Mistake]) -> tuple[Mistake, ...]:
-            return tuple(sorted(found, key=lambda error: (order.get(error.path, len(order)), error.path, error.line)))
+        def in_order(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+            distinct = {str(mistake): mistake for mistake in mistakes}  # each block that imports a snippet has its own
+            return tuple(
+                sorted(distinct.values(), key=lambda error: (order.get(error.path, len(order)), error.path, error.line))
+            )
 
         return Findings(self.read, in_order(self.mistakes), in_order(self.warnings))
 

@@ -149,7 +149,7 @@ def server_configs(
     *,
     dns_port: int = DEFAULT_PORTS["dns"],
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
-    """Returns the servers without mistakes, the others without their invalid parts, and every mistake.
+    """Returns the servers without mistakes, the others without their invalid parts, and every mistake, once.
 
     Mistakes within blocks come before those between blocks. `table` has the directives by name, in the chain's order.
     `dns_port` is used if dns:// has no port.
@@ -166,7 +166,8 @@ def server_configs(
     errors += _missing_tls(everyone, dns_port)
     errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
     servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
-    return servers, tuple(everyone[number] for number in sorted(wrong)), errors
+    distinct = {str(error): error for error in errors}  # each block that imports a snippet has its mistakes
+    return servers, tuple(everyone[number] for number in sorted(wrong)), list(distinct.values())
 
 
 def _unserved(server: ServerConfig) -> Iterator[CorefileError]:

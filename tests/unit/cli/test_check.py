@@ -209,6 +209,7 @@ TABLE: list[tuple[str, str, list[str]]] = [
         JSON_MAP,
         ["cm.json:3: line 2 of data.Corefile: unknown directive `x`"],
     ),
+    ("Corefile", "(s) {\n bufsize x\n}\na {\n import s\n}\nb {\n import s\n}\n", ["Corefile:2: bufsize: "]),
     ("x", "hello world\n", [f"x:1: has an unknown format; {WANTED}"]),
     ("x", "", [f"x: is empty; {WANTED}"]),
     ("a.yaml", " \n", [f"a.yaml: is empty; {WANTED}"]),
@@ -559,6 +560,11 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
             "data.config.conf: clusterCIDR: duplicate key",
             "data.config.conf: only the first document counts",
         ],
+    ),
+    (
+        "Corefile",
+        "(s) {\n hosts {\n  a.test 10.0.0.1\n }\n}\na {\n import s\n}\nb {\n import s\n}\n",
+        ["hosts: the address comes first"],
     ),
 ]
 

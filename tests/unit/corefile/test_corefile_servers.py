@@ -59,6 +59,11 @@ def test_accepted(text: str) -> None:
     assert configure(parse(text))
 
 
+def test_a_mistake_in_a_snippet_is_told_once() -> None:
+    blocks = parse("(s) {\nbufsize x\n}\na {\nimport s\n}\nb {\nimport s\n}", "F")
+    assert [error.line for error in server_configs(blocks, BY_NAME)[2]] == [2]
+
+
 def test_the_default_port_is_an_argument() -> None:
     assert configure(parse("a {\n}\na:1053 {\n}"))
     with pytest.raises(CorefileError, match="port 1053"):
