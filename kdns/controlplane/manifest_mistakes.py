@@ -99,7 +99,6 @@ class _ScratchCluster:
                 self._api.create(Request(NAMESPACE), {"metadata": {"name": name}})
 
     def service_ranges(self) -> Iterator[tuple[Network, str]]:
-        """Yields the ranges of cluster IPs, each with the name of its ServiceCIDR."""
         for obj in self._api.list(Request(SERVICE_CIDR)).items:
             for cidr in (obj.get("spec") or {}).get("cidrs") or ():
                 if network := parse_network(cidr):

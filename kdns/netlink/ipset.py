@@ -125,12 +125,10 @@ def entries_of(body: bytes) -> Iterator[str]:
 
 
 def request(command: int, *parts: bytes, family: Family = "IPv4") -> Change:
-    """Returns a request of ipset."""
     return _KIND | command, 0, _start(family) + b"".join(parts)
 
 
 def creation(name: str, kind: SetType, revision: int) -> Change:
-    """Returns the request that creates a set of this revision of its type."""
     type_name, family, max_entries = kind
     if type_name == "bitmap:port":
         data = _number(IPSET_ATTR_PORT, ">H", 0) + _number(IPSET_ATTR_PORT_TO, ">H", 65535)
@@ -197,7 +195,6 @@ def encoded(entry: str) -> bytes:
 
 
 def entry_text(row: dict[int, bytes]) -> str:
-    """Returns an entry as text, from its attributes."""
     port = int.from_bytes(row.get(IPSET_ATTR_PORT, b""), "big")
     if IPSET_ATTR_IP not in row:
         return str(port)

@@ -111,7 +111,6 @@ class Destination(NamedTuple):
 
     @property
     def is_used(self) -> bool:
-        """Whether the destination has connections, closing ones included."""
         return bool(self.active or self.inactive)
 
 
@@ -198,7 +197,6 @@ def _body(operation: Operation, identity: bytes) -> bytes:
 
 
 def header(command: int) -> bytes:
-    """Returns the header of a message."""
     return GENLMSGHDR.pack(command, IPVS_GENL_VERSION, 0)
 
 
@@ -275,7 +273,6 @@ def connections_of(body: bytes) -> tuple[VirtualServerKey, int] | None:
 
 
 def destination_of(body: bytes, server: VirtualServerKey) -> tuple[DestinationKey, Destination]:
-    """Decodes a destination of a virtual server."""
     row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_DEST])
     family = address_family(server.address)
     if IPVS_DEST_ATTR_ADDR_FAMILY in row:
@@ -290,13 +287,11 @@ def destination_of(body: bytes, server: VirtualServerKey) -> tuple[DestinationKe
 
 
 def timeouts_of(body: bytes) -> Timeouts:
-    """Decodes the timeouts."""
     row = attributes(body, GENLMSGHDR.size)
     return Timeouts(*(integer_of(row[kind]) for kind in _TIMEOUT_KINDS))
 
 
 def timeout_attributes(timeouts: Timeouts) -> bytes:
-    """Encodes the timeouts."""
     values = zip(_TIMEOUT_KINDS, timeouts, strict=True)
     return b"".join(attribute(kind, struct.pack("=I", value)) for kind, value in values)
 

@@ -38,7 +38,6 @@ class Link:
 
 
 def link_of(body: bytes) -> Link:
-    """Decodes a link."""
     _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
     return Link(index, bool(flags & IFF_UP))
 
@@ -60,7 +59,6 @@ def deletion(index: int) -> Change:
 
 
 def bringing_up(index: int) -> Change:
-    """Returns the request that brings a link up."""
     return RTM_NEWLINK, 0, _ifinfomsg(index, IFF_UP)
 
 

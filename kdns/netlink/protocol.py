@@ -41,7 +41,6 @@ class Message(NamedTuple):
 
 
 def messages(buffer: bytes) -> Iterator[Message]:
-    """Yields the messages of one datagram."""
     at = 0
     while at + NLMSGHDR.size <= len(buffer):
         length, kind, flags, sequence, port = NLMSGHDR.unpack_from(buffer, at)
@@ -77,7 +76,6 @@ def attribute_spans(buffer: bytes, at: int, end: int) -> Iterator[tuple[int, int
 
 
 def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
-    """Encodes one attribute."""
     header = _NLATTR.pack(_NLATTR.size + len(value), kind | (NLA_F_NESTED if nested else 0))
     return header + value + bytes(_aligned(len(value)) - len(value))
 
@@ -98,7 +96,6 @@ def integer_of(value: bytes) -> int:
 
 
 def address_family(address: str) -> int:
-    """Returns the address family of an address."""
     return AF_INET6 if is_ipv6(address) else AF_INET
 
 

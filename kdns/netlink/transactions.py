@@ -83,7 +83,6 @@ class TransactionReader:
 
 
 def port_filter(port: int) -> tuple[Instruction, ...]:
-    """Returns a filter that drops what comes from one netlink port."""
     (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
     return (
         (_LOAD_WORD, 0, 0, _PORT_AT),

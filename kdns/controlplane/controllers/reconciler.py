@@ -36,7 +36,6 @@ class Request(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The namespace and name of the object."""
         return self.name[0], self.name[1]
 
 

@@ -43,7 +43,6 @@ class Setup:
 
     @property
     def suffix(self) -> Suffix:
-        """Makes the random end of a generated name."""
         return suffixes(self.choose)
 
 

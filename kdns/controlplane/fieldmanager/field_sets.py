@@ -80,7 +80,6 @@ def recursive_difference(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def field_set(*paths: tuple[str, ...]) -> FieldSet:
-    """Returns the set of paths given by field names."""
     result: FieldSet = {}
     for path in paths:
         one: FieldSet = {}

@@ -58,7 +58,6 @@ class Writer:
 
 
 def entries_of_new(kind: Kind, obj: Json, writer: Writer) -> Entries:
-    """Returns the entries of a new object."""
     if not writer.name:
         return []
     return _after_write(kind, zero(kind), obj, valid_entries(obj) or [], writer)
@@ -78,7 +77,6 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
 
 
 def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Writer) -> Entries:
-    """Returns the entries after a write."""
     try:
         change = compare_managed(kind, managed_content(live), managed_content(obj), writer.subresource)
     except StructureError:  # list items cannot be identified: validation refuses the object

@@ -97,7 +97,6 @@ def _namespace(obj: Json) -> str:
 
 
 def _namespaces(api: Api, manifests: Iterable[Manifest]) -> Iterator[str]:
-    """Yields the namespaces that exist or have a manifest."""
     yield from (obj["metadata"]["name"] for obj in api.list(Request(NAMESPACE)).items)
     yield from (each.name for each in manifests if each.kind == NAMESPACE)
 
@@ -118,12 +117,10 @@ class _ExportedObjects(Api):
     """
 
     def create(self, request: Request, obj: Json) -> StoredObject:
-        """Stores a new object."""
         with self._validation(request, obj):
             return super().create(request, _unmanaged(request.kind, obj))
 
     def update(self, request: Request, obj: Json) -> StoredObject:
-        """Replaces an object."""
         with self._validation(request, obj):
             return super().update(request, _unmanaged(request.kind, obj))
 

@@ -124,7 +124,6 @@ class LocalCluster:
         )
 
     async def stop(self) -> None:
-        """Stops the controllers, finish requests in flight, close the store."""
         await self._running.aclose()
 
     def _serve(self) -> None:

@@ -303,7 +303,6 @@ class ManifestFollower:
         self._reported = {str(problem): problem.path for problem in problems}
 
     def _remarks(self) -> Iterator[ManifestError]:
-        """Yields an error for each kind that is not served."""
         for loaded in self._files.values():
             for unknown in loaded.unknown:
                 if (unknown.api_version, unknown.kind) not in self._skipped:

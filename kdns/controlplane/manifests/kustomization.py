@@ -33,7 +33,6 @@ class Kustomization:
 
     @property
     def folder(self) -> str:
-        """The folder of the file."""
         return posixpath.dirname(posixpath.normpath(self.path)) or "."
 
     @property

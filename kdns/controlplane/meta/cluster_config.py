@@ -25,7 +25,6 @@ class AddressRange:
         return map(self.address, range(self.first, self.last + 1))
 
     def address(self, number: int) -> Address:
-        """Returns the address of a number."""
         return IPv4Address(number) if self.version == 4 else IPv6Address(number)
 
 
@@ -53,7 +52,6 @@ class ClusterConfig:
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Families that Services can have, the default first."""
         return tuple(family_of(network) for network in self.service_cidrs)
 
     @property

@@ -17,7 +17,6 @@ def condition_of(obj: Json, kind: str) -> Json | None:
 
 
 def is_true(obj: Json, kind: str) -> bool:
-    """Returns whether the condition of a type is True."""
     return (condition_of(obj, kind) or {}).get("status") == "True"
 
 

@@ -63,7 +63,6 @@ class StatusError(KdnsError):
         super().__init__(message)
 
     def body(self) -> Json:
-        """Returns the Status object."""
         status: Json = {
             "kind": "Status",
             "apiVersion": "v1",

@@ -18,7 +18,6 @@ def quoted(value: object) -> str:
 
 
 def json_type(value: object) -> str:
-    """Returns the JSON type of a value in words, such as "a string"."""
     return _JSON_TYPES.get(type(value), "an object")
 
 
@@ -50,7 +49,6 @@ def invalid_value(path: str, value: object, detail: str) -> Cause:
 
 
 def immutable(path: str, value: object, detail: str) -> Cause:
-    """An update may not change the field to this value."""
     return Cause(path, f"Invalid value: {quoted(value)}", detail, is_immutable=True)
 
 
@@ -60,12 +58,10 @@ def frozen(path: str, detail: str) -> Cause:
 
 
 def required(path: str, detail: str = "") -> Cause:
-    """A value is required."""
     return Cause(path, "Required value", detail)
 
 
 def forbidden(path: str, detail: str) -> Cause:
-    """A value is not allowed."""
     return Cause(path, "Forbidden", detail)
 
 

@@ -133,7 +133,6 @@ def config_key(text: str) -> list[str]:
 
 
 def path_segment(text: str) -> list[str]:
-    """Returns the problems of a name that can be one segment of a URL path."""
     if text in {".", ".."}:
         return [f"may not be '{text}'"]
     return [f"may not contain '{letter}'" for letter in ("/", "%") if letter in text]
@@ -206,7 +205,6 @@ def canonical_ip_problems(text: str) -> list[str]:
 
 
 def cidr_problems(text: str, kept: Collection[str] = ()) -> list[str]:
-    """Returns the problems of a network in CIDR notation."""
     if text in kept:
         return []
     address, slash, length = text.partition("/")

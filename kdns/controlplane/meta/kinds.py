@@ -55,7 +55,6 @@ class Kind:
 
     @property
     def is_stored(self) -> bool:
-        """Whether objects of the kind itself are stored."""
         return self.stored_as is None and not self.is_review
 
     @property
@@ -162,15 +161,12 @@ class Kinds:
 
     @property
     def namespaced(self) -> tuple[Kind, ...]:
-        """The kinds of stored objects that are in a namespace."""
         return tuple(kind for kind in self.stored if kind.namespaced)
 
     def by_type(self, api_version: str, kind: str) -> Kind | None:
-        """Returns the kind that objects with this apiVersion and kind have."""
         return self._by_type.get((api_version, kind))
 
     def by_plural(self, api_version: str, plural: str) -> Kind | None:
-        """Returns the kind whose URLs have this apiVersion and plural."""
         return self._by_plural.get((api_version, plural))
 
     def by_resource(self, resource: str) -> Kind | None:

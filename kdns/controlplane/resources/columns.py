@@ -29,7 +29,6 @@ class Column:
     is_text: bool = False
 
     def definition(self, kind: Kind) -> Json:
-        """Returns the column as TableColumnDefinition."""
         return {
             "name": self.name,
             "type": self.type,
@@ -60,7 +59,6 @@ NONE = "<none>"
 
 
 def name(obj: Json) -> str:
-    """Returns the name of an object."""
     return str(obj.get("metadata", {}).get("name", ""))
 
 

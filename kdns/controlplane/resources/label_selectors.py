@@ -40,7 +40,6 @@ def validate_label_selector(path: str, label_selector: Json) -> list[Cause]:
 
 
 def operator_problems(at: str, requirement: Json) -> list[Cause]:
-    """Checks that there are values if, and only if, the operator takes them."""
     operator, values = requirement.get("operator"), requirement.get("values")
     if operator in {"In", "NotIn"} and not values:
         return [required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")]

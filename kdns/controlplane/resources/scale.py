@@ -28,7 +28,6 @@ class ScalePaths:
     is_text: bool = False
 
     def conversion(self) -> Conversion:
-        """Returns the conversion from and to a Scale."""
         return Conversion(SCALE, self.scale_of, self.with_scale, self.configuration)
 
     def scale_of(self, obj: Json) -> Json:

@@ -47,7 +47,6 @@ def with_metadata_of_old(*fields: str) -> Callable[[Json, Json], Json]:
 
 
 def no_warnings(_obj: Json) -> Iterable[str]:
-    """Returns no texts."""
     return ()
 
 

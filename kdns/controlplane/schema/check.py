@@ -186,7 +186,6 @@ def first_mistyped(kind: Kind, obj: Json) -> str:
 
 
 def mistyped_delete_options(options: Json) -> list[tuple[str, str]]:
-    """Returns the same of a DeleteOptions."""
     return list(_mistyped(f"{META}.DeleteOptions", options))
 
 

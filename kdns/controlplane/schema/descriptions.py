@@ -63,7 +63,6 @@ _NONE = Description()
 
 @cache
 def descriptions() -> Mapping[TypeName, Description]:
-    """Returns all of descriptions.txt, by the full name of the type."""
     result: dict[TypeName, Description] = {}
     package = ""
     current = _NONE

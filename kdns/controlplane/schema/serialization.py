@@ -90,7 +90,6 @@ def encoded(kind: Kind, obj: Json) -> bytes:
 
 
 def typed(kind: Kind, obj: Json) -> Json:
-    """Returns the object with the type of a kind."""
     return {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
 
 
@@ -132,7 +131,6 @@ def _decoder(type_ref: TypeRef) -> msgspec.json.Decoder[Any]:
 
 
 def is_compiled(kind: Kind) -> bool:
-    """Returns whether objects of a kind have a compiled type."""
     return not kind.schema and not _contains_itself(type_of(kind))
 
 
@@ -232,5 +230,4 @@ def _field(field: Field) -> tuple[Any, Any]:
 
 
 def _written(zero: object) -> Any:
-    """Returns a default that is written."""
     return msgspec.field(default_factory=lambda: zero)

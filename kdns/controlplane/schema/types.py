@@ -47,7 +47,6 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def type_name(self) -> TypeName:
-        """The name of the type."""
         return name_of(self.type)
 
     @property
@@ -67,10 +66,8 @@ class Type(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def short(self) -> str:
-        """The name without its package."""
         return self.name.rpartition(".")[2]
 
 
 def name_of(type_ref: TypeRef) -> TypeName:
-    """Returns the full name of a type."""
     return type_ref if isinstance(type_ref, str) else type_ref.name

@@ -20,7 +20,6 @@ def conversion_of(kinds: Catalogue, kind: Kind, subresource: str, served_version
 
 
 def kind_at(kind: Kind, subresource: str) -> Kind:
-    """Returns the kind that a subresource accepts and returns."""
     return _SHOWN.get(subresource, kind)
 
 

@@ -39,7 +39,6 @@ def no_grace_s(_strategy: Strategy, _obj: Json, _requested_s: int | None) -> int
 
 
 def grace_period_s(strategy: Strategy, obj: Json, requested_s: int | None) -> int:
-    """Returns the grace period according to the strategy of the kind."""
     return strategy.grace_s(obj, requested_s)
 
 
@@ -227,7 +226,6 @@ class Deletion:
         self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
 
     def _owner(self, reference: Json, namespace: str) -> StoredObject | None:
-        """Returns the object that a reference in a namespace names, if it exists."""
         found = owner_key(reference, namespace, self._kinds)
         version = self._store.get(*found) if found else None
         return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None

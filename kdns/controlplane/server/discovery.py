@@ -53,7 +53,6 @@ def version(build: str, platform: tuple[str, str]) -> Json:
 
 
 def verbs_of(kinds: Catalogue, kind: Kind) -> list[str]:
-    """Returns the verbs of a kind and its collection."""
     if kind.is_review:
         return ["create"]
     whole = kinds[kind.stored_kind].delete_collection
@@ -79,7 +78,6 @@ def _priority(group_version: tuple[str, str]) -> tuple[object, ...]:
 
 
 def core_versions(kinds: Catalogue, address: str) -> Json:
-    """Gets /api."""
     clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     versions = [version for group, version in group_versions(kinds) if not group]
     return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": clients}
@@ -100,7 +98,6 @@ def group(kinds: Catalogue, name: str) -> Json | None:
 
 
 def group_list(kinds: Catalogue) -> Json:
-    """Gets /apis."""
     groups = [group(kinds, name) for name in dict.fromkeys(name for name, _ in group_versions(kinds) if name)]
     bare = [{key: value for key, value in (each or {}).items() if key not in {"kind", "apiVersion"}} for each in groups]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
@@ -116,7 +113,6 @@ def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json 
 
 
 def _kinds(kinds: Catalogue, group_name: str, version_name: str) -> list[Kind]:
-    """Returns the kinds of a group and version, by plural."""
     found = (kind for kind in kinds if (kind.group, kind.version) == (group_name, version_name))
     return sorted(found, key=lambda kind: kind.plural)
 

@@ -300,6 +300,5 @@ def _plain(value: Any) -> Any:
 
 
 def _is_directive(item: Any) -> bool:
-    """Returns whether an element of a list is a directive."""
     directive = item.get("$patch") if isinstance(item, dict) else None
     return isinstance(directive, str) and directive in {"delete", "replace"}

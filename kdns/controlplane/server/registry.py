@@ -355,7 +355,6 @@ class Registry:
         return fill(obj, self.config.families) if fill else obj
 
     def writer(self, request: Request) -> Writer:
-        """Returns the writer of a request, with the current time."""
         return Writer(request.manager, request.subresource, object_meta.timestamp(self.now_s()))
 
 

@@ -43,7 +43,6 @@ class Representation:
 
     @property
     def api_version(self) -> str:
-        """The apiVersion of the form."""
         return f"meta.k8s.io/{self.version}"
 
 
@@ -188,7 +187,6 @@ class Renderer:
 
     @property
     def sends_stored(self) -> bool:
-        """Whether objects are sent as the store encoded them."""
         return not self.shape.form and self.kinds.conversion(self.kind) is None
 
     def shown(self, obj: Json) -> Json:
@@ -201,7 +199,6 @@ class Renderer:
         return encoded(self._formed(version.obj, now_s)) if self.shape.form else version.encoded
 
     def many(self, found: ListResult, now_s: float) -> bytes:
-        """Returns a page of a list."""
         metadata: Json = {"resourceVersion": found.resource_version}
         if found.continue_token:
             metadata["continue"] = found.continue_token
@@ -238,7 +235,6 @@ class Renderer:
         return self.line("BOOKMARK", obj, now_s, first=first)
 
     def line(self, event_type: str, obj: Json, now_s: float, *, first: bool) -> bytes:
-        """Returns an event of any type."""
         shown = self._formed(obj, now_s)
         if self.shape.form == "Table" and not first:
             shown["columnDefinitions"] = None
@@ -273,7 +269,6 @@ class Renderer:
 
 
 def event_line(event_type: str, obj: Json) -> bytes:
-    """Returns an event of a watch."""
     return encoded({"type": event_type, "object": obj}) + b"\n"
 
 

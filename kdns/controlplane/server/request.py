@@ -34,5 +34,4 @@ class Request:
 
     @property
     def key(self) -> Key:
-        """The key of the object in the store."""
         return self.space, self.name

@@ -32,7 +32,6 @@ class Backlog:
 
     @property
     def is_left(self) -> bool:
-        """Whether any work is queued."""
         return bool(self._works or self._last)
 
     def add(self, work: Work) -> None:

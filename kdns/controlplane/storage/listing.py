@@ -99,7 +99,6 @@ class ListOptions:
 
 
 def page(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> ListResult:
-    """Returns one page of a list. All pages are of the snapshot of the first."""
     check_options(options, watch=False)
     revision, start = 0, ("", "")
     continue_token, resource_version = options.continue_token, options.resource_version
@@ -172,7 +171,6 @@ def subscribe(store: Store, kind: Kind, wanted: Filter, options: ListOptions) ->
 
 
 def key(kind: Kind, namespace: str, name: str) -> Key:
-    """Returns the key of an object in the store."""
     return (namespace if kind.namespaced else "", name)
 
 

@@ -181,6 +181,5 @@ def content_and_labels(obj: Json) -> Json:
 
 
 def with_metadata_of(new: Json, old: Json, fields: Iterable[str]) -> Json:
-    """Returns the object with these fields of the old one's metadata."""
     kept = {name: value for name, value in new["metadata"].items() if name not in fields}
     return {**new, "metadata": kept | {name: old["metadata"][name] for name in fields if name in old["metadata"]}}

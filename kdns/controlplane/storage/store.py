@@ -220,7 +220,6 @@ class Store:
         return subscription
 
     def end_watches(self, kind: Kind) -> None:
-        """Ends the watches of a kind that is no longer served."""
         for watcher in tuple(self._collection(kind).watchers):
             watcher.close()
 

@@ -52,7 +52,6 @@ class StoredObject:
 
     @property
     def obj(self) -> Json:
-        """The object."""
         obj = self._obj
         if obj is None:  # also while another thread calls `rest`
             obj = self._obj = msgspec.json.decode(self.encoded)
@@ -65,7 +64,6 @@ class StoredObject:
 
     @property
     def metadata(self) -> Json:
-        """The metadata of the object, for which nothing else is decoded."""
         obj = self._obj
         return _metadata(self.encoded).metadata if obj is None else obj["metadata"]
 
@@ -146,7 +144,6 @@ class WatchEvent:
 
     @property
     def line(self) -> bytes:
-        """The event as a line of a JSON watch stream."""
         return b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.stored.encoded)
 
 
@@ -162,7 +159,6 @@ class Commit:
 
     @cached_property
     def event(self) -> WatchEvent:
-        """The event for a watcher without selectors."""
         if self.new is None:
             return self.lost
         return WatchEvent("MODIFIED" if self.old else "ADDED", self.new)
@@ -194,7 +190,6 @@ class Filter:
         return bool(self.labels.requirements or self.fields.terms or self.fields.name)
 
     def matches(self, version: StoredObject | None) -> bool:
-        """Returns whether this version of an object is selected."""
         if version is None or (self.namespace is not None and version.key[0] != self.namespace):
             return False
         if self.fields.name not in {"", version.key[1]}:
@@ -238,7 +233,6 @@ class Subscription:
 
     @property
     def waiting(self) -> int:
-        """How many events are queued."""
         return len(self._events)
 
     def start(self, events: Iterable[WatchEvent]) -> None:

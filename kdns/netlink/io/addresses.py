@@ -52,7 +52,6 @@ def _interface_addresses() -> tuple[InterfaceAddress, ...]:
 
 
 def _listed() -> list[bytes]:
-    """Returns the messages of a list of all addresses."""
     with requests(NETLINK_ROUTE) as kernel:
         for attempt in range(_ATTEMPTS):
             bodies: list[bytes] = []

@@ -27,12 +27,10 @@ def add_link(name: str, kind: str) -> None:
 
 
 def bring_link_up(index: int) -> None:
-    """Brings a link up."""
     _do(bringing_up(index))
 
 
 def remove_link(index: int) -> None:
-    """Removes a link with its addresses."""
     _do(deletion(index))
 
 

@@ -69,7 +69,6 @@ class Requests:
         self._buffer = memoryview(bytearray(_DATAGRAM_BYTES))
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes, receive: Callable[[bytes], None]) -> None:

@@ -47,7 +47,6 @@ class TransactionSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def pass_over(self, port: int | None) -> None:

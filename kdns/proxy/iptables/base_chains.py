@@ -99,7 +99,6 @@ def mark_masquerade(mark: str) -> Chain:
 
 
 def postrouting(mark: str) -> Chain:
-    """Returns the chain that masquerades packets with this mark, and takes the mark from them."""
     masquerade = rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully")
     unmarked = f"-m mark ! --mark {mark}/{mark} -j RETURN"
     return Chain(NAT, POSTROUTING, (unmarked, f"-j MARK --set-xmark {mark}/0x0", masquerade))

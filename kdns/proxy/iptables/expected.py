@@ -41,7 +41,6 @@ class ExpectedRules:
                 self.written[table] += 1
 
     def total(self, table: str) -> int:
-        """Returns the number of rules of a table."""
         return sum(self.rules.get(table, Counter[str]()).values())
 
     def missing(self, table: str, content: TableContent, jumps: Iterable[Jump]) -> Iterator[str]:

@@ -78,14 +78,12 @@ def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
 
 
 def _way(front: Front, chains: PortChains) -> str:
-    """Returns the chain for the packets to the front."""
     if front.kind is FrontKind.CLUSTER_IP:
         return list_chain(front.branches[-1].verdict, chains)
     return chains.firewall if front.is_guarded else chains.external
 
 
 def list_chain(verdict: Verdict, chains: PortChains) -> str:
-    """Returns the chain for one list of endpoints."""
     return chains.cluster if verdict is Verdict.CLUSTER else chains.local
 
 

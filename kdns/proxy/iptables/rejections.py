@@ -37,7 +37,6 @@ class RejectionSearch:
 
     @property
     def undecided(self) -> set[Key]:
-        """The Services that are still to be checked."""
         return set(chain.from_iterable(self._groups))
 
     async def decide(self, check: Check, is_over: Callable[[], bool]) -> Decisions:
@@ -59,13 +58,10 @@ class RejectionSearch:
 
 
 def planned_services(plan: Plan) -> list[Key]:
-    """Returns the Services of a plan."""
     return list(dict.fromkeys(name[:2] for name in (*plan.ipv4.ports, *plan.ipv6.ports)))
 
 
 def plan_of(plan: Plan, services: Container[Key]) -> Plan:
-    """Returns the plan of these Services alone."""
-
     def of_family(whole: FamilyPlan) -> FamilyPlan:
         ports = {name: port for name, port in whole.ports.items() if name[:2] in services}
         fronts = {key: front for key, front in whole.fronts.items() if front.port.name[:2] in services}
@@ -75,7 +71,6 @@ def plan_of(plan: Plan, services: Container[Key]) -> Plan:
 
 
 def plan_without(plan: Plan, services: Iterable[Key]) -> Plan:
-    """Returns the plan of all other Services."""
     return plan_of(plan, set(planned_services(plan)).difference(services))
 
 

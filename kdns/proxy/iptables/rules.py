@@ -47,7 +47,6 @@ class Jump(NamedTuple):
 
 
 def jump(table: str, chain: str, target: str, *matches: str, text: str = "") -> Jump:
-    """Returns the jump with a comment, without one for no text."""
     commented = ("-m", "comment", "--comment", text) if text else ()
     return Jump(table, chain, (*matches, *commented, "-j", target))
 

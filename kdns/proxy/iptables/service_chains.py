@@ -54,7 +54,6 @@ def service_chains(
 
 
 def _fronts_of(each: PortPlan, front_at: FrontAt) -> Iterator[Front]:
-    """Yields the fronts that the Service port has and that lead to endpoints."""
     for key in dict.fromkeys(key for key, _ in each.fronts):
         front = front_at(key)
         if front and front.port.name == each.name and front.lists:
@@ -68,7 +67,6 @@ def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[Servic
 
 
 def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: FamilyPlan) -> Iterator[Rule]:
-    """Yields the rules that mark packets to the cluster IP."""
     for front in fronts:
         *first, last = front.branches
         if last.verdict is verdict and last.masquerade:

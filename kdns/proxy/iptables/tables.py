@@ -176,7 +176,6 @@ class Tables:
 
 
 def _lines(command: str, table: str, chain_rules: Iterable[ChainRule]) -> list[str]:
-    """Returns the lines that do this to the rules of one table."""
     return [f"{command} {each.chain} {each.rule}" for each in chain_rules if each.table == table]
 
 
@@ -210,7 +209,6 @@ def _endpoints(port: PortPlan) -> int:
 def _compare(
     before: Iterable[ChainRule], after: Iterable[ChainRule], removed: list[ChainRule], added: list[ChainRule]
 ) -> None:
-    """Adds what is to be deleted and what is to be inserted."""
     old, new = Counter(before), Counter(after)
     removed += (old - new).elements()
     added += (new - old).elements()

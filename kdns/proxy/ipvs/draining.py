@@ -33,7 +33,6 @@ class Draining:
 
     @property
     def servers(self) -> list[VirtualServerKey]:
-        """The virtual servers to check."""
         return list(self._draining)
 
     @property

@@ -83,7 +83,6 @@ class Ipvs:
 
     @property
     def base_chains(self) -> BaseChains:
-        """The iptables rules, all of them."""
         return base_chains(self.family_plan, self._out_filters)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
@@ -94,7 +93,6 @@ class Ipvs:
         return front
 
     def object_names(self, front: Front) -> Iterator[ObjectName]:
-        """Yields what the kernel needs to have for a front."""
         yield (front.key.address,)
         for key in self._at(front.key):
             yield key

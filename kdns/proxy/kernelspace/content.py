@@ -82,14 +82,12 @@ class _Shared(Generic[K, V]):
         self._before: dict[K, V | None] = {}
 
     def add(self, owner: Owner, key: K, value: V) -> None:
-        """Adds an owner's value."""
         self._before.setdefault(key, self.values.get(key))
         owners = self._owners.setdefault(key, {})
         owners[owner] = value
         self.values[key] = owners[min(owners)]
 
     def remove(self, owner: Owner, key: K) -> None:
-        """Removes an owner's value."""
         self._before.setdefault(key, self.values.get(key))
         owners = self._owners[key]
         del owners[owner]
@@ -122,12 +120,10 @@ class Content:
 
     @property
     def load_balancers(self) -> Mapping[LoadBalancerKey, HostComputeLoadBalancer]:
-        """The load balancers."""
         return self._load_balancers.values
 
     @property
     def endpoints(self) -> Mapping[str, HostComputeEndpoint]:
-        """The endpoints that kdns creates, by address."""
         return self._endpoints.values
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> tuple[Request, ...]:

@@ -37,7 +37,6 @@ class Request:
 
     @property
     def function(self) -> str:
-        """The function of computenetwork.dll."""
         return f"Hcn{self.verb.value}{'Endpoint' if isinstance(self.object, HostComputeEndpoint) else 'LoadBalancer'}"
 
     @property

@@ -80,7 +80,6 @@ class HostComputeNetwork:
 
     @classmethod
     def read(cls, document: Json) -> HostComputeNetwork:
-        """Returns the network of a document."""
         subnets = []
         for policy in document.get("Policies") or ():
             if policy.get("Type") == "RemoteSubnetRoute":
@@ -118,7 +117,6 @@ class HostComputeEndpoint:
 
     @classmethod
     def read(cls, document: Json) -> HostComputeEndpoint:
-        """Returns the endpoint of a document."""
         configurations = document.get("IpConfigurations") or ()
         provider = ""
         for policy in document.get("Policies") or ():
@@ -136,14 +134,12 @@ class HostComputeEndpoint:
 
     @property
     def policies(self) -> list[Json]:
-        """The policies of a document."""
         if not self.provider_address:
             return []
         return [{"Type": "ProviderAddress", "Settings": {"ProviderAddress": self.provider_address}}]
 
     @property
     def document(self) -> Json:
-        """The settings for HcnCreateEndpoint."""
         return _without_zeros(
             {
                 "ID": self.id,
@@ -173,7 +169,6 @@ class PortMapping:
 
     @classmethod
     def read(cls, document: Json) -> PortMapping:
-        """Returns the mapping of a document."""
         return cls(
             int(document.get("Protocol", 0)),
             int(document.get("InternalPort", 0)),
@@ -184,7 +179,6 @@ class PortMapping:
 
     @property
     def document(self) -> Json:
-        """The mapping in a document."""
         return _without_zeros(
             {
                 "Protocol": self.protocol,
@@ -222,7 +216,6 @@ class HostComputeLoadBalancer:
 
     @classmethod
     def read(cls, document: Json) -> HostComputeLoadBalancer:
-        """Returns the load balancer of a document."""
         return cls(
             _id(document),
             tuple(sorted(str(each).lower() for each in document.get("HostComputeEndpoints") or ())),
@@ -234,7 +227,6 @@ class HostComputeLoadBalancer:
 
     @property
     def keys(self) -> Iterator[LoadBalancerKey]:
-        """The destinations of packets that it has."""
         family: Family = "IPv6" if LoadBalancerFlags.IPV6 in self.flags else "IPv4"
         for vip in self.frontend_vips or ("",):
             for mapping in self.port_mappings:
@@ -261,12 +253,10 @@ class HostComputeLoadBalancer:
 
 
 def load_balancer_id(key: LoadBalancerKey) -> str:
-    """Returns the id that kdns gives to the load balancer of a destination."""
     return derived_id("load balancer", *map(str, key))
 
 
 def endpoint_id(network: str, address: str) -> str:
-    """Returns the id that kdns gives to the endpoint of an address in the network of this name."""
     return derived_id("endpoint", network.lower(), address)
 
 

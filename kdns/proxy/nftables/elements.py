@@ -66,7 +66,6 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 
 
 def flushed(family: Family, sets: Iterable[Set]) -> Iterator[Request]:
-    """Deletes all elements of these sets."""
     return ((_KIND | NFT_MSG_DELSETELEM, _of(family, each)) for each in sets)
 
 
@@ -133,7 +132,6 @@ def _encoder(family: Family, into: Set) -> Callable[[ElementKey, Data], bytes]:
 
 
 def _interval(key: ElementKey) -> ElementKey:
-    """Returns the first and the last key of an interval."""
     network = ip_network(str(key[-1]))
     return (*key[:-1], str(network[0]), *key[:-1], str(network[-1]))
 

@@ -59,7 +59,6 @@ class Content:
     chain_numbers: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
 
     def put(self, into: Set, key: ElementKey, data: Data = None) -> None:
-        """Adds one element."""
         self.elements.setdefault(into.name, {})[key] = data
 
     def put_chain(self, into: Set, key: ElementKey, name: str, port: PortName, chains: Set) -> None:
@@ -70,7 +69,6 @@ class Content:
 
 
 def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableNumbers) -> Content:
-    """Returns everything that these fronts of a family put into the table."""
     content = Content(numbers)
     for front in fronts:
         _add_front(content, front, family_plan)
@@ -140,7 +138,6 @@ def branch_rules(
 
 
 def _client_match(client: Client, local_pods: LocalPods | None, family: Family) -> str:
-    """Returns the statements that match packets of a client."""
     if client is Client.NODE:
         return "fib saddr type local "
     if client is not Client.LOCAL_POD or local_pods is None:
@@ -173,7 +170,6 @@ def _endpoint_chain(content: Content, front: Front, key: ElementKey, verdict: Ve
 
 @lru_cache(maxsize=4096)
 def _draw_chain(maps: EndpointMaps, count: int, family: Family) -> Chain:
-    """Returns the chain for fronts with so many endpoints and no affinity."""
     name = maps.endpoints.name
     draw = f"{expression(maps.key, family)} . numgen random mod {count}"
     rule = f"meta priority set 0 dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}"

@@ -56,12 +56,10 @@ class Numbers(Generic[Numbered]):
         return number
 
     def release_all_but(self, values: Iterable[Numbered]) -> None:
-        """Releases the numbers of all other values."""
         for value in self._numbers.keys() - set(values):
             self.release(value)
 
     def release(self, value: Numbered) -> None:
-        """Releases the value's number, if it has one."""
         self._taken.discard(self._numbers.pop(value, 0))
 
 
@@ -85,7 +83,6 @@ class EndpointIds:
         return self._ports.of(port) << 16 | (number & _ORDINARY) << 4 | number >> 12
 
     def release(self, name: PortName, port: PortPlan | None) -> None:
-        """Releases what this Service port, as it is now, does not have any more."""
         if port and port.affinity_s and name in self._endpoints:
             lists = port.endpoints
             self._endpoints[name].release_all_but((each.address, each.port) for each in (*lists.cluster, *lists.local))
@@ -103,7 +100,6 @@ class ChainNumbers:
         self._names: dict[int, str] = {}
 
     def of(self, name: str) -> int:
-        """Returns the number of the chain, and of no other."""
         number = crc32(name.encode()) or 1
         while self._names.setdefault(number, name) != name:
             number = number % _MAX_PRIORITY + 1

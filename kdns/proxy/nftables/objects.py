@@ -57,7 +57,6 @@ class Part(NamedTuple):
     datatype: str
 
     def type_in(self, family: Family) -> str:
-        """Returns the datatype in a table of this family."""
         if self.datatype != "address":
             return self.datatype
         return "ipv4_addr" if family == "IPv4" else "ipv6_addr"
@@ -88,7 +87,6 @@ Parts: TypeAlias = tuple[Part, ...]
 
 
 def expression(parts: Iterable[Part], family: Family) -> str:
-    """Returns the parts of a key as an expression."""
     return " . ".join(part.expression for part in parts).format(ip=NFT_FAMILY[family], client=_CLIENT[family])
 
 
@@ -162,7 +160,6 @@ class Set:
         return "map" if self.data else "set"
 
     def block(self, family: Family) -> str:
-        """Returns the definition as a block of a table."""
         types = " : ".join(expression(parts, family) for parts in (self.key, self.data) if parts)
         flags = ("flags interval",) if self.has_intervals else ()
         dynamic = (f"size {self.dynamic_size}", "flags dynamic,timeout") if self.dynamic_size else ()
@@ -192,11 +189,9 @@ class Chain:
 
     @property
     def sort(self) -> str:
-        """nft's word for it."""
         return "chain"
 
     def block(self, family: Family) -> str:
-        """Returns the definition as a block of a table."""
         del family
         at = self.hook
         base = (f"type {at.kind} hook {at.hook} priority {at.priority}; policy accept;",) if at else ()

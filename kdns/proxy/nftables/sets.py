@@ -142,5 +142,4 @@ LISTED: Final = frozenset(each.name for side in SIDES for each in side.lists.val
 
 
 def side_of(kind: FrontKind) -> Side:
-    """Returns the side of a front of this kind."""
     return NODE_PORTS if kind is FrontKind.NODE_PORT else ADDRESSES

@@ -90,7 +90,6 @@ class Table:
         )
 
     def chain_numbers(self) -> Transaction:
-        """Returns the addition of the numbers of all chains."""
         return Transaction(self.family_plan.family, add=self._chain_numbers)
 
     def after_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
@@ -123,7 +122,6 @@ class Table:
         return next((f"chain {each.name}" for each in chains if len(each.rules) != rules.get(each.name, 0)), "")
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Transaction:
-        """Returns the transaction that leads to this plan."""
         self.family_plan = family_plan
         change = self._followed(difference.fronts)
         for name, (_, port) in difference.ports.items():

@@ -65,7 +65,6 @@ class Branches(tuple[Branch, ...]):  # noqa: SLOT001 - its __dict__ keeps what w
 
     @cached_property
     def is_guarded(self) -> bool:
-        """Whether source ranges apply."""
         return self[0].client is Client.OUTSIDE_SOURCE_RANGES
 
     @cached_property

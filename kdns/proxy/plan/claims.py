@@ -80,7 +80,6 @@ class Claims:
         self.changed: dict[FrontKey, None] = {}
 
     def add(self, port: PortPlan) -> None:
-        """Adds the claims of a Service port."""
         for key, kind in port.fronts:
             insort(self._claims.setdefault(key, []), _claim(port, kind))
             self.changed[key] = None
@@ -105,14 +104,12 @@ class Claims:
             self.changed |= self._at_addresses.get(node_port, {})
 
     def protect_api_servers(self, slices: Iterable[EndpointSlice]) -> None:
-        """Protect the endpoints of these slices, and no others any more."""
         fronts = frozenset(_api_servers(slices))
         for key in self._api_servers ^ fronts:
             self.changed |= {each: None for each in (key, key._replace(address="")) if each in self._claims}
         self._api_servers = fronts
 
     def decision(self, key: FrontKey) -> tuple[Claim | None, tuple[Refusal, ...]]:
-        """Returns the claim that has the front, and the others with the reason."""
         winner, refusals = None, []
         for claim in self._claims.get(key, ()):
             reason = self._protection(key, claim) or (_precedence(winner, claim) if winner else "")

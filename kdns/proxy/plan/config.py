@@ -61,7 +61,6 @@ class NodeView:
     addresses: tuple[Address, ...] = ()
 
     def has(self, address: Address) -> bool:
-        """Returns whether packets to this address are for the node itself."""
         return address.is_loopback or address in self.addresses
 
 

@@ -102,7 +102,6 @@ class PortPlan:
     limits: tuple[Limit, ...] = ()
 
     def branches(self, kind: FrontKind) -> Branches:
-        """Returns the branches of a front of this kind."""
         if kind is FrontKind.CLUSTER_IP:
             return self.cluster_ip
         return self.load_balancer if kind is FrontKind.LOAD_BALANCER_IP else self.external
@@ -124,7 +123,6 @@ class Front:
 
     @property
     def branches(self) -> Branches:
-        """The decision for packets to it."""
         return self.port.branches(self.kind)
 
     @property
@@ -198,7 +196,6 @@ class FamilyPlan:
         return front
 
     def refusals(self, destination: Address, protocol: str, port: int) -> tuple[Refusal, ...]:
-        """Returns the Service ports that name this destination and do not get it."""
         refusals = self.refused.get(FrontKey(str(destination), protocol, port), ())
         if destination in self.node_ports:
             refusals += self.refused.get(FrontKey("", protocol, port), ())
@@ -224,7 +221,6 @@ class FamilyPlan:
 
     @property
     def accepted_health_check_ports(self) -> frozenset[int]:
-        """Health check node ports to which the firewall accepts packets."""
         if not self.mode.accepts_health_checks:
             return frozenset()
         return frozenset(port.health_check_port for port in self.ports.values()) - {0}
@@ -238,7 +234,6 @@ class Plan:
     ipv6: FamilyPlan
 
     def of(self, family: Family) -> FamilyPlan:
-        """Returns one half."""
         return self.ipv4 if family == "IPv4" else self.ipv6
 
     @property

@@ -30,7 +30,6 @@ class Difference:
 
 
 def plan(state: State, node: NodeView, config: ProxyConfig) -> Plan:
-    """Returns the plan for all Services of the state."""
     return Planner(state, node, config).plan
 
 
@@ -67,7 +66,6 @@ class Planner:
 
 
 def affected_services(change: AnyChange) -> Iterable[Key]:
-    """Yields the Services whose plans a change may affect."""
     for obj in (change.old, change.new):
         if isinstance(obj, Service):
             yield obj.key
@@ -97,7 +95,6 @@ class _FamilyPlanner:
         self._old_ports: dict[PortName, PortPlan | None] = {}
 
     def replace(self, service: Key, ports: tuple[PortPlan, ...]) -> None:
-        """Replaces the Service's ports by these."""
         names = self._by_service.pop(service, ())
         new = {port.name: port for port in ports}
         if new:

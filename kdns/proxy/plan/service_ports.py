@@ -161,7 +161,6 @@ def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinit
 
 
 def _endpoint_limits(endpoints: EndpointLists, mode: Mode) -> Iterator[Limit]:
-    """Yields what the mode does not do with so many endpoints, or with endpoints of several ports."""
     ports = sorted({each.port for each in endpoints.reachable}) if mode.has_one_target_port else ()
     if len(ports) > 1:
         numbers = listed(map(str, ports))

@@ -31,7 +31,6 @@ def serving(front: Front) -> frozenset[SocketAddress]:
 
 
 def udp_fronts(family_plan: FamilyPlan, difference: Difference | None, targets: Targets = serving) -> Fronts:
-    """Returns the fronts whose flows are to be examined: those of the difference, or all of the plan."""
     if difference is None:
         return {key: targets(front) for key, front in family_plan.fronts.items() if key.protocol == UDP}
     keys = {key for key in difference.fronts if key.protocol == UDP}

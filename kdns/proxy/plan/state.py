@@ -17,8 +17,7 @@ from kdns.cluster.state import AnyChange, Index, State
 class NoIndex(Index):
     """An index without entries."""
 
-    def move(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None:
-        """Nothing."""
+    def move(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None: ...
 
 
 @dataclass

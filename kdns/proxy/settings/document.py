@@ -55,7 +55,6 @@ _REMOVED: Final = {
 
 
 def decoded(document: object) -> Decoded:
-    """Returns the settings of a document. Values are validated elsewhere."""
     if not isinstance(document, dict):
         return Decoded(Settings(), (Problem("", f"expected an object of kind {KIND}"),))
     problems = list(_of_another_kind(document))
@@ -68,7 +67,6 @@ def decoded(document: object) -> Decoded:
 
 
 def encoded(settings: Settings) -> Json:
-    """Returns the document of these settings, with every field."""
     return {"apiVersion": API_VERSION, "kind": KIND, **_written(settings)}
 
 

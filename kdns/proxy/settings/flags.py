@@ -172,12 +172,10 @@ class FlagValues:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Flags that are ignored because of --config."""
         return tuple(name for name in self.given if self.config and not _counts_beside_a_file(BY_NAME[name]))
 
     @property
     def deprecated(self) -> tuple[Flag, ...]:
-        """Deprecated flags that were given."""
         return tuple(flag for name in self.given if (flag := BY_NAME[name]).deprecated)
 
 
@@ -212,7 +210,6 @@ def _listen_address(name: str, address: str, default_port: int, flags: FlagValue
 
 
 def settings_beside_file(settings: Settings, flags: FlagValues) -> Settings:
-    """Returns the settings of a configuration file, with the flags that are not ignored beside it."""
     count = {name: value for name, value in flags.given.items() if _counts_beside_a_file(BY_NAME[name])}
     merged = _with(settings, count)
     vmodule = tuple(flags.given.get("vmodule", ())) + settings.logging.vmodule

@@ -234,7 +234,6 @@ class Settings:
 
     @property
     def cluster_cidrs(self) -> tuple[str, ...]:
-        """The ranges of clusterCIDR."""
         return tuple(self.cluster_cidr.split(",")) if self.cluster_cidr else ()
 
     @property
@@ -249,12 +248,10 @@ class Settings:
 
     @property
     def external_ips(self) -> bool:
-        """Whether Services get their external IPs."""
         return self.feature_gates.get(EXTERNAL_IPS, True)
 
     @property
     def node_hints(self) -> bool:
-        """Whether endpoint hints for nodes are used."""
         return self.feature_gates.get(SAME_TRAFFIC_DISTRIBUTION, True)
 
 

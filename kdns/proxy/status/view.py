@@ -27,7 +27,6 @@ def plan_section(plan: Plan) -> Section:
 
 
 def refused_section(plan: Plan, rejected: Mapping[Key, str]) -> Section:
-    """Returns the Services that the kernel rejects, and what others do not get."""
     rows = [("/".join(key), "rules that the kernel rejects", reason) for key, reason in rejected.items()]
     rows += [("/".join(key), what, reason) for (key, what), reason in plan.refusals.items()]
     more = [("…", "", f"and {len(rows) - SHOWN} more")] if len(rows) > SHOWN else []

@@ -71,7 +71,6 @@ class Schedule:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a sync is needed, now or later."""
         return self._needs_full or self._has_changes or self.is_foreign
 
     def changed(self) -> None:

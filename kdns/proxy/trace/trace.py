@@ -148,7 +148,6 @@ def _found(front: Front) -> str:
 
 
 def _client(family_plan: FamilyPlan, front: Front, branch: Branch, packet: Packet) -> Iterable[str]:
-    """Yields why the client takes this branch and no other."""
     if front.source_ranges:
         where = "none" if branch.client is Client.OUTSIDE_SOURCE_RANGES else "one"
         yield f"{packet.source} is in {where} of loadBalancerSourceRanges: {listed(front.source_ranges)}"

@@ -95,7 +95,6 @@ class Sessions:
         return None
 
     def counters_of(self, name: PortName) -> PortCounters:
-        """Returns the counters of a Service port."""
         return self.counters.setdefault(name, PortCounters())
 
     def forget(self, name: PortName) -> None:

@@ -106,7 +106,6 @@ class DesiredEndpoints:
             self._remove(old)
 
     def stored(self, each: Json) -> tuple[PortKey, StoredEndpoints]:
-        """Returns the ports and endpoints of a stored slice, cached."""
         name = each["metadata"]["name"]
         cached = self._stored.get(name)
         if cached is None or cached[0] is not each:

@@ -96,7 +96,6 @@ class EndpointsController(Reconciler):
         return Result((Action("update" if existing else "create", ENDPOINTS, desired),)) if desired else Result()
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns FailedToCreateEndpoint or FailedToUpdateEndpoint."""
         where = "/".join(request.name)
         reason, message = "FailedToUpdateEndpoint", f"Failed to update endpoint {where}: {error}"
         if action.verb == "create":

@@ -56,7 +56,6 @@ class EndpointSliceController(Reconciler):
         return Result(plan.actions, events)
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns FailedToUpdateEndpointSlices for the Service."""
         service = self._index.services.get(request.key)
         if service is None:
             return None

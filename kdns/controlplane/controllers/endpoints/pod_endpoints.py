@@ -25,7 +25,6 @@ TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 
 
 def has_selector(service: Json) -> bool:
-    """Returns whether controllers make the endpoints of this Service from Pods."""
     return spec_of(service).get("selector") is not None and type_of(service) != EXTERNAL_NAME
 
 
@@ -59,7 +58,6 @@ def hostname_in(pod: Json, service: Json) -> str:
 
 
 def target_ports(pod: Json, service: Json) -> list[Json]:
-    """Returns the EndpointPort of each Service port whose target port the Pod has."""
     ports = []
     for port in ports_of(service):
         number = _target(pod, port)
@@ -89,7 +87,6 @@ def _container_ports(pod: Json) -> Iterable[Json]:
 
 
 def is_portless(service: Json) -> bool:
-    """Returns whether the Service is headless and has no ports."""
     return not ports_of(service) and spec_of(service).get("clusterIP") == NONE
 
 
@@ -107,7 +104,6 @@ def families_of(service: Json) -> list[str]:
 
 
 def target_ref(pod: Json) -> Json:
-    """Returns the reference from an endpoint to its Pod."""
     meta = pod["metadata"]
     row = {"kind": "Pod", "namespace": meta.get("namespace", ""), "name": meta["name"], "uid": meta.get("uid", "")}
     return {key: value for key, value in row.items() if value}

@@ -77,7 +77,6 @@ class ServiceIndex:
         return set()
 
     def pods_of(self, service: Json) -> list[Key]:
-        """Returns the keys of the Pods that the Service selects, sorted."""
         namespace = service["metadata"].get("namespace", "")
         selector = spec_of(service).get("selector") or {}
         pairs = [(namespace, label, value) for label, value in selector.items()] or [(namespace, "", "")]
@@ -85,7 +84,6 @@ class ServiceIndex:
         return [key for key in sorted(candidates) if _selects(selector, self.pods[key])]
 
     def selected(self, service: Json, key: Key) -> Json | None:
-        """Returns the Pod if it exists and the Service selects it."""
         pod = self.pods.get(key)
         return pod if pod and _selects(spec_of(service).get("selector") or {}, pod) else None
 

@@ -135,7 +135,6 @@ def _packed(
 
 
 def managed_by(each: Json) -> str | None:
-    """Returns the controller that manages the slice."""
     manager: str | None = (each["metadata"].get("labels") or {}).get(MANAGED_BY)
     return manager
 
@@ -163,12 +162,10 @@ def _rewritten(old: Json, labels: Json, endpoints: list[Json]) -> Json:
 
 
 def _copied_labels(obj: Json) -> dict[str, str]:
-    """Returns the labels that are copied from a Service to its slices."""
     return {key: value for key, value in (obj["metadata"].get("labels") or {}).items() if key not in _RESERVED}
 
 
 def slice_labels(service: Json) -> dict[str, str]:
-    """Returns the labels of a Service's slices."""
     labels = _copied_labels(service) | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: CONTROLLER}
     return {**labels, HEADLESS: ""} if wants_headless_label(service) else labels
 

@@ -108,7 +108,6 @@ class ControllerManager:
                 was_idle = await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
 
     def close(self) -> None:
-        """Stops watching and drops the queue."""
         self._closed = True
         self._stop()
 

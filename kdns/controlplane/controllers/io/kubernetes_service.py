@@ -27,7 +27,6 @@ class KubernetesServiceKeeper:
         self._watch()
 
     def close(self) -> None:
-        """Stops watching."""
         for subscription in self._subscriptions:
             subscription.cancel()
 

@@ -47,7 +47,6 @@ def node_labels(name: str, platform: tuple[str, str], given: Mapping[str, str]) 
 
 
 def with_legacy_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels, old ones with the values of those that replaced them."""
     return {**labels, **{old: labels[new] for old, new in _LEGACY.items() if new in labels}}
 
 
@@ -74,7 +73,6 @@ def node_status(
 
 
 def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
-    """Returns the conditions of a Node: those that are missing are healthy."""
     by_type = {row.get("type"): row for row in given}
     for kind, (status, reason, message) in _HEALTHY.items():
         state = {"type": kind, "status": status, "reason": reason, "message": message}

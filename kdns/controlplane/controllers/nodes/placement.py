@@ -57,7 +57,6 @@ def untolerated(tolerations: list[Json], node: Json) -> set[str]:
 
 
 def tolerates(tolerations: Iterable[Json], taint: Json) -> bool:
-    """Returns whether one of the tolerations tolerates the taint."""
     return any(_tolerates(each, taint) for each in tolerations)
 
 

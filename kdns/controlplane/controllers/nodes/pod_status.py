@@ -143,7 +143,6 @@ def _closed_gate(pod: Json) -> str | None:
 
 
 def succeeded_status(pod: Json, now: str) -> Json:
-    """Returns the status of a Pod whose containers have all succeeded."""
     status = status_of(pod)
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": status.get("startTime") or now, "finishedAt": now}
     for name in ("Ready", "ContainersReady"):

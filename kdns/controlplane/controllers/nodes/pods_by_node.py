@@ -14,15 +14,12 @@ class PodsByNode:
     _on: dict[str, dict[Key, None]] = field(default_factory=dict)
 
     def on(self, node: str) -> tuple[Key, ...]:
-        """Returns the Pods on a Node."""
         return tuple(self._on.get(node, ()))
 
     def put(self, pod: Key, node: str) -> None:
-        """Adds a Pod on a Node."""
         self._on.setdefault(node, {})[pod] = None
 
     def remove(self, pod: Key, node: str) -> None:
-        """Removes a Pod from a Node."""
         pods = self._on[node]
         del pods[pod]
         if not pods:

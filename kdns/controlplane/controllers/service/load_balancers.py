@@ -109,7 +109,6 @@ class LoadBalancers(Reconciler):
         return Result(actions, events)
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns SyncLoadBalancerFailed."""
         del action
         service = self._services.get(request.key)
         return _failure(service, f"failed to update load balancer status: {error}") if service else None

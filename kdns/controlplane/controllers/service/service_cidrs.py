@@ -123,7 +123,6 @@ def _covers(one: Network, other: Network) -> bool:
 
 
 def _holds(network: Network, version: int, number: int) -> bool:
-    """Returns whether a Service could have this address of the network."""
     last = int(network.broadcast_address) - (1 if version == 4 else 0)
     return network.version == version and int(network.network_address) < number <= last
 
@@ -152,7 +151,6 @@ class DefaultServiceCidr(Reconciler):
         self._is_reported = False
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Returns the default ServiceCIDR only."""
         _, key, obj, _ = change
         if key[1] != DEFAULT:
             return ()

@@ -46,7 +46,6 @@ class _Nodes:
     may: set[str]
 
     def is_available(self, pod: Json) -> bool:
-        """Returns whether the Pod is available and not terminating."""
         least_s = count(self.owner["spec"], "minReadySeconds")
         return not is_terminating(pod) and pod_available_in_s(pod, least_s, self.now_s) == 0
 

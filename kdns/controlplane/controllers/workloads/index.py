@@ -88,7 +88,6 @@ class WorkloadIndex:
         return {key}
 
     def selector(self, key: Key) -> Selector:
-        """Returns the selector of a workload."""
         if key not in self._selectors:
             self._selectors[key] = pod_selector(self.kind, self.all[key])
         return self._selectors[key]

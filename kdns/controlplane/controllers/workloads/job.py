@@ -43,7 +43,6 @@ class Jobs(Reconciler):
         self._suffix, self._index = suffix, WorkloadIndex(JOB, POD)
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Returns the Job, or that of a Pod."""
         kind, key, obj, _ = change
         return self._index.observe(kind, key, obj)
 
@@ -107,7 +106,6 @@ class _ActiveJob:
 
     @property
     def desired(self) -> int:
-        """The number of Pods that should be active now."""
         most, completions = self._spec.get("parallelism") or 0, self._spec.get("completions")
         if completions is None:
             return min(most, len(self.active)) if self.succeeded else int(most)
@@ -120,7 +118,6 @@ class _ActiveJob:
         return self.succeeded >= int(completions)
 
     def status(self) -> tuple[Json, list[Event]]:
-        """Returns the status, and the Events of its changes."""
         now, rows, events = timestamp(self._now_s), self._old.get("conditions") or [], list[Event]()
         if self._spec.get("suspend"):
             rows = with_conditions(rows, ["Suspended"], "True", ("JobSuspended", "Job suspended"), now)

@@ -13,7 +13,6 @@ def count(fields: Json | None, name: str) -> int:
 
 
 def desired_replicas(obj: Json) -> int:
-    """Returns spec.replicas."""
     return count(obj.get("spec"), "replicas")
 
 

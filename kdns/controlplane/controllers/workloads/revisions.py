@@ -26,7 +26,6 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def safe_hash(value: Any) -> str:
-    """Returns the hash of a value in the letters of generated names."""
     digest = hashlib.sha256(_encode(value)).digest()
     return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
 
@@ -43,7 +42,6 @@ def template_data(kind: Kind, owner: Json) -> Json:
 
 
 def template_of(revision: Json) -> Json:
-    """Returns the template of a revision."""
     template = ((revision.get("data") or {}).get("spec") or {}).get("template") or {}
     return {name: value for name, value in template.items() if name != "$patch"}
 
@@ -60,7 +58,6 @@ class History:
     due: tuple[Action, ...]
 
     def named(self, name: str) -> Json | None:
-        """Returns the revision of a name."""
         return next((each for each in self.revisions if each["metadata"]["name"] == name), None)
 
     def outdated(self, limit: int, live: Collection[str]) -> list[Action]:

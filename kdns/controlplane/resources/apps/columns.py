@@ -23,7 +23,6 @@ def deployment_cells(obj: Json, now_s: float) -> list[Any]:
 
 
 def containers_and_selector(spec: Json) -> list[str]:
-    """Returns the cells of the columns Containers, Images and Selector."""
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ()
     named = [",".join(str(each.get(field) or "") for each in containers) for field in ("name", "image")]
     return [*named, selector_text(spec["selector"]) if spec.get("selector") else NONE]

@@ -23,7 +23,6 @@ def default_deployment(obj: Json) -> Json:
 
 
 def default_replica_set(obj: Json) -> Json:
-    """Sets the defaults of a ReplicaSet: one replica."""
     return {**obj, "spec": {"replicas": 1, **_spec(obj)}}
 
 
@@ -77,7 +76,6 @@ def counted_template(new: Json, old: Json | None) -> Json:
 
 
 def default_template(template: Json) -> Json:
-    """Returns a Pod template with the defaults of a Pod."""
     given = without_nulls(template)
     return {
         "metadata": without_nulls(given.get("metadata")),

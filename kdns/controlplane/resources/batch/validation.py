@@ -63,7 +63,6 @@ def _selected(spec: Json) -> list[Cause]:
 
 
 def validate_job_spec(path: str, spec: Json) -> list[Cause]:
-    """Validates the spec of a Job."""
     causes = [
         invalid_value(f"{path}.{field}", spec[field], _NOT_NEGATIVE) for field in _COUNTS if (spec.get(field) or 0) < 0
     ]

@@ -33,7 +33,6 @@ def new_namespace(obj: Json) -> Json:
 
 
 def namespace_finalizers(obj: Json) -> list[str]:
-    """Returns spec.finalizers."""
     return list((obj.get("spec") or {}).get("finalizers") or ())
 
 

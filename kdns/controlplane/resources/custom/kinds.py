@@ -94,7 +94,6 @@ class CustomKinds:
         self._sources: dict[str, Mapping[str, _Version]] = {}
 
     def strategy(self) -> Strategy:
-        """Returns the strategy of definitions."""
         return Strategy(
             validate_definition,
             DEFAULT,
@@ -178,7 +177,6 @@ class CustomKinds:
             self._rows.remove(kind)
 
     def kind_of(self, definition: Json) -> Kind | None:
-        """Returns the served kind of a definition."""
         return self._served.get(definition["metadata"]["name"])
 
 

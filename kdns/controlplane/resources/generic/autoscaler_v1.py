@@ -29,7 +29,6 @@ def to_autoscaler(obj: Json) -> Json:
 
 
 def configuration(kind: Kind, config: Json) -> Json:
-    """Returns the configuration of the stored autoscaler from an applied one."""
     return {**to_autoscaler(config), "apiVersion": kind.api_version}
 
 

@@ -43,7 +43,6 @@ def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_node_update(obj: Json, old: Json | None) -> list[Cause]:
-    """Checks an update of a Node or of its status."""
     old = old or {}
     causes = validate_meta_update(old, obj) + _features(obj)
     known: list[Json] = []
@@ -64,7 +63,6 @@ def default_node(obj: Json) -> Json:
 
 
 def pod_cidrs(spec: Json) -> list[str]:
-    """Returns podCIDRs, or podCIDR if they differ."""
     one, several = spec.get("podCIDR") or "", list(spec.get("podCIDRs") or [])
     return several if not one or several[:1] == [one] else [one]
 

@@ -130,7 +130,6 @@ def _addresses(status: Json) -> Json:
 
 
 def _own(container: Json, *, host: bool) -> Json:
-    """Returns a container of a Pod with the defaults that those of templates have not."""
     ports, resources = container.get("ports") or (), container.get("resources") or {}
     if limits := resources.get("limits"):
         requests = {**limits, **(resources.get("requests") or {})}

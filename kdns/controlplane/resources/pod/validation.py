@@ -102,7 +102,6 @@ def validate_pod_status(pod: Json, _old: Json | None = None) -> list[Cause]:
 
 
 def _volumes(path: str, volumes: list[Json]) -> tuple[list[Cause], set[str]]:
-    """Returns the errors in the names of a Pod's volumes, and the names."""
     causes: list[Cause] = []
     names: set[str] = set()
     for index, volume in enumerate(volumes):
@@ -132,7 +131,6 @@ def _fixed(spec: Json, stored: Json) -> Json:
 
 
 def _container(path: str, container: Json, volumes: Collection[str]) -> list[Cause]:
-    """Validates every container of a Pod with volumes of these names."""
     name, image, policy = (container.get(field) or "" for field in ("name", "image", "imagePullPolicy"))
     causes = invalid_values(f"{path}.name", name, formats.dns_label(name)) if name else [required(f"{path}.name")]
     if not image:

@@ -100,12 +100,10 @@ class Range:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
         return self.high - self.low
 
     @property
     def used(self) -> int:
-        """How many of them are taken."""
         return sum(each.used for each in self._bands)
 
     def __contains__(self, number: int) -> bool:
@@ -151,7 +149,6 @@ class Pool:
             self._range.count(offset, 1)
 
     def free(self, offset: int) -> None:
-        """Marks an offset as free."""
         if offset in self._taken:
             self._taken.remove(offset)
             self._range.count(offset, -1)
@@ -181,7 +178,6 @@ class Ports:
         self._metrics.ports[("static",)] += 1
 
     def allocate_next(self, owner: Key, txn: Transaction) -> int:
-        """Allocates a free port."""
         port = self.pool.pick(self._choose, self.owners.__contains__)
         if port is None:
             self._metrics.port_errors[("dynamic",)] += 1

@@ -30,7 +30,6 @@ ALLOCATOR = "ipallocator.k8s.io"
 
 
 def networks_of(obj: Json) -> tuple[Network, ...]:
-    """Returns the ranges of a ServiceCIDR."""
     return tuple(ip_network(cidr) for cidr in (obj.get("spec") or {}).get("cidrs") or ())
 
 
@@ -121,7 +120,6 @@ def _parent(obj: Json) -> list[Cause]:
 
 
 def ip_address_of(service: Key, name: str) -> Json:
-    """Returns the IPAddress of a Service."""
     labels = {FAMILY_LABEL: address_family(name), MANAGED_BY: ALLOCATOR}
     parent = {"resource": "services", "namespace": service[0], "name": service[1]}
     return {
@@ -139,7 +137,6 @@ def names_of(service: Json | None) -> set[str]:
 
 
 def is_managed(obj: Json) -> bool:
-    """Returns whether the allocator made it."""
     return bool((obj["metadata"].get("labels") or {}).get(MANAGED_BY) == ALLOCATOR)
 
 

@@ -61,12 +61,10 @@ def addresses_of(service: Json) -> list[str]:
 
 
 def has_node_ports(service: Json) -> bool:
-    """Returns whether the type can have node ports."""
     return type_of(service) in {NODE_PORT, LOAD_BALANCER}
 
 
 def takes_node_ports(service: Json) -> bool:
-    """Returns whether node ports are allocated for ports without one."""
     if type_of(service) == LOAD_BALANCER:
         wanted: bool | None = spec_of(service).get("allocateLoadBalancerNodePorts")
         return wanted is not False
@@ -121,5 +119,4 @@ def address_family(address: str) -> str:
 
 
 def other_family(family: str) -> str:
-    """Returns the other family."""
     return "IPv6" if family == "IPv4" else "IPv4"

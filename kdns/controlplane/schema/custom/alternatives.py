@@ -35,7 +35,6 @@ def check_work(count: int, value: Any) -> None:
 
 
 def _size(schema: Schema) -> int:
-    """Returns the number of schemas that a schema consists of."""
     return 1 + sum(map(_size, (*_junctors(schema), *_below(schema))))
 
 

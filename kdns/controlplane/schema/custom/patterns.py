@@ -23,5 +23,4 @@ def compiled(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Returns whether a valid pattern occurs in the text."""
     return compiled(pattern).search(text) is not None

@@ -155,7 +155,6 @@ def _restriction(source: Json, outside: Json, path: str) -> Iterator[Cause]:
 
 
 def _words(source: Json, path: str) -> Iterator[Cause]:
-    """Yields the words that a schema may not have anywhere, and values that they may not have."""
     for name in _UNSUPPORTED:
         if source.get(name) not in (None, "", {}):
             yield forbidden(f"{path}.{name}", f"{name} is not supported")
@@ -204,7 +203,6 @@ def _list_words(source: Json, path: str) -> Iterator[Cause]:
 
 
 def _map_items(items: Json, keys: list[str], path: str) -> Iterator[Cause]:
-    """Yields what is wrong with the items and keys of a list of type map."""
     where = f"{path}.x-kubernetes-list-map-keys"
     if not keys:
         yield required(where, "must not be empty if x-kubernetes-list-type is map")
@@ -230,7 +228,6 @@ def _map_items(items: Json, keys: list[str], path: str) -> Iterator[Cause]:
 
 
 def _set_items(items: Json, path: str) -> Iterator[Cause]:
-    """Yields the items of a set that are not compared as a whole."""
     word = {"array": "x-kubernetes-list-type", "object": "x-kubernetes-map-type"}.get(items.get("type") or "", "")
     default = "atomic" if items.get("type") == "array" else ""
     if word and items.get(word, default) != "atomic":
@@ -254,7 +251,6 @@ def _metadata(source: Json, path: str) -> Iterator[Cause]:
 
 
 def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
-    """Yields defaults that their own schema does not allow."""
     if schema.has_default:
         check_work(alternatives(schema), schema.default)
         if pruned(schema, schema.default, is_resource=schema.embedded) != schema.default:

@@ -55,7 +55,6 @@ def _field(name: str, schema: Schema) -> Field:
 
 
 def _element(name: str, schema: Schema) -> TypeRef:
-    """Returns the type of one value."""
     if schema.int_or_string:
         return "intorstr"
     if schema.type == "object" and not isinstance(schema.additional_properties, Schema):

@@ -96,8 +96,6 @@ def _wrong_type(path: str, value: Any, wanted: str, found: str) -> Cause:
 
 
 def _combined_causes(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
-    """Yields the violations of allOf, anyOf, oneOf and not."""
-
     def several(text: str) -> Cause:
         return invalid_value(NO_PATH, "", f"{quoted(path)} {text}")
 

@@ -39,7 +39,6 @@ NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
 
 
 def authenticated(user: User) -> User:
-    """Returns the user as a member of system:authenticated."""
     if {AUTHENTICATED, UNAUTHENTICATED} & set(user.groups):
         return user
     return User(user.name, (*user.groups, AUTHENTICATED), user.uid, user.extra)

@@ -49,7 +49,6 @@ class RestConfig:
 
     @property
     def asks_for_certificates(self) -> bool:
-        """Whether a client may log in with a certificate."""
         return self.ssl_context is not None and self.ssl_context.verify_mode != ssl.CERT_NONE
 
     def user_of(self, token: str) -> User | None:

@@ -42,11 +42,9 @@ class RestServer:
 
     @property
     def watching(self) -> int:
-        """The number of open watches."""
         return len(self._watches)
 
     async def close(self) -> None:
-        """Stops listening, ends the watches, and finishes the requests in flight."""
         for subscription in tuple(self._watches):
             subscription.close()
         await self._server.close()

@@ -131,7 +131,6 @@ class WatchStream:
 
 
 async def started(request: web.BaseRequest, warnings: list[str] | None = None) -> web.StreamResponse:
-    """Returns the response of a watch, with its header sent."""
     response = web.StreamResponse(headers={"Content-Type": JSON, **NOT_CACHED})
     add_warnings(response, warnings or [])
     response.enable_chunked_encoding()

@@ -65,7 +65,6 @@ class Documents:
         return self._current("v3", key, made)
 
     def v3_json(self, key: str) -> bytes:
-        """Returns the document of a group version as JSON."""
         return self._current("v3 json", key, lambda: msgspec.json.encode(self.v3(key)))
 
     def v3_hash(self, key: str) -> str:

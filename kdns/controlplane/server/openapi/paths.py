@@ -123,7 +123,6 @@ def root(kind: Kind) -> str:
 
 
 def operations(catalogue: Catalogue, kind: Kind) -> Iterable[Operation]:
-    """Yields the operations of a kind."""
     everywhere = f"/{root(kind)}/{kind.plural}"
     collection = f"/{root(kind)}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
     if kind.is_review:

@@ -54,22 +54,18 @@ _KIND_OF: Final[Mapping[TypeName, str]] = {STATUS: "Status", DELETE_OPTIONS: "De
 
 
 def reference(name: TypeName) -> Json:
-    """Returns a reference to a schema of this document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _either(first: str, second: str) -> Json:
-    """Returns the schema of a value of one of two types."""
     return {"oneOf": [{"type": first}, {"type": second}]}
 
 
 def type_name_of(kind: Kind) -> TypeName:
-    """Returns the name of the type of a kind's objects."""
     return name_of_kind(kind) if kind.schema else name_of(type_of(kind))
 
 
 def list_name(kind: Kind) -> TypeName:
-    """Returns the type of a list of a kind's objects."""
     return f"{type_name_of(kind)}List"
 
 
@@ -106,7 +102,6 @@ def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
 
 
 def _scalar_schema(scalar: TypeName) -> Json:
-    """Returns the schema of a scalar that has a definition of its own."""
     match scalar:
         case "quantity":
             schema = _either("string", "number")
@@ -125,7 +120,6 @@ def gvk(kind: Kind, name: str = "") -> Json:
 
 
 def _identities(kinds: Iterable[Kind]) -> dict[TypeName, list[Json]]:
-    """Returns, by type, the kinds that it is the schema of."""
     found = {name: [{"group": "", "kind": kind, "version": "v1"}] for name, kind in _KIND_OF.items()}
     for kind in kinds:
         found.setdefault(type_name_of(kind), []).append(gvk(kind))

@@ -63,7 +63,6 @@ class Journal:
         self._identities = sqlite.identities(path)
 
     def store(self) -> Store:
-        """Returns the restored store, which writes to this journal."""
         return Store(
             self.objects,
             revision=self.revision,
@@ -96,7 +95,6 @@ class Journal:
         self._refuse_failed()
 
     async def close(self) -> None:
-        """Writes the queued commits and closes the file."""
         if self._retry:
             self._retry.cancel()
             self._flush = asyncio.get_running_loop().create_task(self._write_all())
@@ -219,7 +217,6 @@ class _Body(msgspec.Struct):
 
 
 def _resource(kind: Kind) -> str:
-    """Returns the name of a resource in the file."""
     return f"{kind.plural}.{kind.group}"
 
 

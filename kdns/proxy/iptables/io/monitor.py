@@ -100,7 +100,6 @@ class TransactionMonitor:
         programs.observers.append(self._program)
 
     def close(self) -> None:
-        """Stops listening."""
         if self._socket:
             programs.observers.remove(self._program)
             asyncio.get_running_loop().remove_reader(self._socket)
@@ -163,12 +162,10 @@ class SizeMonitor:
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Compares from now on."""
         programs.observers.append(self._program)
         self._work = restarted(self._poll, "look at sizes of tables")
 
     def close(self) -> None:
-        """Compares no more."""
         programs.observers.remove(self._program)
         if self._work:
             self._work.cancel()

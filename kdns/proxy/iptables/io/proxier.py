@@ -312,7 +312,6 @@ class IptablesProxier(KernelMode):
 
 
 def _is_own(table: str, chain: str) -> bool:
-    """Returns whether a chain is of the mode."""
     return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
 
 

@@ -46,7 +46,6 @@ async def start(settings: Settings) -> IptablesProxier:
 
 
 async def features(programs: Programs, settings: Settings) -> Features:
-    """Returns the features of the programs and the kernel."""
     is_liberal = settings.conntrack.tcp_be_liberal
     with suppress(OSError):
         is_liberal |= _LIBERAL.read_text(encoding="ascii").strip() == "1"

@@ -78,7 +78,6 @@ class Leftovers:
         return bool(self.link or self.servers or self.sets)
 
     def words(self) -> list[str]:
-        """Returns a description of each."""
         found = [f"virtual server {key}" for key in self.servers[:_NAMED]]
         if len(self.servers) > _NAMED:
             found.append(f"{len(self.servers) - _NAMED} more virtual servers")

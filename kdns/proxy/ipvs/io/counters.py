@@ -59,7 +59,6 @@ def _by_front(family_plan: FamilyPlan, servers: Mapping[VirtualServerKey, int]) 
 
 
 async def connections(family_plan: FamilyPlan) -> Counter[FrontKey]:
-    """Returns the connections that the kernel has scheduled, by front."""
     return _by_front(family_plan, await asyncio.to_thread(_connections))
 
 

@@ -54,7 +54,6 @@ async def unsupported(settings: Settings) -> str:
 
 
 def _ipvs(scheduler: str) -> str:
-    """Returns why the kernel does not balance with this scheduler."""
     try:
         with ipvs() as kernel:
             return _scheduler(kernel, scheduler)

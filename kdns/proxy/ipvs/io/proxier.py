@@ -181,7 +181,6 @@ class IpvsProxier(KernelMode):
         return ""
 
     def _look_at_addresses(self) -> str:
-        """Returns a difference in the list of all addresses."""
         missing = _addresses(self._contents) - link_addresses(self._link) - self._refused_addresses
         return f"address {min(missing)} of {VIRTUAL_LINK} is gone" if missing else ""
 

@@ -73,17 +73,14 @@ class ComputeNetwork:
         raise ApplyError(("HcnEnumerateNetworks",), f"there is no network {name}; expected one of {names}")
 
     def networks(self) -> tuple[HostComputeNetwork, ...]:
-        """Returns all networks."""
         return tuple(HostComputeNetwork.read(each) for each in self._documents("Network", {}))
 
     def endpoints(self, network: str) -> tuple[HostComputeEndpoint, ...]:
-        """Returns the endpoints of a network, given by its id."""
         documents = self._documents("Endpoint", {"VirtualNetwork": network})
         found = (HostComputeEndpoint.read(each) for each in documents)
         return tuple(each for each in found if each.network in {"", network})
 
     def load_balancers(self) -> tuple[HostComputeLoadBalancer, ...]:
-        """Returns all load balancers."""
         return tuple(HostComputeLoadBalancer.read(each) for each in self._documents("LoadBalancer", {}))
 
     def ids(self, kind: str) -> frozenset[str]:

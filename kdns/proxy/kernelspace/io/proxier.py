@@ -106,7 +106,6 @@ class KernelspaceProxier:
             task.cancel()
 
     async def close(self, *, keep_rules: bool) -> None:
-        """Deletes the load balancers and endpoints, unless they are to stay."""
         if keep_rules:
             return
         async with self._turn:

@@ -51,7 +51,6 @@ class TablesMonitor:
         nft.observers.append(self._transaction)
 
     def close(self) -> None:
-        """Stops listening."""
         if self._socket:
             nft.observers.remove(self._transaction)
             asyncio.get_running_loop().remove_reader(self._socket)

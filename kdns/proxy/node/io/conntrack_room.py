@@ -31,7 +31,6 @@ class ConntrackRoom:
         self._has_warned = False
 
     async def run(self) -> None:
-        """Looks every LOOK_S until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)

@@ -97,7 +97,6 @@ class EventRecorder:
             self.warn(namespace, name, LIMITED, text)
 
     async def run(self) -> None:
-        """Writes what is recorded, until cancelled."""
         async with AsyncExitStack() as stack:
             connection: Connection | None = None
             while True:

@@ -37,11 +37,9 @@ class ProxyStatus:
         self._history = History()
 
     def pages(self) -> dict[str, Handler]:
-        """Returns the handlers by path."""
         return site({STATUS: self._status, TRACE: self._trace})
 
     async def run(self) -> None:
-        """Notes how much changes, until cancelled."""
         while True:
             stats = self._sources.sync_runner.stats
             counts = {

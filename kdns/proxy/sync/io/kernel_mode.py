@@ -30,7 +30,6 @@ class KernelMode:
         return serving(front)
 
     async def close(self, *, keep_rules: bool) -> None:
-        """Removes the rules, unless they are to stay."""
         if not keep_rules:
             async with self._turn:
                 await self._remove_rules()

@@ -26,9 +26,7 @@ class Proxier(Protocol):
     """Carries plans into the kernel. Every method raises ApplyError where the kernel rejects it."""
 
     @property
-    def name(self) -> str:
-        """The mode."""
-        ...
+    def name(self) -> str: ...
 
     async def sync_full(self, plan: Plan) -> None:
         """Applies the whole plan, whatever rules there are."""
@@ -108,9 +106,7 @@ class RunningMode(Proxier, Protocol):
         ...
 
     @property
-    def counters(self) -> Counters:
-        """The mode's counters, for /metrics."""
-        ...
+    def counters(self) -> Counters: ...
 
     @property
     def udp_targets(self) -> UdpTargets | None:

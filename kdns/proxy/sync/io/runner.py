@@ -87,11 +87,9 @@ class SyncRunner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that the plan needs is there."""
         return self._kinds <= self.state.synced and self._plan_inputs() is not None
 
     def changed(self, changes: list[AnyChange]) -> None:
-        """Notes what changed in the state."""
         for change in changes:
             self._pending |= dict.fromkeys(affected_services(change))
             self.stats.changed(change)

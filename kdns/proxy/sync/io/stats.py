@@ -24,7 +24,6 @@ class Changes:
     total: int = 0
 
     def add(self) -> None:
-        """Counts one."""
         self.pending += 1
         self.total += 1
 
@@ -74,13 +73,11 @@ class SyncStats:
                 self._triggers.append(trigger_s)
 
     def queued(self) -> None:
-        """Notes that a sync is due."""
         self.last_queued_s = self.wall_s()
         if self.oldest_pending_s is None:
             self.oldest_pending_s = self.now_s()
 
     def begin(self) -> PendingChanges:
-        """Returns a run begins: what is pending is part of it."""
         since_s = self.now_s() if self.oldest_pending_s is None else self.oldest_pending_s
         pending = PendingChanges(self.services.pending, self.endpoints.pending, self._triggers, since_s)
         self._triggers, self.oldest_pending_s = [], None

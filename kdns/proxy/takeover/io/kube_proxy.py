@@ -67,7 +67,6 @@ def _ports_of_root() -> set[int]:
 
 
 async def _answers(port: int, path: str, body: bytes) -> bool:
-    """Returns whether the page answers so."""
     with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)

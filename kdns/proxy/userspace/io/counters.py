@@ -29,7 +29,6 @@ class RelayCounters:
 
     @property
     def by_port(self) -> Mapping[PortName, PortCounters]:
-        """The counters of the relays of each Service port."""
         return self._sessions.counters
 
     def register(self, metrics: MetricFamilies) -> None:

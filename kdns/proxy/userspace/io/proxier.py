@@ -80,7 +80,6 @@ class UserspaceProxier:
 
     @property
     def missing(self) -> Mapping[RelayKey, str]:
-        """Why relays of the plan do not listen."""
         return self._relays.missing if self._relays else {}
 
     async def sync_full(self, plan: Plan) -> None:
@@ -132,7 +131,6 @@ class UserspaceProxier:
                         self._forget(name)
 
     async def sweep(self) -> None:
-        """Sweeps the rules."""
         async with self._lock:
             if self._kernel:
                 await self._kernel.sweep()

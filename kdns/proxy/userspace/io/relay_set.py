@@ -78,7 +78,6 @@ class RelaySet:
             log.warning("fronts not served", count=len(fronts), fronts=named, reason=reason)
 
     def close(self, keys: Iterable[RelayKey]) -> None:
-        """Closes these listeners. TCP connections stay established."""
         for key in tuple(keys):
             self.missing.pop(key, None)
             self.captured_ports.pop(key, None)

@@ -61,8 +61,7 @@ class DescriptorBudget:
 class RelayedConnection(Protocol):
     """A TCP connection that a relay has accepted."""
 
-    def reset(self) -> None:
-        """Reset it."""
+    def reset(self) -> None: ...
 
 
 class RelayResources:
@@ -86,7 +85,6 @@ class RelayResources:
             connection.reset()
 
     def close(self) -> None:
-        """Reset the connections that are left, and close everything."""
         self.reset()
         self.poller.close()
         self.pipes.close()

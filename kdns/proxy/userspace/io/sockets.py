@@ -43,7 +43,6 @@ def listener(address: str, kind: int, ports: Iterable[int]) -> socket.socket:
 
 
 def address_family(address: str) -> socket.AddressFamily:
-    """Returns the socket family of an address."""
     return socket.AF_INET6 if is_ipv6(address) else socket.AF_INET
 
 
@@ -65,7 +64,6 @@ def supported_families() -> tuple[Family, ...]:
 
 
 def is_own_address(address: Address) -> bool:
-    """Returns whether sockets of this machine can be bound to the address."""
     try:
         listener(str(address), socket.SOCK_DGRAM, (0,)).close()
     except ListenError:

@@ -49,7 +49,6 @@ class Pipes:
             os.close(pipe[1])
 
     def close(self) -> None:
-        """Closes the pipes that are not in use."""
         while self._idle:
             for number in self._idle.pop():
                 os.close(number)
@@ -169,7 +168,6 @@ class Splice:
         return False
 
     def reset(self) -> None:
-        """Reset both sides."""
         if self.is_open:
             for sock in (self._client, self._endpoint):
                 reset_on_close(sock)
@@ -187,6 +185,5 @@ class Splice:
 
 
 def reset_on_close(sock: socket.socket) -> None:
-    """Makes closing the socket reset its connection."""
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

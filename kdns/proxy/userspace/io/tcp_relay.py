@@ -34,11 +34,9 @@ class TcpRelay:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Accepts the clients that are queued, and no more."""
         for sock in self._sockets:
             self._accept(sock)
             self._resources.poller.remove(sock)
@@ -90,7 +88,6 @@ class TcpRelay:
 
 
 def reset(client: socket.socket) -> None:
-    """Reset the connection."""
     reset_on_close(client)
     client.close()
 
@@ -127,7 +124,6 @@ class _Connection:
         resources.connections.add(self)
 
     def reset(self) -> None:
-        """Reset it, connected or not."""
         if self._splice:
             self._splice.reset()
         else:
@@ -152,7 +148,6 @@ class _Connection:
         self._ended()
 
     def _starts(self, target: ServiceEndpoint) -> bool:
-        """Returns whether a connection to the endpoint has begun."""
         try:
             endpoint = socket.socket(address_family(target.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError:

@@ -51,11 +51,9 @@ class UdpRelay:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Ends all flows, and closes the listeners."""
         self.end_flows_except(())
         for sock in self._sockets:
             self._resources.poller.remove(sock)
@@ -64,7 +62,6 @@ class UdpRelay:
             self._timer.cancel()
 
     def end_flows_except(self, endpoints: Collection[ServiceEndpoint]) -> None:
-        """Ends the flows to all other endpoints."""
         remaining = {(each.address, each.port) for each in endpoints}
         for key, flow in list(self._flows.items()):
             if (flow.target.address, flow.target.port) not in remaining:

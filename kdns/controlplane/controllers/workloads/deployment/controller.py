@@ -65,7 +65,6 @@ class Deployments(Reconciler):
         self._index = WorkloadIndex(DEPLOYMENT, REPLICA_SET)
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Returns the Deployment, or that of a ReplicaSet."""
         kind, key, obj, _ = change
         return self._index.observe(kind, key, obj)
 

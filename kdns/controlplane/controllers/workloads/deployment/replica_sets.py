@@ -31,12 +31,10 @@ def _template(obj: Json) -> Json:
 
 
 def same_template(replica_set: Json, deployment: Json) -> bool:
-    """Returns whether the ReplicaSet has the present Pod template of the Deployment."""
     return _template(replica_set) == _template(deployment)
 
 
 def set_name(deployment: Json) -> str:
-    """Returns the name of the ReplicaSet of the present template."""
     return f"{deployment['metadata']['name']}-{safe_hash(_template(deployment))}"
 
 
@@ -96,7 +94,6 @@ class Rollout:
 
     @property
     def every(self) -> list[Json]:
-        """All ReplicaSets."""
         return [*self.olds, *([self.new] if self.new else [])]
 
     @property
@@ -120,7 +117,6 @@ def resized(deployment: Json, sizes: Mapping[Key, int], sets: Iterable[Json]) ->
 
 
 def scaling(deployment: Json, name: str, before: int, after: int) -> Event:
-    """Returns the Event of a ReplicaSet that is scaled."""
     way = "up" if after > before else "down"
     message = f"Scaled {way} replica set {name} from {before} to {after}"
     return Event(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)

@@ -43,13 +43,11 @@ def progressing(status: str, reason: str, message: str) -> Json:
 
 
 def has_deadline(deployment: Json) -> bool:
-    """Returns whether the Deployment has a progress deadline."""
     seconds = (deployment.get("spec") or {}).get("progressDeadlineSeconds")
     return seconds is not None and seconds != NO_LIMIT
 
 
 def deployment_conditions(deployment: Json) -> list[Json]:
-    """Returns status.conditions."""
     return list((deployment.get("status") or {}).get("conditions") or ())
 
 

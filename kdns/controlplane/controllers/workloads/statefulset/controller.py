@@ -183,13 +183,11 @@ class Step:
 
     @property
     def spec(self) -> Json:
-        """The set's spec."""
         spec: Json = self.owner["spec"]
         return spec
 
     @property
     def ordinals(self) -> range:
-        """The ordinals that should have a Pod."""
         first = first_ordinal(self.owner)
         return range(first, first + desired_replicas(self.owner))
 
@@ -204,23 +202,19 @@ class Step:
         return len(self.actions) >= ACTIONS_MAX
 
     def is_available(self, pod: Json | None) -> bool:
-        """Returns whether the Pod exists and is available."""
         return pod is not None and wait_s(pod, count(self.spec, "minReadySeconds"), self.now_s) == 0
 
     def delete(self, pod: Json) -> None:
-        """Deletes a Pod."""
         self.actions.append(Action("delete", POD, pod))
         self.add_event(
             "SuccessfulDelete", f"delete Pod {pod['metadata']['name']} in StatefulSet {self.name} successful"
         )
 
     def add_event(self, reason: str, message: str) -> None:
-        """Adds an Event of the set."""
         self.events.append(Event(STATEFUL_SET, self.owner, "Normal", reason, message))
 
     @property
     def name(self) -> str:
-        """The set's name."""
         return str(self.owner["metadata"]["name"])
 
 

@@ -28,12 +28,10 @@ def first_ordinal(owner: Json) -> int:
 
 
 def revision_name(pod: Json) -> str:
-    """Returns the name of the Pod's revision."""
     return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) or ""
 
 
 def is_running_and_ready(pod: Json) -> bool:
-    """Returns whether the Pod is Running and Ready."""
     return (pod.get("status") or {}).get("phase") == "Running" and pod_available_in_s(pod, 0, 0.0) is not None
 
 
@@ -45,7 +43,6 @@ def wait_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
 
 
 def identified(pod: Json, owner: Json, ordinal: int) -> Json:
-    """Returns the Pod with the labels and volumes of its ordinal."""
     meta, spec, name = pod["metadata"], pod.get("spec") or {}, f"{owner['metadata']['name']}-{ordinal}"
     labels = {**(meta.get("labels") or {}), POD_NAME: name, POD_INDEX: str(ordinal)}
     claims = claim_names(owner, ordinal)
@@ -57,7 +54,6 @@ def identified(pod: Json, owner: Json, ordinal: int) -> Json:
 
 
 def new_ordinal_pod(owner: Json, template: Json, ordinal: int, revision: str) -> Json:
-    """Returns the Pod of an ordinal, from the template of a revision."""
     name = f"{owner['metadata']['name']}-{ordinal}"
     pod = new_pod(STATEFUL_SET, owner, template, name)
     pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), REVISION_HASH: revision}
@@ -68,7 +64,6 @@ def new_ordinal_pod(owner: Json, template: Json, ordinal: int, revision: str) ->
 
 
 def claim_names(owner: Json, ordinal: int) -> dict[str, str]:
-    """Returns the claim name of each volume, for the Pod of an ordinal."""
     templates = (owner.get("spec") or {}).get("volumeClaimTemplates") or ()
     names = [(each.get("metadata") or {}).get("name") or "" for each in templates]
     return {name: f"{name}-{owner['metadata']['name']}-{ordinal}" for name in names}
