@@ -18,8 +18,8 @@ from kdns.dnsserver.io.server import DnsServer
 from kdns.corefile.parse import parse
 from kdns.plugins.directives import configure
 from kdns.errors import ListenError
-from decoded_message import decode
 from kdns.dns.message import query
+from kdns.dns.types import rcode_name
 
 def ask(port, source, target):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
@@ -27,7 +27,7 @@ def ask(port, source, target):
         client.bind((source, 0))
         client.connect((target, port))  # takes no answer from another address
         client.send(query("anything.example.", 1))
-        return decode(client.recv(512)).rcode
+        return rcode_name(client.recv(512)[3] & 15)
 
 async def main():
     server = DnsServer(configure(parse("shop.test:5353 {\\n errors\\n}\\n")))
