@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from dns_client import packet, rcode
-from encrypted_server import DoqClient, Encrypted, encrypted
+from encrypted_server import DoqClient, Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
@@ -406,6 +406,14 @@ async def test_a_connection_that_begins_too_many_queries_is_ended(tmp_path: Path
                 client.begin(stream)
             await client.wait_closed()
         assert made.seen("quic_responses") == {}
+
+
+async def test_a_connection_has_query_after_query_with_one_stream_at_a_time(tmp_path: Path) -> None:
+    async with encrypted(tmp_path, "quic {\n max_streams 1\n}") as made, doq_client(made) as client:
+        for stream in range(0, 4 * 20, 4):
+            client.ask(stream, QUERY)
+            await until(lambda: len(client.ended) == 1 + stream // 4)  # noqa: B023 - awaited at once
+        assert made.seen("quic_responses") == {0: 20}
 
 
 @pytest.mark.parametrize(("pieces", "is_ended"), [(quic.MAX_GAPS // 2, False), (2 * quic.MAX_GAPS, True)])

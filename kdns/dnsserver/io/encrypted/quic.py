@@ -34,7 +34,7 @@ from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
 from kdns.net import is_ipv6
 from kdns.runtime.client_memory import Account
-from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
+from kdns.serverblocks.listener_options import DEFAULTS, ClientAuth, TlsConfig
 
 BURST: Final = 64
 """The most datagrams that are read in one iteration of the loop."""
@@ -475,8 +475,9 @@ class QuicClient:
             gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
         received_bytes += sum(map(len, self._streams.values())) + sum(map(len, self._waiting.values()))
         self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
-        too_many = gaps > MAX_GAPS or len(streams) > 2 * self._endpoint.server.options.quic_streams
-        if received_bytes > MAX_HELD_BYTES or too_many:
+        # Answered ones are among them until the client acknowledges, so a small `max_streams` is no bound of them.
+        most = 2 * max(self._endpoint.server.options.quic_streams, DEFAULTS.quic_streams)
+        if received_bytes > MAX_HELD_BYTES or gaps > MAX_GAPS or len(quic._streams) > most:  # noqa: SLF001 - see above
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
             self._account.hold(received_bytes + self._unsent_bytes)
