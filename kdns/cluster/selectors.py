@@ -153,12 +153,12 @@ class _Reader:
     def integer(self) -> str:
         value = self.take() or ""
         if not re.fullmatch(r"-?\d+", value):
-            raise SelectorError(self.text, f"expected an integer after '<' or '>', got {value!r}")
+            raise SelectorError(self.text, f"expected an integer after '<' or '>', got {value or 'the end'!r}")
         return value
 
     def values(self) -> tuple[str, ...]:
         if (found := self.take()) != "(":
-            raise SelectorError(self.text, f"expected '(' after in or notin, got {found!r}")
+            raise SelectorError(self.text, f"expected '(' after in or notin, got {found or 'the end'!r}")
         values = [self.value()]
         while (word := self.take()) == ",":
             values.append(self.value())

@@ -127,7 +127,7 @@ class Connections:
     with few connections loses none to a client with many. Clients are identified by `net.client_of`.
     """
 
-    def __init__(self, kind: ConnectionKind, limit: int | None = None) -> None:
+    def __init__(self, kind: ConnectionKind, limit: int | None = None, name: str = "") -> None:
         self.kind = kind
         self.maximum = maximum(kind) if limit is None else limit
         self._entries: dict[Hashable, _Entry] = {}
@@ -135,9 +135,7 @@ class Connections:
         """By client, those that are idle the longest first."""
         self._holders: dict[int, dict[str | bytes, None]] = {}
         """By the number of idle connections, the clients that have so many."""
-        self._full = logs.RareWarning(
-            __name__, "too many connections: idle ones are closed", of=kind.value, maximum=self.maximum
-        )
+        self._full = logs.RareWarning(__name__, "too many connections: idle ones are closed", of=name or kind.value)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -146,7 +144,7 @@ class Connections:
         """False if all are taken. `abort` closes an idle connection; a counted one keeps its place."""
         self.remove(connection)
         if len(self._entries) >= self.maximum:
-            self._full.log()
+            self._full.log(maximum=self.maximum)
             if not self._evict():
                 return False
         client = client_of(address)
@@ -213,8 +211,8 @@ class Connections:
 class PartOfConnections(Connections):
     """Connections with a limit of their own, which also count among all of their kind."""
 
-    def __init__(self, all_connections: Connections, limit: int) -> None:
-        super().__init__(all_connections.kind, limit)
+    def __init__(self, all_connections: Connections, limit: int, name: str) -> None:
+        super().__init__(all_connections.kind, limit, name)
         self._all = all_connections
 
     def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:

@@ -134,7 +134,10 @@ class ServerConfig:
         ]
         at: ServerConfig | Stanza | Token = next((stanza for stanza in self.stanzas if stanza.name == directive), self)
         if words:
-            at, directive = max(words, key=lambda pair: (file.endswith(pair[0].text), len(pair[0].text)))
+            # The longest word that ends the path; that of `root` only if no other directive names the file.
+            at, directive = max(
+                words, key=lambda pair: (pair[1] != "root", file.endswith(pair[0].text), len(pair[0].text))
+            )
         error = CorefileError(at.path, at.line, "", reason)
         return error.of(directive) if directive else error
 
@@ -193,11 +196,13 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
         if row is None:
             own.append(stanza.error(directive_reason(stanza, block, table)))
             continue
-        stanzas.setdefault(stanza.name, []).append(stanza)
-        first = stanzas[stanza.name][0]
-        if first is not stanza and row.repeat is Repeat.ERROR:
-            where = f"{first.path}:{first.line}"
-            own.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; first at {where}"))
+        earlier = stanzas.setdefault(stanza.name, [])
+        if earlier and row.repeat is Repeat.ERROR:
+            first = earlier[0]
+            is_same = (first.path, first.line) == (stanza.path, stanza.line)
+            where = "its snippet or file is imported twice" if is_same else f"first at {first.path}:{first.line}"
+            own.append(stanza.error(f"`{stanza.name}` may occur only once in a server block; {where}"))
+        earlier.append(stanza)
         try:
             parsed.setdefault(stanza.name, []).append(row.read(stanza, zones))
         except CorefileError as error:

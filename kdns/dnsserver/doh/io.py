@@ -51,7 +51,7 @@ class HttpsListener:
     ) -> None:
         limit_kernel_buffers(sock)
         self.server, self.requests, self.clients = server, requests, clients
-        self.pool = PartOfConnections(clients.connections, clients.connections.maximum)
+        self.pool = PartOfConnections(clients.connections, clients.connections.maximum, "DNS over HTTPS")
         self.connections: set[StreamConnection] = set()
         self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
 

@@ -54,7 +54,7 @@ class TcpClients:
 
     def __init__(self, memory: ClientMemory | None = None) -> None:
         self.connections = Connections(ConnectionKind.DNS)
-        self.quic_connections = PartOfConnections(self.connections, MAX_QUIC_CONNECTIONS)
+        self.quic_connections = PartOfConnections(self.connections, MAX_QUIC_CONNECTIONS, "DNS over QUIC")
         self.memory = memory or ClientMemory()
         self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
         """The number of turns has no limit: connections are limited already."""

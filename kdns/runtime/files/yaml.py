@@ -30,6 +30,7 @@ _MISTAKES_MAX = 100
 """Mistakes of one text; after this many it is not read on."""
 
 _SHOWN_CHARACTERS = 80
+_TEMPLATE = "a key must be text, got an object; `{{ … }}` is a template's: render it first, as `helm template` does"
 _ITEMS_DEPTH = 2
 _SEPARATOR = re.compile(r"^(?=---(?:\s|$))", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%(?=YAML|TAG)", re.MULTILINE)
@@ -272,7 +273,9 @@ class _Reader:
         merged: dict[str, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise self._error(event, "a key must be text")
+                raise self._error(
+                    event, _TEMPLATE if isinstance(event, yaml.MappingStartEvent) else "a key must be text"
+                )
             key = event.value
             self._place.append(key)
             if key in fields:

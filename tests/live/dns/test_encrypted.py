@@ -346,7 +346,7 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
 
 def test_one_connection_counts_in_two_places_or_in_none() -> None:
     process = Connections(ConnectionKind.DNS, 3)
-    first, second = PartOfConnections(process, 2), PartOfConnections(process, 2)
+    first, second = PartOfConnections(process, 2, "a"), PartOfConnections(process, 2, "b")
     gone: list[str] = []
     for place, name in ((first, "a"), (first, "b"), (first, "c"), (second, "d"), (second, "e")):
         assert place.add(name, "127.0.0.1", partial(gone.append, name))

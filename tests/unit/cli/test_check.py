@@ -210,6 +210,11 @@ TABLE: list[tuple[str, str, list[str]]] = [
         ["cm.json:3: line 2 of data.Corefile: unknown directive `x`"],
     ),
     ("Corefile", "(s) {\n bufsize x\n}\na {\n import s\n}\nb {\n import s\n}\n", ["Corefile:2: bufsize: "]),
+    (
+        "Corefile",
+        ". {\n root /nonexistent\n dnssec {\n  key file nope\n }\n whoami\n}\n",
+        ["Corefile:4: dnssec: /nonexistent/nope.key: "],
+    ),
     ("x", "hello world\n", [f"x:1: has an unknown format; {WANTED}"]),
     ("x", "", [f"x: is empty; {WANTED}"]),
     ("a.yaml", " \n", [f"a.yaml: is empty; {WANTED}"]),

@@ -166,8 +166,9 @@ async def test_more_than_fits_is_dropped_until_it_fits(monkeypatch: pytest.Monke
 async def test_a_watch_beyond_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed object counts as a new one does; a deleted one makes room, and an unchanged one stays."""
     monkeypatch.setattr(memory, "STATE_MAX_BYTES", 20_000)
-    watched = b"".join(json.dumps({"type": "MODIFIED", "object": large(each)}).encode() + b"\n" for each in range(5))
-    api = Api(iter([([service(each) for each in range(5)], "")]), [watched])
+    numbers = range(9, 14)  # the versions too, which are later than the list's
+    watched = b"".join(json.dumps({"type": "MODIFIED", "object": large(number)}).encode() + b"\n" for number in numbers)
+    api = Api(iter([([service(number) for number in numbers], "")]), [watched])
     state, stats = State(), WatchStats()
     assert await follow(api, state, lambda _: None, 1, stats) == [Timing().backoff_cap_s]
     assert state.memory_bytes <= 20_000

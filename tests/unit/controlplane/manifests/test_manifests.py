@@ -146,6 +146,10 @@ def test_json_text_reads_as_json_does(text: str) -> None:
         ("\tx: 1", "f.yaml:1: not YAML: while scanning"),
         ("a: !!binary aGk=", "f.yaml:1: a: the tag tag:yaml.org,2002:binary has no counterpart in JSON"),
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
+        (
+            "a: {{ .Values.name }}",
+            "f.yaml:1: a: a key must be text, got an object; `{{ … }}` is a template's: render it ",
+        ),
         ("a: &x [*x]", "f.yaml:1: a[0]: found undefined alias 'x'"),
         ("a: *x", "f.yaml:1: a: found undefined alias 'x'"),
         ("a: &x 1\n---\nb: *x", "f.yaml:3: b: found undefined alias 'x'"),

@@ -71,6 +71,8 @@ def test_label_selector(text: str, selected: bool) -> None:
         ("=web", "expected a label key"),
         ("app web", "expected =, =="),
         ("app in web", "expected '('"),
+        ("app in", "expected '(' after in or notin, got 'the end'"),
+        ("n>", "expected an integer after '<' or '>', got 'the end'"),
         ("app in (web", "expected ',' or ')'"),
         ("app=web)", "expected ','"),
         ("a_/app=web", "must be a DNS name"),
