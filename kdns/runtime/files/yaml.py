@@ -277,6 +277,8 @@ class _Reader:
                     event, _TEMPLATE if isinstance(event, yaml.MappingStartEvent) else "a key must be text"
                 )
             key = event.value
+            if event.implicit[0] and (key in _WORDS or key[0] in _NUMBER_STARTS):
+                key = self._key(event)
             self._place.append(key)
             if key in fields:
                 self._duplicates.append(self._error(event, "duplicate key; the last value is used"))
@@ -291,6 +293,13 @@ class _Reader:
                 fields[key] = value
             self._place.pop()
         return merged | fields if merged else fields
+
+    def _key(self, event: _Event) -> str:
+        """A key that is no string in YAML, as text; as kubectl has it, `yes` is `true` and 0x10 is `16`."""
+        value = _plain_value(event.value)
+        if value is None:
+            raise self._error(event, "a key must be text, got null")
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     def _copied(self, value: Any, event: _Event, depth: int) -> Any:
         """Returns an alias's value, its own: objects are patched in place. A few lines could stand for gigabytes."""

@@ -105,6 +105,10 @@ def test_objects_and_their_lines(path: str, text: str, found: list[tuple[int, st
             {"a": "1", "b": 1, "c": 1.5, "d": True} | dict.fromkeys("efg"),
         ),
         ("80: x\ntrue: y", {"80": "x", "true": "y"}),
+        (
+            "yes: 1\n0x10: 2\nOff: 3\n1.10: 4\n'on': 5\n1-2: 6",
+            {"true": 1, "16": 2, "false": 3, "1.1": 4, "on": 5, "1-2": 6},
+        ),
         ("base: &b {x: 1, y: 2}\nsub:\n  <<: *b\n  y: 3", {"base": {"x": 1, "y": 2}, "sub": {"x": 1, "y": 3}}),
         ("a: [=, .inf, -.INF, .nan]", {"a": ["=", ".inf", "-.INF", ".nan"]}),
         ("a: &x 1\nb: &x [*x]\nc: *x", {"a": 1, "b": [1], "c": [1]}),
@@ -146,6 +150,7 @@ def test_json_text_reads_as_json_does(text: str) -> None:
         ("\tx: 1", "f.yaml:1: not YAML: while scanning"),
         ("a: !!binary aGk=", "f.yaml:1: a: the tag tag:yaml.org,2002:binary has no counterpart in JSON"),
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
+        ("~: b", "f.yaml:1: a key must be text, got null"),
         (
             "a: {{ .Values.name }}",
             "f.yaml:1: a: a key must be text, got an object; `{{ … }}` is a template's: render it ",
