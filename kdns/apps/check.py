@@ -30,6 +30,7 @@ from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
 from kdns.proxy.settings.settings import API_VERSION, KIND
 from kdns.runtime.files.yaml import Document, field_lines, parse
+from kdns.serverblocks.config import distinct
 
 Mistake: TypeAlias = CorefileError | ManifestError
 
@@ -137,9 +138,10 @@ class _Check:
         order = {path: number for number, path in enumerate(paths)}
 
         def in_order(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
-            distinct = {str(mistake): mistake for mistake in mistakes}  # each block that imports a snippet has its own
             return tuple(
-                sorted(distinct.values(), key=lambda error: (order.get(error.path, len(order)), error.path, error.line))
+                sorted(
+                    distinct(mistakes), key=lambda error: (order.get(error.path, len(order)), error.path, error.line)
+                )
             )
 
         return Findings(self.read, in_order(self.mistakes), in_order(self.warnings))

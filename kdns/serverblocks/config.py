@@ -13,7 +13,7 @@ from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
-from kdns.errors import CorefileError
+from kdns.errors import CorefileError, InputError
 from kdns.net import Address, join_host_port, parse_address
 from kdns.serverblocks.block_options import DEFAULTS, BlockOptions
 from kdns.serverblocks.directive import Directive, Repeat, Row, World
@@ -142,6 +142,8 @@ class ServerConfig:
         return error.of(directive) if directive else error
 
 
+Mistake = TypeVar("Mistake", bound=InputError)
+
 Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
 """Servers with their addresses, or with interfaces too while the addresses of those are unknown."""
 
@@ -169,8 +171,12 @@ def server_configs(
     errors += _missing_tls(everyone, dns_port)
     errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
     servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
-    distinct = {str(error): error for error in errors}  # each block that imports a snippet has its mistakes
-    return servers, tuple(everyone[number] for number in sorted(wrong)), list(distinct.values())
+    return servers, tuple(everyone[number] for number in sorted(wrong)), distinct(errors)
+
+
+def distinct(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """Each block that imports a snippet has the snippet's mistakes; they are told once."""
+    return list({str(mistake): mistake for mistake in mistakes}.values())
 
 
 def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
